@@ -1,0 +1,133 @@
+# Each target does its own set-up: it makes .venv when there is none, installs the versions pinned in
+# constraints.txt, and then runs. A second call installs nothing. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV ?= .venv
+# More arguments for pip. Where pip would pick a CUDA build of torch and the CPU build is enough:
+#   make test PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+PIP_ARGS ?=
+# Arguments for the program that `demo`, `bench` or `test-quick` runs.
+ARGS ?=
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.NOTPARALLEL:  # two runs of pip would get in each other's way
+.DEFAULT_GOAL := help
+
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+PINS := pyproject.toml constraints.txt
+# No build isolation: the build, too, then uses the pinned setuptools, and the `sparse` extra finds torch.
+INSTALL := $(BIN)/python -m pip install --quiet --no-build-isolation $(PIP_ARGS) -c constraints.txt
+
+## test         All tests, kernel tests once more without the JIT, coverage of the package >= 95%
+.PHONY: test
+test: $(STAMPS)/test
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m kernels
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+## test-quick   Tests that are not slow, without coverage; ARGS="tests/unit -x"
+.PHONY: test-quick
+test-quick: $(STAMPS)/test
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+## test-nojit   Kernel tests as plain Python, with Numba's JIT off
+.PHONY: test-nojit
+test-nojit: $(STAMPS)/test
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -m kernels
+
+## test-sparse  Tests for SparseTensor input; the first call compiles torch_scatter and torch_sparse (10 to 15 minutes)
+.PHONY: test-sparse
+test-sparse: $(STAMPS)/sparse
+	$(BIN)/python -c "import torch_sparse"
+	$(BIN)/python -m pytest -m sparse
+
+## demo         The quickstart; ARGS="--model gat --dataset Cora"
+.PHONY: demo
+demo: $(STAMPS)/examples
+	$(BIN)/python examples/quickstart.py $(ARGS)
+
+## demo-quick   A short form of it
+.PHONY: demo-quick
+demo-quick: $(STAMPS)/examples
+	$(BIN)/python examples/quickstart.py --quick $(ARGS)
+
+## bench        The benchmarks; ARGS="--help" tells which
+.PHONY: bench
+bench: $(STAMPS)/examples
+	$(BIN)/python -m benchmarks $(ARGS)
+
+## lint         ruff: format and rules
+.PHONY: lint
+lint: $(STAMPS)/test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+## format       Let ruff format the files and mend what it can
+.PHONY: format
+format: $(STAMPS)/test
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+## types        mypy, strict
+.PHONY: types
+types: $(STAMPS)/test
+	$(BIN)/mypy
+
+## docs         The documentation, warnings as errors: docs/build/html/index.html
+.PHONY: docs
+docs: $(STAMPS)/docs
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -b html docs/source docs/build/html
+
+## clean        Remove what runs leave behind; keeps .venv
+.PHONY: clean
+clean:
+	rm -rf build dist docs/build htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -not -path "./$(VENV)/*" -prune -exec rm -rf {} +
+
+## clean-all    Remove .venv as well
+.PHONY: clean-all
+clean-all: clean
+	rm -rf "$(VENV)" *.egg-info
+
+.PHONY: help
+help:
+	@sed -n 's/^## /  make /p' Makefile
+
+# One stamp per set of extras says what is installed. A changed pin makes every stamp old.
+$(STAMPS)/venv:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("the pinned versions need Python 3.11 or newer, this is " + sys.version.split()[0] + "; name another one with PYTHON=...")'
+	$(PYTHON) -m venv "$(VENV)"
+	mkdir -p $(@D)
+	touch $@
+
+$(STAMPS)/build: $(STAMPS)/venv $(PINS)
+	$(INSTALL) setuptools wheel
+	touch $@
+
+$(STAMPS)/examples: $(STAMPS)/build
+	@echo "installing the package and what the examples need (about a minute)"
+	$(INSTALL) -e ".[examples]"
+	touch $@
+
+# The tests run the examples.
+$(STAMPS)/test: $(STAMPS)/build
+	@echo "installing the package and what the tests and the examples need (about a minute)"
+	$(INSTALL) -e ".[test,examples]"
+	touch $(STAMPS)/examples $@
+
+$(STAMPS)/docs: $(STAMPS)/build
+	$(INSTALL) -e ".[docs]"
+	touch $@
+
+# torch_sparse compiles with ninja, two files at a time. Do not ask setuptools for a parallel build as
+# well: its extensions share one ninja file and would overwrite it for each other.
+$(STAMPS)/sparse: $(STAMPS)/test
+	@echo "compiling torch_scatter and torch_sparse, unless pip kept their wheels from before (10 to 15 minutes)"
+	$(INSTALL) ninja
+	MAX_JOBS=$${MAX_JOBS:-2} PATH="$(abspath $(BIN)):$$PATH" $(INSTALL) -e ".[sparse]"
+	touch $@

@@ -1,0 +1,47 @@
+"""Exact incremental inference for PyTorch Geometric models on graphs that keep changing."""
+
+from pyg_incremental.delta import GraphDelta
+from pyg_incremental.errors import (
+    IncrementalError,
+    IncrementalWarning,
+    InvalidDeltaError,
+    StaleStateError,
+    StateFileError,
+    UnsupportedModelError,
+)
+from pyg_incremental.graph import DynamicGraph
+from pyg_incremental.layers import (
+    IncrementalConv,
+    IncrementalGATConv,
+    IncrementalGCNConv,
+    IncrementalGINConv,
+    IncrementalGraphConv,
+    IncrementalSAGEConv,
+)
+from pyg_incremental.model import IncrementalModel, load, to_incremental
+from pyg_incremental.update import StepStats, Update, UpdateStats
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DynamicGraph",
+    "GraphDelta",
+    "IncrementalConv",
+    "IncrementalError",
+    "IncrementalGATConv",
+    "IncrementalGCNConv",
+    "IncrementalGINConv",
+    "IncrementalGraphConv",
+    "IncrementalModel",
+    "IncrementalSAGEConv",
+    "IncrementalWarning",
+    "InvalidDeltaError",
+    "StaleStateError",
+    "StateFileError",
+    "StepStats",
+    "UnsupportedModelError",
+    "Update",
+    "UpdateStats",
+    "load",
+    "to_incremental",
+]

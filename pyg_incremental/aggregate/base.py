@@ -1,0 +1,118 @@
+"""What every aggregation has in common."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from pyg_incremental.graph import Edges
+from pyg_incremental.program import Step, Value
+from pyg_incremental.store import Cell, Context, Ids, Rows
+from pyg_incremental.typing import DRIFT_LIMIT, Array
+from pyg_incremental.update import StepStats
+
+Loops = Literal["keep", "drop", "only"]
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregate(Step):
+    """Row `i` gathers over the in-edges of node `i`.
+
+    Attributes:
+        loops: Which edges count: all, all but self-loops, or self-loops only.
+        reverse: Gather over out-edges instead (`flow='target_to_source'`).
+    """
+
+    hops: ClassVar[int] = 1
+    loops: Loops
+    reverse: bool
+
+    @property
+    def messages(self) -> tuple[Value, ...]:
+        """The node values whose OLD rows are retracted."""
+        return ()
+
+    @abstractmethod
+    def bind(self, cell: Callable[[Value], Cell], context: Context) -> "Aggregator":
+        """The executor of this step over stored rows."""
+
+
+class Aggregator(ABC):
+    """Keeps the rows of one aggregation current.
+
+    Attributes:
+        accumulate_dtype: The dtype of sums, or None for that of the messages.
+        extra: Rows beyond those of the output that belong to the state, by name.
+    """
+
+    def __init__(self, step: Aggregate, out: Cell, context: Context) -> None:
+        self.step = step
+        self.out = out
+        self.context = context
+        self.drop = step.loops == "drop"
+        self.accumulate_dtype: torch.dtype | None = None
+        self.extra: dict[str, Rows] = {}
+
+    @abstractmethod
+    def full(self) -> None:
+        """Make all rows afresh."""
+
+    @abstractmethod
+    def edges_changed(self) -> None:
+        """Retract the removed edges and insert the added ones, all with the OLD messages of their sources."""
+
+    @abstractmethod
+    def rows_changed(self) -> None:
+        """Take the changed messages and settle the rows touched; these become the changed rows of the output."""
+
+    # What the kinds share ------------------------------------------------------------------------
+
+    def _lists(self) -> tuple[Array, Array]:
+        """Neighbour lists along which messages are pushed, and over which rows are read."""
+        out, inn = self.context.lists
+        return (inn, out) if self.step.reverse else (out, inn)
+
+    def _ends(self, edges: Edges) -> tuple[Array, Array]:
+        """Where the messages of event edges come from and where they go."""
+        if self.step.loops == "only":
+            own = edges.src == edges.dst
+            return edges.src[own], edges.dst[own]
+        return (edges.dst, edges.src) if self.step.reverse else (edges.src, edges.dst)
+
+    def _collect(self, with_changed: bool, first: tuple[Ids, ...] = ()) -> tuple[int, int, int]:
+        """Start collecting touched rows: `first`, those to settle, and the targets of event edges.
+
+        Returns:
+            (rows, how many of them come from `first`, epoch)
+        """
+        context = self.context
+        scratch, kernels = context.scratch, context.kernels
+        touched, stamp, epoch, count = scratch.touched, scratch.stamp, scratch.next(), 0
+        for ids in first:
+            count = kernels.unite(ids.array, touched, count, stamp, epoch)
+        before = count
+        if len(context.settle):
+            count = kernels.unite(context.settle.array, touched, count, stamp, epoch)
+        if context.num_events:
+            for edges in context.events[: 3 if with_changed else 2]:
+                if len(edges.slots):
+                    src, dst = self._ends(edges)
+                    count = kernels.unite_ends(src, dst, self.drop, touched, count, stamp, epoch)
+        return count, before, epoch
+
+    def _report(self, rows: int, changed: int, edges: int, reread: int) -> None:
+        if rows:
+            self.context.stats.append(
+                StepStats(self.step.output.name, self.step.kind, rows, changed, edges, reread)
+            )
+
+
+def drift_limit(dtype: torch.dtype, state_dtype: torch.dtype) -> float:
+    """How much magnitude may move through a row of `state_dtype` that is used in `dtype`, in units of its own."""
+    limit = DRIFT_LIMIT.get(dtype, 2.0**4)
+    return limit * torch.finfo(dtype).eps / torch.finfo(state_dtype).eps
+
+

@@ -1,0 +1,102 @@
+"""Sums of messages, with an optional weight per edge: what mean, degree and count are made of.
+
+Retract, insert and push are additions, as in RIPPLE (delta messages for linear aggregations). How far additions may blur a row is
+bounded by the drift rule of `kernels.compiled.sum_push`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from pyg_incremental.aggregate.base import Aggregate, Aggregator, drift_limit
+from pyg_incremental.graph import Edges
+from pyg_incremental.program import Value
+from pyg_incremental.store import Cell, Context, Rows
+from pyg_incremental.typing import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Sum(Aggregate):
+    """`out[i] = sum over in-edges (j, i) of weight[j, i] * source[j]`, zero where there is no in-edge.
+
+    Attributes:
+        source: Node value `[num_nodes, channels]`.
+        weight: Edge value `[num_edges]`, or None for weight one.
+    """
+
+    kind: ClassVar[str] = "sum"
+    source: Value
+    weight: Value | None
+
+    @property
+    def messages(self) -> tuple[Value, ...]:
+        return (self.source,)
+
+    def bind(self, cell: Callable[[Value], Cell], context: Context) -> "SumState":
+        return SumState(self, cell, context)
+
+
+class SumState(Aggregator):
+    """Keeps sums current. `drift` is the magnitude that has moved through each row since it was last summed afresh."""
+
+    def __init__(self, step: Sum, cell: Callable[[Value], Cell], context: Context) -> None:
+        super().__init__(step, cell(step.output), context)
+        self.source = cell(step.source)
+        self.weight = None if step.weight is None else cell(step.weight)
+        self.drift = self.extra["drift"] = Rows(context.backend)
+        self._nothing: Array = None
+
+    def full(self) -> None:
+        context, rows = self.context, self.source.tensor
+        dtype = self.accumulate_dtype or rows.dtype
+        self.out.out_dtype = rows.dtype if dtype != rows.dtype else None
+        self.limit = drift_limit(rows.dtype, dtype)
+        self.out.hold(rows.new_zeros(rows.shape, dtype=dtype))
+        self.drift.hold(rows.new_zeros(rows.shape[0], dtype=dtype))
+        self._nothing = context.backend.array(rows.new_empty(0))
+        context.kernels.sum_rows(
+            context.all_nodes.array, self.out.array, self.drift.array, self.source.array, self._weight(),
+            self._lists()[1], self.drop,
+        )  # fmt: skip
+
+    def _weight(self) -> Array:
+        return self._nothing if self.weight is None else self.weight.array.reshape(-1)
+
+    def edges_changed(self) -> None:
+        weight = self.weight
+        removed, added, changed, _ = self.context.events
+        for edges, sign in ((removed, -1), (added, 1)):
+            if len(edges.slots):
+                self._add(edges, self._nothing if weight is None else self._weight()[edges.slots], sign)
+        if weight is not None and weight.old_changed is not None and len(changed.slots):
+            self._add(changed, self.context.backend.array(weight.old_changed.reshape(-1)), -1)
+            self._add(changed, self._weight()[changed.slots], 1)
+
+    def _add(self, edges: Edges, factor: Array, sign: int) -> None:
+        src, dst = self._ends(edges)
+        self.context.kernels.sum_edges(
+            self.out.array, self.drift.array, self.source.array, src, dst, factor, sign, self.drop
+        )
+
+    def rows_changed(self) -> None:
+        context, source, out = self.context, self.source, self.out
+        scratch = context.scratch
+        with_changed = self.weight is not None and self.weight.old_changed is not None
+        count, _, epoch = self._collect(with_changed)
+        if context.renew.shape[0]:
+            self.drift.tensor[context.renew] = torch.inf
+        if source.ids is None and not count:
+            return
+        ids, old = (scratch.touched[:0], source.array[:0]) if source.ids is None else (source.ids.array, source.old)
+        pushed, inn = self._lists()
+        count, edges, reread, read = context.kernels.sum_push(
+            out.array, self.drift.array, self.limit, source.array, self._weight(), ids, old, pushed, inn,
+            self.drop, scratch.touched, count, scratch.stamp, epoch,
+        )  # fmt: skip
+        if count:
+            out.ids = scratch.taken(count)
+        self._report(count, count, edges + read, reread)
+
+

@@ -1,0 +1,18 @@
+"""Convs as programs, one file per family. A conv knows nothing about deltas, and the engine knows no conv."""
+
+from pyg_incremental.conv import gat, gcn, gin, graph_conv, sage
+from pyg_incremental.conv.call import ConvCall, NotIncremental
+from pyg_incremental.conv.registry import builder_of, register, registered
+
+__all__ = [
+    "ConvCall",
+    "NotIncremental",
+    "builder_of",
+    "gat",
+    "gcn",
+    "gin",
+    "graph_conv",
+    "register",
+    "registered",
+    "sage",
+]

@@ -1,0 +1,34 @@
+"""GraphConv (Morris et al., 2019, Eq. 1).
+
+    out = lin_rel(Aggr(weight * x)) + lin_root(x)
+
+For sum and mean `lin_rel` moves in front of the aggregation when that pays (see `push_down`).
+"""
+
+from torch_geometric.nn import GraphConv
+
+from pyg_incremental.conv.call import ConvCall, linear
+from pyg_incremental.conv.push_down import pays
+from pyg_incremental.conv.registry import register
+from pyg_incremental.program import Value
+
+
+@register(GraphConv)
+def graph_conv(call: ConvCall) -> Value:
+    conv = call.conv
+    call.only("x", "edge_weight")
+    x = call.node()
+    if call.is_coo or (not call.fused and call.args.get("edge_weight") is not None):
+        weight = call.weight()
+    else:
+        weight = call.matrix_weights()
+    lin = conv.lin_rel
+    root = call.map("lin_root", linear(conv.lin_root), x, costly=True)
+    if call.is_linear and pays(lin.weight):
+        z = call.map("lin_rel", linear(lin, bias=False), x, costly=True)
+        reduced = call.reduce(z, weight)
+        if lin.bias is None:
+            return call.map("out", lambda a, r: a + r, reduced, root)
+        return call.map("out", lambda a, r: a + lin.bias + r, reduced, root)
+    rel = linear(lin)
+    return call.map("out", lambda a, r: rel(a) + r, call.reduce(x, weight), root, costly=True)

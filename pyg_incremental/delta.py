@@ -1,0 +1,258 @@
+"""What changed: the public description of one group of changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Data, HeteroData
+
+from pyg_incremental.errors import InvalidDeltaError
+
+if TYPE_CHECKING:
+    from pyg_incremental.model import IncrementalModel
+
+EDGE_DATA = {"edge_weight_add": "edge_weight", "edge_attr_add": "edge_attr"}
+
+
+@dataclass(frozen=True, eq=False)
+class GraphDelta:
+    """A group of changes to a graph, applied as one.
+
+    They take effect in this order: new nodes, deletions (of edges that were there before), additions, changes of features
+    and edge data, removals of nodes.
+
+    Attributes:
+        edge_index_add: Edges to add, int64 `[2, k]`. An edge that is there already gets one more occurrence.
+        edge_index_del: Edges to delete, int64 `[2, m]`; each listed pair loses its most recently added occurrence.
+        x_changes: `(ids, rows)`: nodes, int64 `[c]`, and their new features, `[c, in_channels]`. Of an id listed twice the
+            last row counts.
+        edge_weight_add: Weights of the added edges, `[k]`.
+        edge_attr_add: Attributes of the added edges, `[k, edge_dim]`.
+        edge_changes: `(edge_index, {'edge_weight': w, 'edge_attr': a})`: new data for edges that are there, `[2, r]` and
+            `[r, ...]`; the most recently added occurrence of each pair takes them.
+        x_add: Features of new nodes, `[n, in_channels]`; their ids follow the last one.
+        nodes_del: Nodes to remove, int64 `[d]`: their edges leave, their ids stay and read as isolated nodes with zero features.
+        undirected: Take every edge of this delta in both directions (a self-loop once).
+        missing: What to do about deleted or changed edges that are not there: `'error'` or `'ignore'`.
+    """
+
+    edge_index_add: Any = None
+    edge_index_del: Any = None
+    x_changes: Any = None
+    edge_weight_add: Any = None
+    edge_attr_add: Any = None
+    edge_changes: Any = None
+    x_add: Any = None
+    nodes_del: Any = None
+    undirected: bool = False
+    missing: Literal["error", "ignore"] = "error"
+
+    def __repr__(self) -> str:
+        given = [f.name for f in fields(self) if getattr(self, f.name) not in (None, False, "error")]
+        return f"GraphDelta({', '.join(given)})"
+
+    def both_directions(self) -> GraphDelta:
+        """The same changes with `undirected` written out."""
+        if not self.undirected:
+            return self
+        parts: dict[str, Any] = {"undirected": False}
+        if self.edge_index_add is not None:
+            edges, again = _mirrored(as_edges(self.edge_index_add, "edge_index_add"))
+            parts["edge_index_add"] = edges
+            for name in EDGE_DATA:
+                rows = getattr(self, name)
+                if rows is not None:
+                    parts[name] = _repeated(as_tensor(rows, name), again, name)
+        if self.edge_index_del is not None:
+            parts["edge_index_del"], _ = _mirrored(as_edges(self.edge_index_del, "edge_index_del"))
+        if self.edge_changes is not None:
+            edge_index, data = edge_change_parts(self.edge_changes)
+            edges, again = _mirrored(edge_index)
+            data = {k: _repeated(as_tensor(v, f"edge_changes[1]['{k}']"), again, k) for k, v in data.items()}
+            parts["edge_changes"] = (edges, data)
+        return replace(self, **parts)
+
+    def coalesce(self) -> GraphDelta:
+        """The same changes, each said once.
+
+        Of several rows for one node or one edge the last is kept. Without edge data an edge that is deleted and added
+        again is left out of both lists (unless `missing='ignore'`, where the deletion may have no object).
+        """
+        delta = self.both_directions()
+        parts: dict[str, Any] = {}
+        if delta.x_changes is not None:
+            ids, rows = x_change_parts(delta.x_changes)
+            keep = last_of_each(ids)
+            parts["x_changes"] = (torch.from_numpy(ids[keep]), as_tensor(rows, "x_changes[1]")[keep])
+        if delta.edge_changes is not None:
+            edge_index, data = edge_change_parts(delta.edge_changes)
+            keep = last_of_each(pair_keys(edge_index))
+            parts["edge_changes"] = (
+                torch.from_numpy(edge_index[:, keep]),
+                {k: as_tensor(v, k)[keep] for k, v in data.items()},
+            )
+        if delta.nodes_del is not None:
+            parts["nodes_del"] = torch.from_numpy(np.unique(as_ids(delta.nodes_del, "nodes_del")))
+        plain = delta.edge_weight_add is None and delta.edge_attr_add is None and delta.missing == "error"
+        if plain and delta.edge_index_add is not None and delta.edge_index_del is not None:
+            added = as_edges(delta.edge_index_add, "edge_index_add")
+            deleted = as_edges(delta.edge_index_del, "edge_index_del")
+            stays_added, stays_deleted = _without_common(pair_keys(added), pair_keys(deleted))
+            parts["edge_index_add"] = torch.from_numpy(added[:, stays_added])
+            parts["edge_index_del"] = torch.from_numpy(deleted[:, stays_deleted])
+        return replace(delta, **parts)
+
+    def inverse(self, model: IncrementalModel) -> GraphDelta:
+        """The delta that undoes this one, read off the state before it is applied.
+
+        New nodes cannot be taken out again; the inverse removes their edges and sets their features to zero.
+
+        Args:
+            model: The model to which this delta is about to be applied.
+        """
+        return model.inverse(self)
+
+
+# Reading what a user hands in ----------------------------------------------------------------
+
+
+def refuse_data(value: object, name: str) -> None:
+    """A whole graph is not a delta."""
+    if isinstance(value, (Data, HeteroData)):
+        raise InvalidDeltaError(
+            f"{name} got a {type(value).__name__} object, which is a whole graph; a delta names only what changes: pass "
+            f"edge_index_add=..., edge_index_del=... or x_changes=(ids, rows), or call the model on the new graph"
+        )
+
+
+def as_tensor(value: Any, name: str) -> Tensor:
+    """A tensor, from a tensor, an array or nested lists."""
+    if isinstance(value, Tensor):
+        return value.detach()
+    refuse_data(value, name)
+    try:
+        return torch.as_tensor(np.asarray(value))
+    except (TypeError, ValueError) as error:
+        raise InvalidDeltaError(
+            f"{name}: expected a tensor, an array or a list of numbers (got {type(value).__name__}: {error})"
+        ) from error
+
+
+def _integers(value: Any, name: str, empty: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    if type(value) is Tensor and value.dtype is torch.int64 and value.dim() == len(empty):
+        return value.detach().cpu().contiguous().numpy()
+    t = as_tensor(value, name)
+    if isinstance(t, EdgeIndex):
+        t = t.as_tensor()
+    if t.numel() == 0 and (t.dim() == 1 or t.shape == empty):
+        return np.empty(empty, np.int64)
+    if t.dtype.is_floating_point or t.dtype.is_complex or t.dtype is torch.bool:
+        raise InvalidDeltaError(f"{name}: expected integers (got {t.dtype}); ids are int64")
+    return t.cpu().contiguous().to(torch.int64).numpy()
+
+
+def as_edges(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Edges as int64 `[2, k]`."""
+    edges = _integers(value, name, (2, 0))
+    if edges.ndim != 2 or edges.shape[0] != 2:
+        hint = "; pass its transpose" if edges.ndim == 2 and edges.shape[1] == 2 else ""
+        raise InvalidDeltaError(
+            f"{name}: expected shape [2, num_edges], sources above targets (got {list(edges.shape)}){hint}"
+        )
+    return edges
+
+
+def as_ids(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Node ids as int64 `[k]`."""
+    ids = _integers(value, name, (0,))
+    if ids.ndim == 0:
+        ids = ids.reshape(1)
+    if ids.ndim != 1:
+        raise InvalidDeltaError(f"{name}: expected a list of node ids, shape [k] (got {list(ids.shape)})")
+    return ids
+
+
+def x_change_parts(value: Any) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Any]:
+    """Ids and rows of `x_changes`."""
+    refuse_data(value, "x_changes")
+    if isinstance(value, Mapping) or not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise InvalidDeltaError(
+            f"x_changes: expected a pair (ids [c], rows [c, in_channels]) (got {_describe(value)})"
+        )
+    return as_ids(value[0], "x_changes[0]"), value[1]
+
+
+def edge_change_parts(value: Any) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Mapping[str, Any]]:
+    """Edges and data of `edge_changes`."""
+    refuse_data(value, "edge_changes")
+    if not isinstance(value, (tuple, list)) or len(value) != 2 or not isinstance(value[1], Mapping):
+        raise InvalidDeltaError(
+            "edge_changes: expected a pair (edge_index [2, r], {'edge_weight': [r], 'edge_attr': [r, edge_dim]}) "
+            f"(got {_describe(value)})"
+        )
+    return as_edges(value[0], "edge_changes[0]"), value[1]
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {list(value.shape)}"
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)} items"
+    return type(value).__name__
+
+
+# Small algebra on ids and pairs --------------------------------------------------------------
+
+
+def pair_keys(edges: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """One int64 per edge, equal for equal pairs."""
+    return (edges[0] << 32) | edges[1]
+
+
+def last_of_each(keys: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Positions of the last occurrence of every key, ascending."""
+    if keys.size < 2:
+        return np.arange(keys.size)
+    _, at = np.unique(keys[::-1], return_index=True)
+    return np.sort(keys.size - 1 - at)
+
+
+def _mirrored(edges: np.ndarray[Any, np.dtype[np.int64]]) -> tuple[Tensor, np.ndarray[Any, np.dtype[np.bool_]]]:
+    again = edges[0] != edges[1]
+    return torch.from_numpy(np.concatenate([edges, edges[::-1, again]], axis=1)), again
+
+
+def _repeated(rows: Tensor, again: np.ndarray[Any, np.dtype[np.bool_]], name: str) -> Tensor:
+    if rows.dim() == 0 or rows.shape[0] != again.size:
+        raise InvalidDeltaError(
+            f"{name}: expected one row for each of the {again.size} listed edges (got shape {list(rows.shape)})"
+        )
+    return torch.cat([rows, rows[torch.from_numpy(again)]])
+
+
+def _without_common(
+    a: np.ndarray[Any, np.dtype[np.int64]], b: np.ndarray[Any, np.dtype[np.int64]]
+) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], np.ndarray[Any, np.dtype[np.bool_]]]:
+    """Masks that leave out, pair by pair, what occurs on both sides."""
+
+    def rank(keys: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        order = np.argsort(keys, kind="stable")
+        grouped = keys[order]
+        first = np.searchsorted(grouped, grouped, side="left")
+        out = np.empty(keys.size, np.int64)
+        out[order] = np.arange(keys.size) - first
+        return out
+
+    left = np.stack([a, rank(a)], axis=1)
+    right = np.stack([b, rank(b)], axis=1)
+    common = {tuple(k) for k in left.tolist()} & {tuple(k) for k in right.tolist()}
+    return (
+        np.array([tuple(k) not in common for k in left.tolist()], bool),
+        np.array([tuple(k) not in common for k in right.tolist()], bool),
+    )

@@ -1,0 +1,28 @@
+"""Every exception and warning of the package.
+
+Each message says what went wrong, where, what was got, what was expected, and what to do next.
+"""
+
+
+class IncrementalError(Exception):
+    """Base class of every error raised by this package."""
+
+
+class InvalidDeltaError(IncrementalError, ValueError):
+    """A delta (or the input of the first pass) is malformed; nothing was changed."""
+
+
+class UnsupportedModelError(IncrementalError, TypeError):
+    """A model or one of its layers cannot be kept current, or not in the way that was asked for."""
+
+
+class StaleStateError(IncrementalError, RuntimeError):
+    """What is stored no longer belongs to the model, or an update was interrupted."""
+
+
+class StateFileError(IncrementalError, ValueError):
+    """A saved state is damaged, cut off, or belongs to another model."""
+
+
+class IncrementalWarning(UserWarning):
+    """Something runs exactly but slower than it could; said once, never silently."""

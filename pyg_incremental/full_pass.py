@@ -1,0 +1,110 @@
+"""The original model on the current graph: all nodes, or the neighbourhood that some nodes see."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+from torch_geometric.utils import k_hop_subgraph
+
+from pyg_incremental.call_site import CallSite, Roles, to_format
+
+_CACHES = ("_cached_edge_index", "_cached_adj_t", "_cached_x", "_cached_h")
+
+
+@contextlib.contextmanager
+def fresh_caches(model: nn.Module) -> Iterator[None]:
+    """Convs with `cached=True` would answer for the graph of their first call; let them see the current one."""
+    kept = [
+        (m, name, getattr(m, name))
+        for m in model.modules()
+        if getattr(m, "cached", False)
+        for name in _CACHES
+        if hasattr(m, name)
+    ]
+    for m, name, _ in kept:
+        setattr(m, name, None)
+    try:
+        yield
+    finally:
+        for m, name, value in kept:
+            setattr(m, name, value)
+
+
+_running = threading.local()
+
+
+def is_running() -> bool:
+    """Whether this thread is inside `run` or `plainly`: convs then only compute."""
+    return bool(getattr(_running, "depth", 0))
+
+
+@contextlib.contextmanager
+def plainly(model: nn.Module) -> Iterator[None]:
+    """Let a model or conv do nothing but compute its output for the arguments it is given."""
+    _running.depth = getattr(_running, "depth", 0) + 1
+    try:
+        with fresh_caches(model):
+            yield
+    finally:
+        _running.depth -= 1
+
+
+@torch.no_grad()
+def run(site: CallSite, tensors: list[Any]) -> Any:
+    """The model's own output."""
+    with plainly(site.model):
+        return site(*tensors)
+
+
+def arguments(
+    site: CallSite,
+    roles: Roles,
+    nodes: dict[str, Tensor],
+    edges: dict[str, Tensor],
+    others: dict[str, Tensor],
+    edge_index: Tensor,
+) -> list[Any]:
+    """The tensors of a call on the given graph, in the order of `site.names`."""
+    x = nodes[roles.x]
+    values = edges.get("edge_weight") if roles.format != "coo" else None
+    graph = to_format(roles.format, edge_index, values, x.shape[0], x.device)
+    given = {**others, **nodes, **edges, roles.graph: graph}
+    return [given[name] for name in site.names]
+
+
+def neighbourhood(
+    ids: Tensor, hops: int, edge_index: Tensor, num_nodes: int, both_ways: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What rows `ids` see within some hops against the edges, or in both directions.
+
+    Returns:
+        The nodes, the edges relabelled, the mask of the edges, and where `ids` went.
+    """
+    seen = torch.cat([edge_index, edge_index.flip(0)], 1) if both_ways else edge_index
+    subset, _, _, _ = k_hop_subgraph(ids, hops, seen, num_nodes=num_nodes)
+    inside = torch.zeros(num_nodes, dtype=torch.bool)
+    inside[subset] = True
+    mask = inside[edge_index[0]] & inside[edge_index[1]]
+    place = torch.full((num_nodes,), -1)
+    place[subset] = torch.arange(len(subset))
+    return subset, place[edge_index[:, mask]], mask, place[ids]
+
+
+def difference(a: Any, b: Any) -> float:
+    """Largest absolute difference between two outputs of the same structure; NaN equals NaN, and infinity itself."""
+    worst = 0.0
+    for x, y in zip(pytree.tree_leaves(a), pytree.tree_leaves(b), strict=True):
+        if not isinstance(x, Tensor):
+            continue
+        if x.shape != y.shape:
+            return float("inf")
+        same = (x == y) | ((x != x) & (y != y))
+        gap = torch.where(same, 0.0, (x.double() - y.double()).abs())
+        if gap.numel():
+            largest = float(gap.nan_to_num(nan=float("inf")).max())
+            worst = max(worst, largest)
+    return worst

@@ -1,0 +1,60 @@
+"""One call of every compiled kernel with every type of argument that the engine uses."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from pyg_incremental.kernels import adjacency, compiled
+
+
+def run_each_once() -> None:
+    """Compile or load all kernels, on a graph of two nodes and one edge."""
+    ids = np.zeros(1, np.int64)
+    one = np.ones(1, np.int32)
+    edges = (ids.astype(np.int32), one.copy())
+    slots = adjacency.Slots(*edges, *(np.zeros(1, np.int32) for _ in range(3)), np.zeros(1, np.int64))
+    lists = []
+    for key, other, at in ((edges[0], edges[1], slots.out_at), (edges[1], edges[0], slots.in_at)):
+        room = SimpleNamespace(start=np.zeros(2, np.int64), degree=np.zeros(2, np.int32))
+        neighbor, edge = np.zeros(8, np.int32), np.zeros(8, np.int32)
+        adjacency.group(key, other, room.degree, room.start, neighbor, edge, at)
+        lists.append(adjacency.Adjacency(room.start, room.degree, np.full(2, 4, np.int32), neighbor, edge))
+    out, inn = lists
+    table, found = np.full(16, adjacency.EMPTY, np.int32), np.zeros(4, np.int64)
+    u, v = ids, ids + 1
+    adjacency.enter(ids, table, slots)
+    adjacency.find(u, v, table, slots, found)
+    adjacency.claim(u, v, table, slots, found)
+    adjacency.unclaim(found[:1], slots)
+    adjacency.incident(ids, slots, out, inn, found)
+    adjacency.unclaim(found[:1], slots)
+    adjacency.remove(ids, slots, table, out, inn)
+    adjacency.insert(0, u, v, ids, 0, slots, table, out, inn, np.full(2, 4, np.int64))
+    adjacency.compact(out, np.zeros(8, np.int32), np.zeros(8, np.int32), 4)
+    adjacency.out_of_range(ids, 1)
+    stamp, touched, at = np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(1, np.int64)
+    compiled.unite(ids, touched, 0, stamp, 1)
+    compiled.unite_ends(u, v, False, touched, 0, stamp, 2)
+    compiled.reach(ids, out, False, touched, 0, stamp, 3)
+    compiled.expand(ids, out, 0, *(np.zeros(8, np.int64) for _ in range(3)))
+    for dtype in (np.float32, np.float64):
+        bits = np.int32 if dtype is np.float32 else np.int64
+        for kind in (dtype, bits):
+            rows = np.zeros((2, 3), kind)
+            compiled.commit(rows, ids, rows[:1], rows[:1].copy(), 2, touched, at)
+        message, target = np.zeros((2, 3), dtype), np.zeros((2, 1), dtype)
+        for weight in (np.zeros(0, dtype), np.ones(1, dtype)):
+            total, drift = np.zeros((2, 3), dtype), np.zeros(2, dtype)
+            compiled.sum_rows(v, total, drift, message, weight, inn, False)
+            compiled.sum_edges(total, drift, message, u, v, weight, 1, False)
+            compiled.sum_push(
+                total, drift, 1.0, message, weight, u, message[:1].copy(), out, inn, False, touched, 0, stamp, 4
+            )
+        state, drift = np.zeros((2, 4), dtype), np.zeros((2, 2), dtype)
+        none = np.zeros((0, 1), dtype)
+        compiled.softmax_rows(v, state, drift, message, target, none, none, 0.2, inn, False)
+        compiled.softmax_edges(state, drift, message, target, u, v, none, 0.2, 1, False)
+        compiled.softmax_push(
+            state, drift, 1.0, message, target, none, none, 0.2, u, message[:1].copy(), out, inn, False,
+            touched, 0, 0, stamp, 5,
+        )  # fmt: skip

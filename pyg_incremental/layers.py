@@ -1,0 +1,132 @@
+"""Drop-in convs that keep their own output current: the PyG conv, plus `apply_delta`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor, fx, nn
+from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, MessagePassing, SAGEConv
+
+from pyg_incremental import full_pass
+from pyg_incremental.errors import StaleStateError, UnsupportedModelError
+from pyg_incremental.model import IncrementalModel
+from pyg_incremental.update import Update
+
+C = TypeVar("C", bound="IncrementalConv")
+
+
+class IncrementalConv(MessagePassing):
+    """What the incremental convs add to the PyG conv that they extend.
+
+    In training mode, inside a tracer and inside another incremental model it is just that conv. In eval mode a call fills the store, and
+    `apply_delta` updates it.
+    """
+
+    base: ClassVar[type[MessagePassing]]
+
+    @classmethod
+    def from_conv(cls: type[C], conv: MessagePassing) -> C:
+        """The incremental version of a trained conv. Parameters are shared, not copied.
+
+        Args:
+            conv: An instance of the PyG class that this class extends.
+
+        Raises:
+            UnsupportedModelError: If it is of another class.
+        """
+        if not isinstance(conv, cls.base):
+            raise UnsupportedModelError(
+                f"{cls.__name__}.from_conv: expected a {cls.base.__name__} (got {type(conv).__name__}); "
+                "to_incremental takes any model"
+            )
+        made: C = cls.__new__(cls)
+        made.__dict__ = {k: v for k, v in conv.__dict__.items() if k not in ("_incremental", "_settings")}
+        made._set_jittable_templates()
+        return made
+
+    def forward(self, x: Any, edge_index: Any, *args: Any, **kwargs: Any) -> Any:
+        """The forward of the conv that this class extends, with the same arguments; in eval mode it also fills the store.
+
+        Returns:
+            The output, `[num_nodes, out_channels]`. It carries gradients if they are enabled and parameters need them.
+        """
+        if self.training or full_pass.is_running() or isinstance(x, fx.Proxy):
+            return super().forward(x, edge_index, *args, **kwargs)
+        if any(v is not None for v in (kwargs.get("return_attention_weights"), *args[2:3])):
+            return super().forward(x, edge_index, *args, **kwargs)
+        out = self.incremental(x, edge_index, *args, **kwargs)
+        if torch.is_grad_enabled() and (
+            any(p.requires_grad for p in self.parameters()) or (isinstance(x, Tensor) and x.requires_grad)
+        ):
+            return super().forward(x, edge_index, *args, **kwargs)
+        return out
+
+    forward.keeps_computation = True  # type: ignore[attr-defined]
+
+    @property
+    def incremental(self) -> IncrementalModel:
+        """The incremental model behind this conv: `out`, `verify()`, `refresh()`, `save()` and the rest."""
+        found = self.__dict__.get("_incremental")
+        if found is None:
+            found = IncrementalModel(self._plain(), **self.__dict__.get("_settings", {}))
+            self.__dict__["_incremental"] = found
+        assert isinstance(found, IncrementalModel)
+        return found
+
+    def configure(self: C, **settings: Any) -> C:
+        """Set `backend`, `accumulate_dtype`, `scrub_rows` or `strict`, as for `to_incremental`; forgets what is stored."""
+        IncrementalModel(self._plain(), **settings)
+        self.__dict__["_settings"] = settings
+        self.__dict__.pop("_incremental", None)
+        return self
+
+    def apply_delta(self, *args: Any, **kwargs: Any) -> Update:
+        """Apply a group of changes and bring the output up to date; see `IncrementalModel.apply_delta`.
+
+        Raises:
+            StaleStateError: Also before the first call in eval mode.
+        """
+        if self.training:
+            raise StaleStateError(f"{type(self).__name__} is in training mode; call eval(), then the conv once, then apply_delta")
+        return self.incremental.apply_delta(*args, **kwargs)
+
+    def _plain(self) -> nn.Module:
+        """The same conv as an instance of the PyG class, sharing everything."""
+        plain = self.base.__new__(self.base)
+        plain.__dict__ = self.__dict__
+        plain._set_jittable_templates()
+        return plain
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_incremental"}
+
+
+class IncrementalGCNConv(IncrementalConv, GCNConv):
+    """`torch_geometric.nn.GCNConv` with `apply_delta`."""
+
+    base = GCNConv
+
+
+class IncrementalSAGEConv(IncrementalConv, SAGEConv):
+    """`torch_geometric.nn.SAGEConv` with `apply_delta`."""
+
+    base = SAGEConv
+
+
+class IncrementalGINConv(IncrementalConv, GINConv):
+    """`torch_geometric.nn.GINConv` with `apply_delta`."""
+
+    base = GINConv
+
+
+class IncrementalGATConv(IncrementalConv, GATConv):
+    """`torch_geometric.nn.GATConv` with `apply_delta`."""
+
+    base = GATConv
+
+
+class IncrementalGraphConv(IncrementalConv, GraphConv):
+    """`torch_geometric.nn.GraphConv` with `apply_delta`."""
+
+    base = GraphConv

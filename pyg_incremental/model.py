@@ -1,0 +1,393 @@
+"""The face of the package: a model whose output stays exact while its graph changes."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyg_incremental import snapshot
+from pyg_incremental.call_site import CallSite, bind, classify
+from pyg_incremental.delta import GraphDelta
+from pyg_incremental.errors import IncrementalWarning, StaleStateError, StateFileError, UnsupportedModelError
+from pyg_incremental.full_pass import difference
+from pyg_incremental.graph import DynamicGraph
+from pyg_incremental.parameters import ParameterWatch, fingerprint
+from pyg_incremental.program import Program
+from pyg_incremental.session import Session, Settings, prepare
+from pyg_incremental.store import NO_EVENTS, NO_IDS
+from pyg_incremental.typing import BackendName
+from pyg_incremental.update import Update, UpdateStats
+
+
+def to_incremental(
+    model: nn.Module,
+    *,
+    strict: bool = False,
+    backend: BackendName = "auto",
+    accumulate_dtype: torch.dtype | None = None,
+    scrub_rows: int = 0,
+) -> IncrementalModel:
+    """Wrap a trained model so that its output stays exact while the graph changes.
+
+    Args:
+        model: A PyG model in eval mode, float32 or float64. It is not changed; its parameters are shared, not copied.
+        strict: Refuse a model of which any step has to run on all rows, by the names of these steps.
+        backend: `'compiled'` (Numba, CPU), `'reference'` (plain torch, any device) or `'auto'`.
+        accumulate_dtype: In which dtype sums are kept, such as `torch.float64`; by default that of the messages.
+        scrub_rows: How many rows every update makes afresh besides, taking turns through all nodes.
+
+    Returns:
+        The wrapped model. Call it once like the model itself, then call `apply_delta`.
+
+    Raises:
+        UnsupportedModelError: If `model` is not a module.
+    """
+    return IncrementalModel(
+        model, strict=strict, backend=backend, accumulate_dtype=accumulate_dtype, scrub_rows=scrub_rows
+    )
+
+
+class IncrementalModel:
+    """A model whose output stays exact while its graph changes. Made by `to_incremental`, which documents the arguments."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        strict: bool = False,
+        backend: BackendName = "auto",
+        accumulate_dtype: torch.dtype | None = None,
+        scrub_rows: int = 0,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise UnsupportedModelError(
+                f"to_incremental: expected a torch.nn.Module (got {type(model).__name__}); pass the trained model itself"
+            )
+        if accumulate_dtype not in (None, torch.float32, torch.float64):
+            raise ValueError(
+                f"accumulate_dtype: expected torch.float32, torch.float64 or None (got {accumulate_dtype})"
+            )
+        if backend not in ("auto", "compiled", "reference"):
+            raise ValueError(f"backend: expected 'auto', 'compiled' or 'reference' (got {backend!r})")
+        if scrub_rows < 0:
+            raise ValueError(f"scrub_rows: expected a number of rows, 0 or more (got {scrub_rows})")
+        self.model = model
+        self._settings = Settings(strict, backend, accumulate_dtype)
+        self._scrub_rows = scrub_rows
+        self._scrub_next = 0
+        self._session: Session | None = None
+        self._watch: ParameterWatch | None = None
+        self._interrupted = ""
+        self.version = 0
+
+    # Full pass -----------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run one full pass and fill the store.
+
+        Args:
+            *args: What the model takes: node features `[num_nodes, channels]`, a graph (`edge_index` int64 `[2, num_edges]`,
+                `EdgeIndex`, torch CSR or CSC, or `SparseTensor`), edge data, a `Data` object, ...
+            **kwargs: Likewise.
+
+        Returns:
+            The model's output, as a copy.
+
+        Raises:
+            StaleStateError: If the model is in training mode.
+            UnsupportedModelError: If `strict` and some step has to run on all rows; if there is no graph among the arguments.
+            InvalidDeltaError: If the arguments do not fit together.
+        """
+        self._refuse_training()
+        self._start(bind(self.model, args, kwargs))
+        return self._require().output(copy=True)
+
+    def _start(self, site: CallSite) -> None:
+        roles = classify(site)
+        nodes = {name: site.tensors[name].detach() for name in roles.nodes}
+        others = {name: site.tensors[name] for name in roles.others}
+        data = {name: site.tensors[name] for name in roles.edges}
+        if roles.values is not None:
+            data["edge_weight"] = roles.values
+        plan = prepare(site, roles, self._settings)
+        if plan.fallback:
+            warnings.warn(
+                f"{type(self.model).__name__}: {plan.fallback}. Every update runs a full pass: exact, but not incremental",
+                IncrementalWarning,
+                stacklevel=3,
+            )
+        graph = DynamicGraph(roles.edge_index, roles.num_nodes, data)
+        session = Session(plan, graph, nodes, others, self._settings)
+        session.engine.full({**nodes, **others})
+        self._session, self._watch, self._interrupted = session, ParameterWatch(self.model), ""
+        self.version = 0
+        site.tensors = {}
+
+    @torch.no_grad()
+    def refresh(self, nodes: Any = None) -> None:
+        """Recompute from the current graph, features and parameters.
+
+        Args:
+            nodes: Ids of the nodes whose accumulated rows are made afresh, int64 `[k]`; everything by default. Everything is
+                also what mends a stale state: after parameters changed, or after an update was interrupted.
+
+        Raises:
+            StaleStateError: Before the first pass, or if the model is in training mode.
+            InvalidDeltaError: If an id is out of range.
+        """
+        session = self._require()
+        if nodes is not None:
+            self._refuse_stale()
+            ids = session.resolver.ids(nodes, "nodes")
+            self._interrupted = "a refresh was interrupted"
+            session.engine.update(NO_EVENTS, session.graph.num_nodes, {}, torch.from_numpy(ids))
+            self._interrupted = ""
+            return
+        self._refuse_training()
+        self._interrupted = "a refresh was interrupted"
+        self._session = session.again(self._settings)
+        self._watch, self._interrupted = ParameterWatch(self.model), ""
+
+    # Updates -------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def apply_delta(
+        self,
+        edge_index_add: Any = None,
+        edge_index_del: Any = None,
+        x_changes: Any = None,
+        *,
+        edge_weight_add: Any = None,
+        edge_attr_add: Any = None,
+        edge_changes: Any = None,
+        x_add: Any = None,
+        nodes_del: Any = None,
+        undirected: bool = False,
+        missing: str = "error",
+    ) -> Update:
+        """Apply one group of changes and bring the output up to date.
+
+        Either one `GraphDelta`, as the only argument, or its fields as keywords; `GraphDelta` documents their shapes and the order in
+        which they take effect.
+
+        Returns:
+            The changed output rows, and what the update cost.
+
+        Raises:
+            InvalidDeltaError: If the delta does not fit the graph. Nothing was changed then.
+            StaleStateError: Before the first pass, if parameters changed, or after an interrupted update; see `refresh`.
+        """
+        began = time.perf_counter()
+        session = self._require()
+        self._refuse_stale()
+        if isinstance(edge_index_add, GraphDelta):
+            delta = edge_index_add
+        else:
+            delta = GraphDelta(
+                edge_index_add, edge_index_del, x_changes, edge_weight_add, edge_attr_add, edge_changes, x_add,
+                nodes_del, undirected, missing,  # type: ignore[arg-type]
+            )  # fmt: skip
+        resolved = session.resolver.resolve(delta)
+        self._interrupted = "an update was interrupted"
+        events, stats = session.update(resolved, self._next_scrub())
+        self._interrupted = ""
+        changed, out = session.changed()
+        self.version += 1
+        seconds = time.perf_counter() - began
+        counts = events.added.slots.size, events.removed.slots.size
+        return Update(changed, out, UpdateStats(session.plan.mode, tuple(stats), *counts, seconds), self.version)
+
+    def _next_scrub(self) -> Tensor:
+        if not self._scrub_rows:
+            return NO_IDS
+        count = self.num_nodes
+        ids = torch.arange(self._scrub_next, self._scrub_next + min(self._scrub_rows, count)) % max(count, 1)
+        self._scrub_next = (self._scrub_next + self._scrub_rows) % max(count, 1)
+        return ids
+
+    def inverse(self, delta: GraphDelta) -> GraphDelta:
+        """The delta that undoes `delta`, read off the current state; see `GraphDelta.inverse`."""
+        return self._require().inverse(delta)
+
+    # Reading -------------------------------------------------------------------------------------
+
+    @property
+    def out(self) -> Any:
+        """The current output: a live view, `[num_nodes, out_channels]`. Clone it to keep it; do not write to it."""
+        self._refuse_stale()
+        return self._require().output(copy=False)
+
+    @property
+    def x(self) -> Tensor:
+        """The current node features: a live view, `[num_nodes, in_channels]`."""
+        return self._require().x
+
+    @property
+    def graph(self) -> DynamicGraph:
+        """The current graph."""
+        return self._require().graph
+
+    def edge_data(self, name: str) -> Tensor:
+        """Current edge data, `[num_edges, ...]`, in the order of `graph.to_edge_index()`."""
+        graph = self._require().graph
+        if name not in graph.edge_data:
+            raise KeyError(f"no edge input '{name}' (edge inputs: {sorted(graph.edge_data) or 'none'})")
+        return graph.state()[name]
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes, removed ones included."""
+        return self._require().graph.num_nodes
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return self._require().graph.num_edges
+
+    @property
+    def program(self) -> Program:
+        """The program that the model was traced to."""
+        return self._require().plan.program
+
+    @property
+    def mode(self) -> str:
+        """`'incremental'`, `'mixed'` (some steps run on all rows), `'full pass'`, or `'not called yet'`."""
+        return self._session.plan.mode if self._session else "not called yet"
+
+    @property
+    def backend(self) -> str:
+        """`'compiled'` or `'reference'`; `'auto'` before the first pass."""
+        return self._session.backend.name if self._session else self._settings.backend
+
+    @property
+    def stale(self) -> str | None:
+        """Why updates are refused, or None."""
+        if self._watch is None:
+            return "the model has not been called yet"
+        return self._interrupted or self._watch.reason() or None
+
+    def verify(self, num_nodes: int | None = None, *, seed: int = 0) -> float:
+        """Largest absolute difference between `out` and a full pass of the original model on the current graph.
+
+        Args:
+            num_nodes: Check that many nodes, drawn at random, on the part of the graph that they see; all by default. A model with steps that
+                run on all rows is always checked whole.
+            seed: Seed of the draw.
+
+        Raises:
+            StaleStateError: If the stored state is stale.
+        """
+        self._refuse_stale()
+        return difference(*self._require().against_full_pass(num_nodes, seed))
+
+    def state_digest(self) -> str:
+        """SHA-256 over the graph and every stored row: equal digests mean equal states, bit by bit."""
+        return snapshot.digest_of(self._require().state(exact=True))
+
+    # Files ---------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save graph, features and all stored rows, but not the model. See `load`.
+
+        Raises:
+            StaleStateError: If the stored state is stale.
+            UnsupportedModelError: If the model was called with arguments that are neither tensors nor plain values.
+        """
+        self._refuse_stale()
+        session = self._require()
+        if not snapshot.is_plain(session.plan.site.constants):
+            raise UnsupportedModelError(
+                f"save: the model was called with {session.plan.site.constants}, which cannot be saved without code"
+            )
+        snapshot.write(
+            path,
+            {
+                "model": fingerprint(self.model),
+                "version": self.version,
+                "scrub_next": self._scrub_next,
+                "accumulate_dtype": str(self._settings.accumulate_dtype),
+                **session.state(exact=False),
+            },
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], model: nn.Module, **settings: Any) -> IncrementalModel:
+        """Continue from a saved state.
+
+        Args:
+            path: The file. No code from it is executed.
+            model: The model that the state belongs to, with the parameters it had.
+            **settings: As for `to_incremental`; `accumulate_dtype` is that of the saved state by default.
+
+        Raises:
+            StateFileError: If the file is cut off or damaged, or belongs to another model.
+        """
+        content = snapshot.read(path)
+        if content["model"] != fingerprint(model):
+            raise StateFileError(
+                f"'{path}' was saved for another model (or other parameters) than this {type(model).__name__}; load the "
+                "parameters that the model had, or call to_incremental and run a full pass"
+            )
+        dtype = {"torch.float32": torch.float32, "torch.float64": torch.float64}.get(content["accumulate_dtype"])
+        settings.setdefault("accumulate_dtype", dtype)
+        loaded = cls(model, **settings)
+        loaded._refuse_training()
+        loaded._session = Session.from_state(content, model, loaded._settings, exact_sums=settings["accumulate_dtype"] == dtype)
+        loaded._watch = ParameterWatch(model)
+        loaded.version = content["version"]
+        loaded._scrub_next = content["scrub_next"]
+        return loaded
+
+    # Guards --------------------------------------------------------------------------------------
+
+    def _require(self) -> Session:
+        if self._session is None:
+            raise StaleStateError(
+                f"{type(self.model).__name__} has not been called yet, so nothing is stored; call it once on the whole graph, "
+                "as in inc(x, edge_index), and then apply deltas"
+            )
+        return self._session
+
+    def _refuse_training(self) -> None:
+        if any(m.training for m in self.model.modules()):
+            raise StaleStateError(
+                f"{type(self.model).__name__} is in training mode, where dropout and batch statistics make outputs depend on "
+                "chance; call model.eval() first, and refresh() if it was called before"
+            )
+
+    def _refuse_stale(self) -> None:
+        self._require()
+        reason = self.stale
+        if reason:
+            raise StaleStateError(
+                f"the stored rows of {type(self.model).__name__} are stale: {reason}. Call refresh() to recompute them from the "
+                "current graph, features and parameters"
+            )
+
+    def __repr__(self) -> str:
+        if self._session is None:
+            return f"{type(self).__name__}({type(self.model).__name__}, not called yet)"
+        parts = [
+            type(self.model).__name__,
+            f"mode={self.mode!r}",
+            f"backend={self.backend!r}",
+            f"num_nodes={self.num_nodes}",
+            f"num_edges={self.num_edges}",
+            f"version={self.version}",
+        ]
+        if self._session.plan.why:
+            parts.append(f"on all rows: {'; '.join(self._session.plan.why)}")
+        if self.stale:
+            parts.append(f"stale: {self.stale}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def load(path: str | os.PathLike[str], model: nn.Module, **settings: Any) -> IncrementalModel:
+    """Continue from a state written by `IncrementalModel.save`; see `IncrementalModel.load`."""
+    return IncrementalModel.load(path, model, **settings)

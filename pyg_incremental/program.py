@@ -1,0 +1,189 @@
+"""What a model computes: a program of row maps and aggregations over node rows and edge rows.
+
+A step takes values and makes one value. A few kinds of step are enough:
+
+* `Input`: what the user hands in and deltas change;
+* `RowMap`: row `i` of the result depends on row `i` of its inputs only;
+* `Aggregate` (in `pyg_incremental.aggregate`): row `i` gathers messages over the in-edges of `i`;
+* `Whole`: anything else, run on all rows.
+
+A program says nothing about deltas; executors (see `pyg_incremental.engine`) do.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar, TypeVar
+
+from pyg_incremental.typing import Format
+
+
+class Domain(Enum):
+    """What the rows of a value stand for."""
+
+    NODE = "node"
+    EDGE = "edge"
+    WHOLE = "whole"
+    """No rows: a tensor or object that is recomputed as one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """The result of one step."""
+
+    name: str
+    domain: Domain
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One step of a program: `inputs` are read, `output` is made."""
+
+    kind: ClassVar[str] = "step"
+    hops: ClassVar[int] = 0
+    output: Value
+    inputs: tuple[Value, ...]
+
+    def __str__(self) -> str:
+        return f"{self.output.name} = {self.kind}({', '.join(v.name for v in self.inputs)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Input(Step):
+    """A tensor handed in by the user (`x`, `edge_weight`, ...) or the graph itself (domain `WHOLE`)."""
+
+    kind: ClassVar[str] = "input"
+
+
+@dataclass(frozen=True, eq=False)
+class Ones(Step):
+    """One for every node, `[num_nodes, 1]`: the message whose sum is a degree."""
+
+    kind: ClassVar[str] = "ones"
+
+
+@dataclass(frozen=True, eq=False)
+class RowMap(Step):
+    """`fn(*rows)` on matching rows of the inputs; inputs of domain `WHOLE` are passed whole.
+
+    `costly` marks a map that contains a matrix product: its input is worth comparing with what it was, row by row, before it runs.
+    """
+
+    kind: ClassVar[str] = "map"
+    fn: Callable[..., Any]
+    costly: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Whole(Step):
+    """`fn(*inputs)` on all rows, whenever anything changed. `reason` says why it is not done row by row."""
+
+    kind: ClassVar[str] = "whole"
+    fn: Callable[..., Any]
+    reason: str = ""
+
+
+S = TypeVar("S", bound=Step)
+
+
+@dataclass(eq=False)
+class Program:
+    """Steps in the order in which they run, and which values come in and go out.
+
+    Attributes:
+        format: How the graph was handed in; it decides what self-loops and weights mean in PyG.
+        steps: The steps; the inputs of each stand before it.
+        inputs: The values handed in, by the name of the argument.
+        graph: The value that is the graph itself.
+        outputs: The values that leave.
+    """
+
+    format: Format = "coo"
+    steps: list[Step] = field(default_factory=list)
+    inputs: dict[str, Value] = field(default_factory=dict)
+    graph: Value | None = None
+    outputs: list[Value] = field(default_factory=list)
+    _known: dict[Hashable, Value] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
+
+    def input(self, name: str, domain: Domain) -> Value:
+        """Declare something handed in."""
+        value = self.value(name, domain)
+        self.steps.append(Input(value, ()))
+        self.inputs[name] = value
+        return value
+
+    def ones(self) -> Value:
+        """One for every node."""
+        return self.add("ones", lambda: Ones(self.value("ones", Domain.NODE), ()))
+
+    def map(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        inputs: Sequence[Value],
+        *,
+        key: Hashable | None = None,
+        costly: bool = False,
+    ) -> Value:
+        """Add a row map. Steps of equal `key` and inputs are one step (two GCN layers on one graph have one degree)."""
+        domains = {v.domain for v in inputs} - {Domain.WHOLE}
+        if len(domains) > 1:
+            raise ValueError(f"row map '{name}' reads both node rows and edge rows: {list(inputs)}")
+        domain = domains.pop() if domains else Domain.WHOLE
+        return self.add(
+            None if key is None else ("map", key, *map(id, inputs)),
+            lambda: RowMap(self.value(name, domain), tuple(inputs), fn, costly),
+        )
+
+    def whole(
+        self, name: str, fn: Callable[..., Any], inputs: Sequence[Value], domain: Domain, reason: str
+    ) -> Value:
+        """Add a step that runs on all rows."""
+        return self.add(None, lambda: Whole(self.value(name, domain), tuple(inputs), fn, reason))
+
+    def add(self, key: Hashable | None, make: Callable[[], Step]) -> Value:
+        """Append the step that `make` returns, unless one of the same `key` is there already; returns its value."""
+        if key is not None and key in self._known:
+            return self._known[key]
+        step = make()
+        self.steps.append(step)
+        if key is not None:
+            self._known[key] = step.output
+        return step.output
+
+    def forget(self, steps: int) -> None:
+        """Take back all steps behind the first `steps`."""
+        gone = {s.output for s in self.steps[steps:]}
+        del self.steps[steps:]
+        self._known = {k: v for k, v in self._known.items() if v not in gone}
+        self._names -= {v.name for v in gone}
+
+    def value(self, name: str, domain: Domain) -> Value:
+        """A new value with a name that is not taken."""
+        taken, plain = 1, name
+        while name in self._names:
+            taken += 1
+            name = f"{plain}_{taken}"
+        self._names.add(name)
+        return Value(name, domain)
+
+    @property
+    def whole_steps(self) -> list[Whole]:
+        """The steps that run on all rows."""
+        return [s for s in self.steps if isinstance(s, Whole)]
+
+    @property
+    def depth(self) -> int:
+        """Largest number of aggregations on a path: how many hops away an output row can see."""
+        hops: dict[Value, int] = {}
+        for s in self.steps:
+            hops[s.output] = max((hops[v] for v in s.inputs), default=0) + s.hops
+        return max((hops[v] for v in self.outputs), default=0)
+
+    def __str__(self) -> str:
+        lines = [str(s) for s in self.steps]
+        return "\n".join([*lines, f"return {', '.join(v.name for v in self.outputs)}"])

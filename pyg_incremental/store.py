@@ -1,0 +1,277 @@
+"""The stored rows of one model, and what one update does to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.graph import DynamicGraph, EdgeEvents, Edges
+from pyg_incremental.kernels import compiled, reference
+from pyg_incremental.kernels.adjacency import Adjacency
+from pyg_incremental.program import Domain, Value
+from pyg_incremental.typing import Array, BackendName
+from pyg_incremental.update import StepStats
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+NO_IDS = torch.empty(0, dtype=torch.int64)
+_NONE = np.empty(0, np.int64)
+NO_EDGES = Edges(_NONE, _NONE, _NONE)
+NO_EVENTS = EdgeEvents(NO_EDGES, NO_EDGES, NO_EDGES, {})
+
+
+class Ids:
+    """Distinct row ids, int64 `[k]`: as the array that kernels take, and as a tensor."""
+
+    __slots__ = ("array", "tensor")
+
+    def __init__(self, array: Array, tensor: Tensor) -> None:
+        self.array = array
+        self.tensor = tensor
+
+    def __len__(self) -> int:
+        return self.tensor.shape[0]
+
+
+class Backend:
+    """One set of kernels and the arrays it takes: NumPy views on the CPU, or tensors on any device.
+
+    Args:
+        name: `'auto'` takes the compiled kernels for float32 and float64 on the CPU, else the reference.
+        like: A tensor of the device and dtype that the rows will have.
+    """
+
+    def __init__(self, name: BackendName, like: Tensor) -> None:
+        compilable = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
+        if name == "compiled" and not compilable:
+            raise UnsupportedModelError(
+                f"backend='compiled' needs float32 or float64 features on the CPU (got {like.dtype} on "
+                f"'{like.device}'); use backend='auto' or 'reference'"
+            )
+        self.like = like[:0]
+        self.name = "compiled" if compilable and name != "reference" else "reference"
+        self.is_compiled = self.name == "compiled"
+        self.kernels: ModuleType = compiled if self.is_compiled else reference
+        self.array: Callable[[Tensor], Array] = torch.Tensor.numpy if self.is_compiled else lambda t: t
+
+    def ids(self, tensor: Tensor) -> Ids:
+        """Ids from a tensor."""
+        return Ids(self.array(tensor), tensor)
+
+    def ids_from(self, array: Array) -> Ids:
+        """Ids from a kernel's array, which they keep."""
+        return Ids(array, torch.from_numpy(array)) if self.is_compiled else Ids(array, array)
+
+    def host(self, array: np.ndarray) -> Array:  # type: ignore[type-arg]
+        """A kernel's view of an array on the host."""
+        return array if self.is_compiled else torch.from_numpy(array)
+
+    def room(self, size: int) -> Array:
+        """Uninitialised room for ids."""
+        return np.empty(size, np.int64) if self.is_compiled else torch.empty(size, dtype=torch.int64)
+
+
+class Scratch:
+    """Marks and room to collect distinct rows in; reused by every step."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.resize(0)
+
+    def resize(self, rows: int) -> None:
+        """Make room for ids below `rows`."""
+        self.size = rows
+        self.stamp = self._backend.host(np.zeros(rows, np.int64))
+        self.touched = self._backend.room(rows)
+        self.epoch = 0
+
+    def next(self) -> int:
+        """Forget all marks; returns the new epoch."""
+        self.epoch += 1
+        return self.epoch
+
+    def taken(self, count: int) -> Ids:
+        """The first `count` rows collected, as a set of their own."""
+        rows = self.touched[:count]
+        return self._backend.ids_from(rows.copy() if self._backend.is_compiled else rows.clone())
+
+
+class Rows:
+    """A tensor with room to grow, `[capacity, ...]`, and the kernels' view of it, `[capacity, channels]`."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.rows: Tensor | None = None
+        self.array: Array = None
+
+    @property
+    def tensor(self) -> Tensor:
+        """The rows, which have to be there."""
+        if self.rows is None:
+            raise RuntimeError(f"{self!r} is read at rows where it was not computed, but is not stored")
+        return self.rows
+
+    def hold(self, rows: Tensor) -> None:
+        """Store `rows` as they are."""
+        self.rows = rows
+        self.array = self.backend.array(rows.view(rows.shape[0], -1) if rows.dim() > 2 else rows)
+
+    def put(self, rows: Tensor, capacity: int) -> None:
+        """Store a copy of `rows`, `[n, ...]`, with room for `capacity`; the room is zero."""
+        room = rows.new_zeros((max(capacity, rows.shape[0]), *rows.shape[1:]))
+        room[: rows.shape[0]] = rows
+        self.hold(room)
+
+    def grow(self, capacity: int) -> None:
+        """Make room for `capacity` rows."""
+        if self.rows is not None and self.rows.shape[0] < capacity:
+            self.put(self.rows, capacity)
+
+
+class Cell(Rows):
+    """The rows of one value: what is stored, and what the running update has done to it so far.
+
+    Attributes:
+        ids: Rows that changed in the running update, or None.
+        fresh: The new rows of `ids`, `[k, ...]`, or None if they are only in the store.
+        old: What stood in the rows `ids` before, as a kernel's array `[k, channels]`; only where an aggregation retracts it.
+        old_changed: For an edge value, the OLD rows of the changed edges, or None if it did not change there.
+        dirty: Whether a value of domain `WHOLE` changed.
+        content: A value of domain `WHOLE`.
+    """
+
+    def __init__(self, value: Value, backend: Backend) -> None:
+        super().__init__(backend)
+        self.value = value
+        self.domain = value.domain
+        self.stored = False
+        self.keeps_old = False
+        self.compares_values = False
+        self.out_dtype: torch.dtype | None = None
+        self.content: object = None
+        self.reset()
+
+    def __repr__(self) -> str:
+        return f"value '{self.value}'"
+
+    def reset(self) -> None:
+        """Forget the running update."""
+        self.ids: Ids | None = None
+        self.fresh: Tensor | None = None
+        self.old: Array = None
+        self.old_changed: Tensor | None = None
+        self.dirty = False
+
+    def hold(self, rows: Tensor) -> None:
+        super().hold(rows)
+        flat = rows if rows.dim() == 2 else rows.view(rows.shape[0], rows.shape[1:].numel())
+        self.array = self.backend.array(flat)
+        compare = flat if self.compares_values else flat.view(_BITS[rows.element_size()])
+        self.bits = self.backend.array(compare)
+        self._no_old = self.bits[:0]
+
+    def read(self, ids: Tensor) -> Tensor:
+        """Current rows `ids`, `[k, ...]`."""
+        rows = self.tensor.index_select(0, ids if self.backend.is_compiled else ids.to(self.tensor.device))
+        return rows if self.out_dtype is None else rows.to(self.out_dtype)
+
+    def whole(self, count: int) -> Tensor:
+        """The first `count` rows."""
+        rows = self.tensor[:count]
+        return rows if self.out_dtype is None else rows.to(self.out_dtype)
+
+    def commit(self, ids: Ids, new: Tensor, first_new: int) -> int:
+        """Write new rows and keep as `ids` those that differ from what was stored; returns their number."""
+        rows, backend = self.tensor, self.backend
+        count = len(ids)
+        if new.dtype != rows.dtype or new.shape[1:] != rows.shape[1:]:
+            raise UnsupportedModelError(
+                f"step '{self.value}' made rows of {new.dtype} {list(new.shape[1:])}, but of {rows.dtype} "
+                f"{list(rows.shape[1:])} in the first pass; the model behaves differently on fewer rows"
+            )
+        flat = new if new.dim() == 2 else new.reshape(count, rows.shape[1:].numel())
+        compare = flat if flat.is_contiguous() else flat.contiguous()
+        if not self.compares_values:
+            compare = compare.view(_BITS[rows.element_size()])
+        old = self._no_old
+        if self.keeps_old:
+            old_rows = torch.empty_like(flat, memory_format=torch.contiguous_format)
+            self.old = backend.array(old_rows)
+            old = backend.array(old_rows.view(compare.dtype))
+        changed, where = backend.room(count), backend.room(count)
+        n: int = backend.kernels.commit(
+            self.bits, ids.array, backend.array(compare), old, first_new, changed, where
+        )
+        if n == count:
+            self.ids, self.fresh = ids, new
+        elif n:
+            self.ids = backend.ids_from(changed[:n])
+            self.fresh = new.index_select(0, backend.ids_from(where[:n]).tensor.to(new.device))
+        return n
+
+
+class Context:
+    """What all steps of one model share while they run.
+
+    Attributes:
+        graph: The edges.
+        events: What the running delta did to the edges, as kernels take it.
+        num_nodes: Number of nodes, those of the running delta included.
+        first_new: Ids from here on were added by the running delta.
+        settle: Rows that every aggregation settles, whatever changed: new nodes, and rows to be made afresh.
+        renew: The rows to be made afresh.
+        stats: The work done so far.
+        lists: Neighbour lists along out-edges and along in-edges.
+    """
+
+    def __init__(self, graph: DynamicGraph, backend: Backend) -> None:
+        self.graph = graph
+        self.backend = backend
+        self.kernels = backend.kernels
+        self.scratch = Scratch(backend)
+        self.num_nodes = 0
+        self._all_nodes = backend.ids(NO_IDS)
+        self.begin(NO_EVENTS, graph.num_nodes, NO_IDS)
+
+    def begin(self, events: EdgeEvents, first_new: int, renew: Tensor) -> None:
+        """Start an update; the graph has taken its edges and nodes already."""
+        self.first_new = first_new
+        self.num_nodes = n = self.graph.num_nodes
+        if self.scratch.size < n:
+            self.scratch.resize(3 * n // 2 if self.scratch.size else n)
+        self.renew = renew
+        settle = torch.cat([renew, torch.arange(first_new, n)]) if n > first_new else renew
+        self.settle = self.backend.ids(settle)
+        self.stats: list[StepStats] = []
+        self.lists = (self.graph.out, self.graph.inn)
+        self.events = events
+        self.num_events = sum(len(edges.slots) for edges in events[:3])
+        if not self.backend.is_compiled:
+            self.lists = tuple(Adjacency(*map(torch.from_numpy, adj)) for adj in self.lists)
+            self.events = EdgeEvents(*(Edges(*map(torch.from_numpy, e)) for e in events[:3]), events.overwritten)
+
+    @property
+    def capacity(self) -> int:
+        """How many rows node values have room for."""
+        return self.scratch.size
+
+    @property
+    def all_nodes(self) -> Ids:
+        """`arange(num_nodes)`."""
+        if len(self._all_nodes) != self.num_nodes:
+            self._all_nodes = self.backend.ids(torch.arange(self.num_nodes))
+        return self._all_nodes
+
+    def unite(self, sets: list[Ids]) -> Ids:
+        """The distinct ids of some sets; a set that stands alone is returned as it is."""
+        if len(sets) == 1:
+            return sets[0]
+        scratch, unite = self.scratch, self.kernels.unite
+        epoch, count = scratch.next(), 0
+        for ids in sets:
+            count = unite(ids.array, scratch.touched, count, scratch.stamp, epoch)
+        return scratch.taken(count)

@@ -1,0 +1,398 @@
+"""A model becomes a program: torch.fx lists its operations, and each becomes a row map, a conv's program, or a step on all rows."""
+
+import contextlib
+import inspect
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch_geometric.nn import MLP, Aggregation, MessagePassing
+from torch_geometric.nn.models.basic_gnn import TrimToLayer
+
+from pyg_incremental.call_site import CallSite, Roles
+from pyg_incremental.conv import ConvCall, NotIncremental, builder_of
+from pyg_incremental.full_pass import plainly
+from pyg_incremental.program import Domain, Program, Value
+from pyg_incremental.row_wise import (
+    COSTLY_FUNCTIONS,
+    COSTLY_MODULES,
+    RESHAPES,
+    why_not_row_function,
+    why_not_row_wise,
+)
+
+
+class NotTraceable(Exception):
+    """The model as a whole cannot be written as a program; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A program and how its outputs are put together.
+
+    Attributes:
+        program: The program.
+        structure: The output of the model with an `Output` in place of each tensor.
+    """
+
+    program: Program
+    structure: Any
+
+
+@dataclass(frozen=True)
+class Output:
+    """Stands for output number `index` of a program."""
+
+    index: int
+
+
+class _Tracer(fx.Tracer):
+    """Convs, normalisations, aggregations and the like are leaves; control flow around them is followed."""
+
+    def __init__(self) -> None:
+        super().__init__(autowrap_modules=(), param_shapes_constant=True)
+
+    def is_leaf_module(self, module: nn.Module, qualified_name: str) -> bool:
+        if isinstance(module, (MessagePassing, Aggregation, TrimToLayer, MLP)):
+            return True
+        if module._forward_hooks or module._forward_pre_hooks:
+            return True
+        home = type(module).__module__
+        if home.startswith(("torch_geometric.nn.norm", "torch_geometric.nn.dense", "torch_geometric.nn.models.jumping")):
+            return True
+        return home.startswith("torch.nn") and not isinstance(module, (nn.Sequential, nn.ModuleList, nn.ModuleDict))
+
+
+@contextlib.contextmanager
+def _aggregations_are_modules() -> Iterator[None]:
+    """`Aggregation` defines its own `__call__`, which fx does not patch and which looks into its arguments."""
+    original = Aggregation.__call__
+    Aggregation.__call__ = nn.Module.__call__  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Aggregation.__call__ = original  # type: ignore[method-assign]
+
+
+def trace(site: CallSite, roles: Roles, probe: list[Any]) -> Traced:
+    """Write the program of a call.
+
+    Args:
+        site: The call.
+        roles: What its tensors are.
+        probe: The tensors of a small call, to find the shape of every intermediate result.
+
+    Raises:
+        NotTraceable: If torch.fx cannot follow the model.
+    """
+    try:
+        with _aggregations_are_modules():
+            graph = _Tracer().trace(_fixed_arity(site))
+    except Exception as error:  # whatever a model does with a proxy: all of it means the same
+        raise NotTraceable(f"torch.fx cannot follow {type(site.model).__name__}: {_first_line(error)}") from error
+    shapes = _Shapes(fx.GraphModule(site, graph))
+    try:
+        shapes.run(*probe)
+    except Exception as error:  # the traced graph may have lost something that the model needs
+        raise NotTraceable(f"the trace of {type(site.model).__name__} does not run: {_first_line(error)}") from error
+    return _Writer(site, roles, shapes.results, probe).write(graph)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _fixed_arity(site: CallSite) -> nn.Module:
+    """fx follows signatures, so give it one with a name for each tensor."""
+    names = ", ".join(f"_{i}" for i in range(len(site.names)))
+    scope: dict[str, Any] = {"call": CallSite.forward}
+    exec(f"def forward(self, {names}):\n    return call(self, {names})", scope)
+    fixed = type("CallSite", (CallSite,), {"forward": scope["forward"]})
+    root: nn.Module = fixed.__new__(fixed)
+    root.__dict__ = site.__dict__
+    return root
+
+
+class _Shapes(fx.Interpreter):
+    """Runs the traced graph on a probe and keeps every result."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module, garbage_collect_values=False)
+        self.results: dict[fx.Node, Any] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        self.results[n] = result
+        return result
+
+
+class _Writer:
+    """Turns the nodes of an fx graph into steps."""
+
+    def __init__(self, site: CallSite, roles: Roles, results: dict[fx.Node, Any], probe: list[Any]) -> None:
+        self.site = site
+        self.roles = roles
+        self.results = results
+        self.program = Program(format=roles.format)
+        self.num_nodes = probe[site.names.index(roles.x)].shape[0]
+        self.env: dict[fx.Node, Any] = {}
+        self.names = iter(site.names)
+        self.modules = dict(site.named_modules())
+        self.weights: Value | None = None
+
+    def write(self, graph: fx.Graph) -> Traced:
+        structure: Any = None
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                self.env[node] = self._input(next(self.names))
+            elif node.op == "get_attr":
+                self.env[node] = self._attribute(str(node.target))
+            elif node.op == "output":
+                structure = self._outputs(node.args[0])
+            elif not node.users and node.op != "call_module":
+                continue  # such as the assertions that fx leaves behind
+            else:
+                self.env[node] = self._operation(node)
+        return Traced(self.program, structure)
+
+    def _input(self, name: str) -> Value:
+        roles = self.roles
+        if name == roles.graph:
+            value = self.program.input(name, Domain.WHOLE)
+            self.program.graph = value
+            if roles.values is not None:
+                self.weights = self.program.input("edge_weight", Domain.EDGE)
+            return value
+        domain = Domain.NODE if name in roles.nodes else Domain.EDGE if name in roles.edges else Domain.WHOLE
+        return self.program.input(name, domain)
+
+    def _attribute(self, path: str) -> Any:
+        """A parameter or buffer: read anew whenever a step runs."""
+        owner, _, name = path.rpartition(".")
+        module = self.site.get_submodule(owner)
+        return _Live(lambda: getattr(module, name))
+
+    def _outputs(self, result: Any) -> Any:
+        def place(node: fx.Node) -> Any:
+            value = self.env[node]
+            if isinstance(value, _Live):
+                raise NotTraceable("it returns a parameter")
+            if isinstance(value, _Lazy):
+                value = value.value(self, f"{node.name}")
+            if value.domain is Domain.EDGE:
+                raise NotTraceable("it returns one row per edge")
+            self.program.outputs.append(value)
+            return Output(len(self.program.outputs) - 1)
+
+        structure = fx.node.map_arg(result, place)
+        values = self.program.outputs
+        readers = {v for s in self.program.steps for v in s.inputs}
+        for i, value in enumerate(values):
+            # What leaves is compared by value, what goes on bit by bit; so one that does both gets a step of its own.
+            if value.domain is Domain.NODE and (value in readers or not _is_map(self.program, value) or value in values[:i]):
+                values[i] = self.program.map("out", _as_it_is, [value])
+        return structure
+
+    def _operation(self, node: fx.Node) -> Any:
+        fn, name = self._callable(node)
+        arguments: list[fx.Node] = []
+        fx.node.map_arg((node.args, node.kwargs), lambda n: arguments.append(n) or n)  # type: ignore[func-returns-value]
+        if isinstance(fn, MessagePassing):
+            reason = "its arguments are not those of its forward"
+            try:
+                return self._conv(fn, name, node)
+            except NotIncremental as error:
+                reason = str(error)
+        else:
+            lazy = [self.env[n] for n in arguments if isinstance(self.env[n], _Lazy)]
+            if lazy and node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem":
+                return lazy[0].item(node.args[1])
+            reason = self._row_reason(node, fn, arguments)
+            if not reason:
+                return self._row_map(node, fn, name, arguments)
+        return self._whole(node, fn, name, arguments, reason)
+
+    def _callable(self, node: fx.Node) -> tuple[Any, str]:
+        if node.op == "call_module":
+            path = str(node.target)
+            return self.modules[path], path.removeprefix("model.") if path != "model" else type(self.modules[path]).__name__
+        return node.target, node.name
+
+    # Convs ---------------------------------------------------------------------------------------
+
+    def _conv(self, conv: MessagePassing, name: str, node: fx.Node) -> Value:
+        builder = builder_of(conv)
+        bound = inspect.signature(conv.forward).bind(*node.args, **node.kwargs)
+        args = {k: fx.node.map_arg(v, self.env.__getitem__) for k, v in bound.arguments.items()}
+        graph = next((args[k] for k in ("edge_index", "adj_t") if k in args), None)
+        if graph is not self.program.graph:
+            raise NotIncremental("its edges are computed by the model")
+        steps = len(self.program.steps)
+        try:
+            return builder(ConvCall(self.program, conv, name, args, self.weights))
+        except NotIncremental:
+            self.program.forget(steps)
+            raise
+
+    # Row maps ------------------------------------------------------------------------------------
+
+    def _row_reason(self, node: fx.Node, fn: Any, arguments: list[fx.Node]) -> str:
+        values = [self.env[n] for n in arguments]
+        if any(isinstance(v, _Lazy) for v in values):
+            return "it takes a tuple of rows"
+        rowed = {v.domain for v in values if isinstance(v, Value)} - {Domain.WHOLE}
+        if not rowed:
+            return "it does not work on rows"
+        if len(rowed) > 1:
+            return "it mixes node rows and edge rows"
+        if self.program.graph in values:
+            return "it reads the graph"
+        some = next(n for n in arguments if self._rank(n) is not None)
+        result = self.results[node]
+        results = result if isinstance(result, (tuple, list)) else [result]
+        rows = self.results[some].shape[0]
+        if not all(isinstance(r, Tensor) and r.dim() > 0 and r.shape[0] == rows for r in results):
+            return "its result does not have one row for each input row"
+        if node.op == "call_module":
+            return why_not_row_wise(fn)
+        ranks = [self._rank(a) for a in node.args]
+        if node.args and isinstance(node.args[0], (tuple, list)):
+            ranks = [self._rank(a) for a in node.args[0]]
+        ranks += [self._rank(a) for a in node.kwargs.values()]
+        name = getattr(fn, "__name__", "")
+        if name == "getitem":
+            return _index_reason(node.args[1])
+        return why_not_row_function(fn, node.args, dict(node.kwargs), ranks, results[0].dim())
+
+    def _rank(self, argument: Any) -> int | None:
+        if not isinstance(argument, fx.Node):
+            return None
+        value = self.env[argument]
+        if isinstance(value, Value) and value.domain is not Domain.WHOLE:
+            return int(self.results[argument].dim())
+        return None
+
+    def _row_map(self, node: fx.Node, fn: Any, name: str, arguments: list[fx.Node]) -> Any:
+        costly = fn in COSTLY_FUNCTIONS if node.op != "call_module" else isinstance(fn, COSTLY_MODULES)
+        if isinstance(fn, (nn.Identity, nn.Dropout)) or fn is torch.nn.functional.dropout:
+            return self.env[arguments[0]]
+        if fn in RESHAPES:
+            tail = list(self.results[node].shape)[1:]
+            value = self.env[arguments[0]]
+            return self.program.map(name, lambda rows: rows.reshape(rows.shape[0], *tail), [value])
+        run, values = self._closure(node, fn, arguments)
+        result = self.results[node]
+        if isinstance(result, (tuple, list)):
+            return _Lazy(self, name, run, values, costly)
+        key = ("module", id(fn)) if node.op == "call_module" and not node.kwargs and len(node.args) == 1 else None
+        return self.program.map(name, run, values, key=key, costly=costly)
+
+    def _closure(
+        self, node: fx.Node, fn: Any, arguments: list[fx.Node]
+    ) -> tuple[Callable[..., Any], list[Value]]:
+        """`fn` with everything but program values filled in, and these values."""
+        places: dict[fx.Node, int] = {}
+        values: list[Value] = []
+        for n in arguments:
+            value = self.env[n]
+            if isinstance(value, Value) and n not in places:
+                places[n] = len(values)
+                values.append(value)
+        env = self.env
+        if node.op == "call_method":
+            method = str(node.target)
+            call: Callable[..., Any] = lambda *a, **k: getattr(a[0], method)(*a[1:], **k)  # noqa: E731
+        elif isinstance(fn, nn.Module) and not fn._forward_hooks and not fn._forward_pre_hooks:
+            call = fn.forward
+        else:
+            call = fn
+        if _in_place(node, fn):
+            # The rows handed in may be the stored ones.
+            change, call = call, lambda first, *a, **k: change(first.clone(), *a, **k)
+        if len(node.args) == 1 and not node.kwargs and isinstance(node.args[0], fx.Node) and values:
+            return call, values
+
+        def run(*rows: Any) -> Any:
+            def fill(n: fx.Node) -> Any:
+                return rows[places[n]] if n in places else env[n].read()
+
+            return call(*fx.node.map_arg(node.args, fill), **fx.node.map_arg(node.kwargs, fill))
+
+        return run, values
+
+    # Everything else -----------------------------------------------------------------------------
+
+    def _whole(self, node: fx.Node, fn: Any, name: str, arguments: list[fx.Node], reason: str) -> Value:
+        for n in arguments:
+            if isinstance(self.env[n], _Lazy):
+                self.env[n] = self.env[n].value(self, n.name)
+        run, values = self._closure(node, _plain(fn) if isinstance(fn, MessagePassing) else fn, arguments)
+        result = self.results[node]
+        if not values:  # made of parameters and constants only
+            return self.program.map(name, run, [])
+        rowed = any(v.domain is not Domain.WHOLE for v in values) or self.program.graph in values
+        per_node = isinstance(result, Tensor) and result.dim() > 0 and result.shape[0] == self.num_nodes
+        if not rowed and not per_node:
+            return self.program.map(name, run, values)
+        return self.program.whole(name, run, values, Domain.NODE if per_node else Domain.WHOLE, f"{name}: {reason}")
+
+
+@dataclass(frozen=True)
+class _Live:
+    """A parameter or buffer."""
+
+    read: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class _Lazy:
+    """A row-wise operation that returns several tensors; each is a map of its own once it is picked out."""
+
+    writer: _Writer
+    name: str
+    run: Callable[..., Any]
+    values: list[Value]
+    costly: bool
+
+    def item(self, index: Any) -> Value:
+        run = self.run
+        return self.writer.program.map(f"{self.name}_{index}", lambda *rows: run(*rows)[index], self.values, costly=self.costly)
+
+    def value(self, writer: _Writer, name: str) -> Value:
+        return writer.program.whole(name, self.run, self.values, Domain.WHOLE, f"{name}: a tuple is used as a whole")
+
+
+def _is_map(program: Program, value: Value) -> bool:
+    return any(s.output is value and s.kind == "map" for s in program.steps)
+
+
+def _plain(conv: MessagePassing) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with plainly(conv):
+            return conv(*args, **kwargs)
+
+    return call
+
+
+def _in_place(node: fx.Node, fn: Any) -> bool:
+    name = str(node.target) if node.op == "call_method" else getattr(fn, "__name__", "")
+    return (
+        (name.endswith("_") and not name.endswith("__"))
+        or fn in (operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow)
+        or bool(node.kwargs.get("inplace", False))
+        or bool(getattr(fn, "inplace", False))
+    )
+
+
+def _as_it_is(rows: Tensor) -> Tensor:
+    return rows
+
+
+def _index_reason(index: Any) -> str:
+    first = index[0] if isinstance(index, tuple) and index else index
+    if first is Ellipsis or (isinstance(first, slice) and first == slice(None)):
+        return "" if isinstance(index, tuple) else ("" if first == slice(None) else "it picks columns by ...")
+    return "it picks rows by index"

@@ -1,0 +1,97 @@
+"""What an update reports: changed rows, and the work of each step."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+
+class StepStats(NamedTuple):
+    """The work of one step in one update.
+
+    Attributes:
+        name: The value that the step makes, as in `print(inc.program)`.
+        kind: `'input'`, `'map'`, `'sum'`, `'softmax'`, `'rows'` or `'whole'`.
+        rows: Rows computed or touched.
+        changed: Rows that differ from what was stored; a step that does not compare counts all of `rows`.
+        edges: Edges along which something was pushed or read.
+        reread: Rows made afresh over all of their in-edges.
+    """
+
+    name: str
+    kind: str
+    rows: int
+    changed: int
+    edges: int = 0
+    reread: int = 0
+
+
+@dataclass(frozen=True)
+class UpdateStats:
+    """The work of one update.
+
+    Attributes:
+        mode: `'incremental'`, `'mixed'` (some steps run on all rows) or `'full pass'`.
+        steps: One entry for each step that had anything to do.
+        edges_added: Edges added by the delta, both directions counted.
+        edges_deleted: Edges deleted, those that left with removed nodes included.
+        seconds: Time spent in `apply_delta`.
+    """
+
+    mode: str
+    steps: tuple[StepStats, ...]
+    edges_added: int
+    edges_deleted: int
+    seconds: float
+
+    @property
+    def rows(self) -> int:
+        """Rows computed or touched, over all steps."""
+        return sum(s.rows for s in self.steps)
+
+    @property
+    def changed(self) -> int:
+        """Rows changed, over all steps."""
+        return sum(s.changed for s in self.steps)
+
+    @property
+    def edges(self) -> int:
+        """Edges pushed along or read, over all steps."""
+        return sum(s.edges for s in self.steps)
+
+    def __getitem__(self, name: str) -> StepStats:
+        """The entry of one step; all zero where the step had nothing to do."""
+        return next((s for s in self.steps if s.name == name), StepStats(name, "-", 0, 0))
+
+    def __str__(self) -> str:
+        width = max([len(s.name) for s in self.steps] + [4])
+        lines = [f"{'step':{width}}  {'kind':8}{'rows':>9}{'changed':>9}{'edges':>10}{'reread':>8}"]
+        lines += [
+            f"{s.name:{width}}  {s.kind:8}{s.rows:9,}{s.changed:9,}{s.edges:10,}{s.reread:8,}" for s in self.steps
+        ]
+        lines.append(
+            f"{self.mode}: {self.edges_added:,} edges added, {self.edges_deleted:,} deleted, {1e3 * self.seconds:.3f} ms"
+        )
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Update:
+    """The result of one `apply_delta`.
+
+    Attributes:
+        changed: Ids of the output rows whose value changed, ascending, int64 `[k]`; for a model with several outputs,
+            in the structure of its output.
+        out: The new values of these rows, `[k, out_channels]`, as a copy.
+        stats: What the update cost, step by step.
+        version: How many updates have been applied since the first pass.
+    """
+
+    changed: Any
+    out: Any
+    stats: UpdateStats
+    version: int
+
+    def __repr__(self) -> str:
+        changed = self.changed.numel() if isinstance(self.changed, Tensor) else "..."
+        return f"Update(version={self.version}, changed={changed} rows, {1e3 * self.stats.seconds:.3f} ms)"
