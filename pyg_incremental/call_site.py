@@ -1,7 +1,7 @@
 """How a model was called: which arguments are node rows, edge rows, the graph, or constants."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ class CallSite(nn.Module):
     Args:
         model: The model.
         arguments: All arguments by parameter name; tensors among them, and those in a `Data` object, become inputs.
+        positional: The arguments that have to be passed by position, in order.
 
     Attributes:
         tensors: The tensors of the call, by name; emptied once they are taken over.
@@ -33,8 +34,11 @@ class CallSite(nn.Module):
         data_fields: For each argument that is a `Data` object, which tensors it holds.
     """
 
-    def __init__(self, model: nn.Module, arguments: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: nn.Module, arguments: Mapping[str, Any], positional: Sequence[str] = ()
+    ) -> None:
         super().__init__()
+        self.positional = list(positional)
         self.model = model
         self.constants: dict[str, Any] = {}
         self.data_fields: dict[str, tuple[str, ...]] = {}
@@ -58,29 +62,43 @@ class CallSite(nn.Module):
         for key, fields in self.data_fields.items():
             arguments[key] = data = Data()
             data._store._mapping.update({name: given.pop(name) for name in fields})
-        return self.model(**arguments, **given)
+        arguments.update(given)
+        return self.model(*[arguments.pop(name) for name in self.positional], **arguments)
 
 
 def bind(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSite:
     """The call site of `model(*args, **kwargs)`."""
+    if (
+        args
+        and isinstance(args[0], Data)
+        and next(iter(inspect.signature(model.forward).parameters), "") in _DATA_FIELDS
+    ):
+        raise InvalidDeltaError(
+            f"{type(model).__name__} takes tensors (got a Data object); pass data.x, data.edge_index and so on"
+        )
     try:
         bound = inspect.signature(model.forward).bind(*args, **kwargs)
     except TypeError as error:
-        raise InvalidDeltaError(f"{type(model).__name__} cannot be called like this: {error}") from error
+        raise InvalidDeltaError(
+            f"{type(model).__name__} cannot be called like this: {error}"
+        ) from error
     arguments: dict[str, Any] = {}
+    positional: list[str] = []
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_KEYWORD:
             arguments.update(value)
         elif kind is inspect.Parameter.VAR_POSITIONAL:
-            if value:
-                raise UnsupportedModelError(
-                    f"{type(model).__name__}.forward takes *{name}, so it cannot be told what is features and what is the graph; "
-                    "wrap it in a module whose forward(x, edge_index, ...) calls it"
-                )
+            # PyG's Sequential knows its own names.
+            known = list(getattr(getattr(model, "signature", None), "param_dict", {}))
+            names = [known[i] if i < len(known) else f"{name}_{i}" for i in range(len(value))]
+            arguments.update(zip(names, value, strict=True))
+            positional += names
         else:
             arguments[name] = value
-    return CallSite(model, arguments)
+            if kind is inspect.Parameter.POSITIONAL_ONLY:
+                positional.append(name)
+    return CallSite(model, arguments, positional)
 
 
 def is_sparse_tensor(value: object) -> bool:
@@ -106,6 +124,7 @@ class Roles:
         edge_index: The edges, int64 `[2, num_edges]`, sources first.
         values: The values of a sparse adjacency, `[num_edges, ...]`, or None.
         num_nodes: Number of nodes.
+        by_target: Whether the edges came sorted by target, which some aggregations insist on.
     """
 
     graph: str
@@ -117,6 +136,7 @@ class Roles:
     edge_index: Tensor
     values: Tensor | None
     num_nodes: int
+    by_target: bool
 
 
 def classify(site: CallSite) -> Roles:
@@ -139,7 +159,9 @@ def classify(site: CallSite) -> Roles:
         (n for n in rest if not n.startswith("edge") and _rows(site.tensors[n]) is not None), None
     )
     if x is None:
-        raise UnsupportedModelError(f"{where}: expected node features among its arguments (got {site.names})")
+        raise UnsupportedModelError(
+            f"{where}: expected node features among its arguments (got {site.names})"
+        )
     features = site.tensors[x]
     if features.layout is not torch.strided or features.dim() not in (1, 2):
         raise UnsupportedModelError(
@@ -163,7 +185,19 @@ def classify(site: CallSite) -> Roles:
             nodes.append(name)
         else:
             others.append(name)
-    return Roles(graph, fmt, x, tuple(nodes), tuple(edges), tuple(others), edge_index, values, count)
+    by_target = fmt == "coo" and bool((edge_index[1].diff() >= 0).all())
+    return Roles(
+        graph,
+        fmt,
+        x,
+        tuple(nodes),
+        tuple(edges),
+        tuple(others),
+        edge_index,
+        values,
+        count,
+        by_target,
+    )
 
 
 def _rows(value: Any) -> int | None:
@@ -179,7 +213,9 @@ def _is_graph(name: str, value: Any) -> bool:
     return named or (not value.dtype.is_floating_point and value.dim() == 2 and value.shape[0] == 2)
 
 
-def _unpack(graph: Any, name: str, where: str, num_nodes: int) -> tuple[Tensor, Tensor | None, Format]:
+def _unpack(
+    graph: Any, name: str, where: str, num_nodes: int
+) -> tuple[Tensor, Tensor | None, Format]:
     """Edges with sources first, values, and format."""
     fmt: Format = "coo"
     values = None
@@ -189,10 +225,14 @@ def _unpack(graph: Any, name: str, where: str, num_nodes: int) -> tuple[Tensor, 
         shape = list(graph.sizes())
     elif isinstance(graph, Tensor) and graph.layout is not torch.strided:
         if graph.layout is torch.sparse_csr:
-            row = torch.repeat_interleave(torch.arange(graph.shape[0], device=graph.device), graph.crow_indices().diff())
+            row = torch.repeat_interleave(
+                torch.arange(graph.shape[0], device=graph.device), graph.crow_indices().diff()
+            )
             edge_index, fmt = torch.stack([graph.col_indices(), row]), "csr"
         elif graph.layout is torch.sparse_csc:
-            col = torch.repeat_interleave(torch.arange(graph.shape[1], device=graph.device), graph.ccol_indices().diff())
+            col = torch.repeat_interleave(
+                torch.arange(graph.shape[1], device=graph.device), graph.ccol_indices().diff()
+            )
             edge_index, fmt = torch.stack([col, graph.row_indices()]), "csc"
         else:
             raise UnsupportedModelError(

@@ -54,8 +54,28 @@ class GraphDelta:
     missing: Literal["error", "ignore"] = "error"
 
     def __repr__(self) -> str:
-        given = [f.name for f in fields(self) if getattr(self, f.name) not in (None, False, "error")]
+        given = self._given()
         return f"GraphDelta({', '.join(given)})"
+
+    def _given(self) -> list[str]:
+        """The fields that say something."""
+        return [
+            f.name
+            for f in fields(self)
+            if getattr(self, f.name) is not f.default and getattr(self, f.name) is not None
+        ]
+
+    def alone(self) -> GraphDelta:
+        """The delta that stands in the place of `edge_index_add`, with nothing beside it."""
+        delta = self.edge_index_add
+        beside = self._given()[1:]
+        if beside:
+            raise InvalidDeltaError(
+                f"apply_delta: expected either one GraphDelta or keywords (got a GraphDelta and {', '.join(beside)}); "
+                "put everything into the GraphDelta"
+            )
+        assert isinstance(delta, GraphDelta)
+        return delta
 
     def both_directions(self) -> GraphDelta:
         """The same changes with `undirected` written out."""
@@ -74,7 +94,10 @@ class GraphDelta:
         if self.edge_changes is not None:
             edge_index, data = edge_change_parts(self.edge_changes)
             edges, again = _mirrored(edge_index)
-            data = {k: _repeated(as_tensor(v, f"edge_changes[1]['{k}']"), again, k) for k, v in data.items()}
+            data = {
+                k: _repeated(as_tensor(v, f"edge_changes[1]['{k}']"), again, k)
+                for k, v in data.items()
+            }
             parts["edge_changes"] = (edges, data)
         return replace(self, **parts)
 
@@ -89,7 +112,10 @@ class GraphDelta:
         if delta.x_changes is not None:
             ids, rows = x_change_parts(delta.x_changes)
             keep = last_of_each(ids)
-            parts["x_changes"] = (torch.from_numpy(ids[keep]), as_tensor(rows, "x_changes[1]")[keep])
+            parts["x_changes"] = (
+                torch.from_numpy(ids[keep]),
+                as_tensor(rows, "x_changes[1]")[keep],
+            )
         if delta.edge_changes is not None:
             edge_index, data = edge_change_parts(delta.edge_changes)
             keep = last_of_each(pair_keys(edge_index))
@@ -99,7 +125,11 @@ class GraphDelta:
             )
         if delta.nodes_del is not None:
             parts["nodes_del"] = torch.from_numpy(np.unique(as_ids(delta.nodes_del, "nodes_del")))
-        plain = delta.edge_weight_add is None and delta.edge_attr_add is None and delta.missing == "error"
+        plain = (
+            delta.edge_weight_add is None
+            and delta.edge_attr_add is None
+            and delta.missing == "error"
+        )
         if plain and delta.edge_index_add is not None and delta.edge_index_del is not None:
             added = as_edges(delta.edge_index_add, "edge_index_add")
             deleted = as_edges(delta.edge_index_del, "edge_index_del")
@@ -145,13 +175,22 @@ def as_tensor(value: Any, name: str) -> Tensor:
 
 
 def _integers(value: Any, name: str, empty: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    if type(value) is Tensor and value.dtype is torch.int64 and value.dim() == len(empty):
-        return value.detach().cpu().contiguous().numpy()
+    if (
+        type(value) is Tensor
+        and value.dtype is torch.int64
+        and value.dim() == len(empty)
+        and value.is_cpu
+    ):
+        return value.contiguous().numpy()
     t = as_tensor(value, name)
     if isinstance(t, EdgeIndex):
         t = t.as_tensor()
     if t.numel() == 0 and (t.dim() == 1 or t.shape == empty):
         return np.empty(empty, np.int64)
+    if t.is_meta or t.layout is not torch.strided:
+        raise InvalidDeltaError(
+            f"{name}: expected a dense tensor on device 'cpu' (got device '{t.device}', layout {t.layout})"
+        )
     if t.dtype.is_floating_point or t.dtype.is_complex or t.dtype is torch.bool:
         raise InvalidDeltaError(f"{name}: expected integers (got {t.dtype}); ids are int64")
     return t.cpu().contiguous().to(torch.int64).numpy()
@@ -174,7 +213,9 @@ def as_ids(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
     if ids.ndim == 0:
         ids = ids.reshape(1)
     if ids.ndim != 1:
-        raise InvalidDeltaError(f"{name}: expected a list of node ids, shape [k] (got {list(ids.shape)})")
+        raise InvalidDeltaError(
+            f"{name}: expected a list of node ids, shape [k] (got {list(ids.shape)})"
+        )
     return ids
 
 
@@ -217,13 +258,15 @@ def pair_keys(edges: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.
 
 def last_of_each(keys: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Positions of the last occurrence of every key, ascending."""
-    if keys.size < 2:
+    if keys.size < 2 or np.all(keys[1:] > keys[:-1]):
         return np.arange(keys.size)
     _, at = np.unique(keys[::-1], return_index=True)
     return np.sort(keys.size - 1 - at)
 
 
-def _mirrored(edges: np.ndarray[Any, np.dtype[np.int64]]) -> tuple[Tensor, np.ndarray[Any, np.dtype[np.bool_]]]:
+def _mirrored(
+    edges: np.ndarray[Any, np.dtype[np.int64]],
+) -> tuple[Tensor, np.ndarray[Any, np.dtype[np.bool_]]]:
     again = edges[0] != edges[1]
     return torch.from_numpy(np.concatenate([edges, edges[::-1, again]], axis=1)), again
 

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregate, Aggregator
 from pyg_incremental.graph import DynamicGraph, EdgeEvents
+from pyg_incremental.plan import plan
 from pyg_incremental.program import Domain, Ones, Program, RowMap, Step, Whole
-from pyg_incremental.plan import fused_steps, stored_values
 from pyg_incremental.store import NO_EVENTS, NO_IDS, Backend, Cell, Context, Ids
-from pyg_incremental.update import StepStats
+from pyg_incremental.update import Work
 
 
 class Engine:
@@ -46,8 +46,7 @@ class Engine:
         self.graph = graph
         self.context = Context(graph, backend)
         self._materialize = materialize
-        stored = stored_values(program)
-        steps = fused_steps(program, stored)
+        steps, stored = plan(program)
         self.cells = {s.output: Cell(s.output, backend) for s in steps}
         self.executors = [self._bind(s) for s in steps]
         self.aggregators = [e for e in self.executors if isinstance(e, Aggregator)]
@@ -60,16 +59,21 @@ class Engine:
         readers = {v for s in steps for v in s.inputs}
         for value in program.outputs:
             self.cells[value].compares_values = value not in readers
-        graph_input = next((e for e in self.executors if isinstance(e, InputExecutor) and e.is_graph), None)
+        graph_input = next(
+            (e for e in self.executors if isinstance(e, InputExecutor) and e.is_graph), None
+        )
         for e in self.executors:
             if isinstance(e, WholeExecutor):
                 e.graph_input = graph_input
         self.edge_executors = [e for e in self.executors if e.out.domain is Domain.EDGE]
         self.node_executors = [e for e in self.executors if e.out.domain is not Domain.EDGE]
+        self.inputs = {e.out.value.name: e for e in self.executors if isinstance(e, InputExecutor)}
         self._cells = list(self.cells.values())
         self._sizes = (0, 0)
 
-    def _bind(self, step: Step) -> "Aggregator | MapExecutor | WholeExecutor | InputExecutor | OnesExecutor":
+    def _bind(
+        self, step: Step
+    ) -> "Aggregator | MapExecutor | WholeExecutor | InputExecutor | OnesExecutor":
         cells, context = self.cells, self.context
         out = cells[step.output]
         if isinstance(step, Aggregate):
@@ -80,7 +84,9 @@ class Engine:
             return WholeExecutor(step, [cells[v] for v in step.inputs], out, context)
         if isinstance(step, Ones):
             return OnesExecutor(step, out, context)
-        return InputExecutor(step, out, context, self._materialize if out.value is self.program.graph else None)
+        return InputExecutor(
+            step, out, context, self._materialize if out.value is self.program.graph else None
+        )
 
     def full(self, inputs: Mapping[str, Tensor]) -> None:
         """Run every step on all rows and fill the store. `inputs` holds the node inputs and constants by name."""
@@ -118,7 +124,7 @@ class Engine:
         first_new: int,
         rows: Mapping[str, tuple[Tensor, Tensor]],
         renew: Tensor = NO_IDS,
-    ) -> list[StepStats]:
+    ) -> Work:
         """Bring every stored row up to date after the graph has taken `events`.
 
         Args:
@@ -130,7 +136,8 @@ class Engine:
         context = self.context
         context.begin(events, first_new, renew)
         for cell in self._cells:
-            cell.reset()
+            if not cell.is_clean:
+                cell.reset()
         if context.num_nodes > first_new or context.num_events:
             if (context.capacity, self.graph.slot_capacity) != self._sizes:
                 self._grow()
@@ -138,12 +145,11 @@ class Engine:
                 e.edges_changed()
             for a in self.aggregators:
                 a.edges_changed()
+        for name, given in rows.items():
+            self.inputs[name].given = given
         for e in self.node_executors:
-            if isinstance(e, InputExecutor):
-                e.given = rows.get(e.out.value.name)
             e.rows_changed()
         return context.stats
-
 
     def _grow(self) -> None:
         nodes, slots = self._sizes = self.context.capacity, self.graph.slot_capacity
@@ -205,7 +211,7 @@ class InputExecutor:
         if self.given is not None:
             ids, rows = context.backend.ids(self.given[0]), self.given[1]
             changed = out.commit(ids, rows, context.first_new)
-            context.stats.append(StepStats(out.value.name, "input", len(ids), changed))
+            context.stats.append((out.value.name, "input", ids.count, changed, 0, 0))
             self.given = None
 
     def object(self) -> object:
@@ -229,7 +235,7 @@ class OnesExecutor:
         context, out = self.context, self.out
         if context.num_nodes > context.first_new and out.rows is not None:
             ids = context.backend.ids(torch.arange(context.first_new, context.num_nodes))
-            out.commit(ids, out.rows.new_ones(len(ids), 1), context.first_new)
+            out.commit(ids, out.rows.new_ones(ids.count, 1), context.first_new)
 
 
 class MapExecutor:
@@ -242,7 +248,11 @@ class MapExecutor:
 
     def full(self) -> None:
         out = self.out
-        count = self.context.num_nodes if out.domain is Domain.NODE else self.context.graph.slot_capacity
+        count = (
+            self.context.num_nodes
+            if out.domain is Domain.NODE
+            else self.context.graph.slot_capacity
+        )
         args = [c.content if c.domain is Domain.WHOLE else c.whole(count) for c in self.inputs]
         result = self.fn(*args)
         if out.domain is Domain.WHOLE:
@@ -266,7 +276,7 @@ class MapExecutor:
             return
         args = [c.content if c.domain is Domain.WHOLE else c.read(slots) for c in self.inputs]
         out.tensor[slots] = self.fn(*args)
-        self.context.stats.append(StepStats(out.value.name, "map", len(slots), len(slots)))
+        self.context.stats.append((out.value.name, "map", len(slots), len(slots), 0, 0))
 
     def rows_changed(self) -> None:
         context, out = self.context, self.out
@@ -281,6 +291,10 @@ class MapExecutor:
                 if not cell.stored:
                     shared = ids
             everywhere |= cell.dirty
+        if not sets and not everywhere and context.renew_ids is None:
+            return
+        if context.renew_ids is not None:
+            sets.append(context.renew_ids)
         if out.domain is Domain.WHOLE:
             if everywhere:
                 out.content, out.dirty = self.fn(*(c.content for c in self.inputs)), True
@@ -290,21 +304,21 @@ class MapExecutor:
         elif not sets:
             return
         else:
-            # An input that is not stored was computed at all rows that are dirty here (see `stored_values`).
+            # An input that is not stored was computed at all rows that are dirty here (see `plan`).
             ids = context.unite(sets) if shared is None else shared
-        new = self.fn(*[self._read(cell, ids) for cell in self.inputs])
-        count = changed = len(ids)
+        args = []
+        for cell in self.inputs:
+            if cell.ids is ids and cell.fresh is not None:
+                args.append(cell.fresh)
+            else:
+                args.append(cell.content if cell.domain is Domain.WHOLE else cell.gather(ids))
+        new = self.fn(*args)
+        count = changed = ids.count
         if out.stored:
             changed = out.commit(ids, new, context.first_new)
         else:
             out.ids, out.fresh = ids, new
-        context.stats.append(StepStats(out.value.name, "map", count, changed))
-
-    @staticmethod
-    def _read(cell: Cell, ids: Ids) -> Any:
-        if cell.ids is ids and cell.fresh is not None:
-            return cell.fresh
-        return cell.content if cell.domain is Domain.WHOLE else cell.read(ids.tensor)
+        context.stats.append((out.value.name, "map", count, changed, 0, 0))
 
 
 class WholeExecutor:
@@ -319,9 +333,11 @@ class WholeExecutor:
         args = []
         for cell in self.inputs:
             if cell.domain is Domain.NODE:
-                args.append(cell.whole(context.num_nodes))
+                args.append(
+                    cell.whole(context.num_nodes).clone()
+                )  # it may write to them, or return a view
             elif cell.domain is Domain.EDGE:
-                args.append(cell.read(torch.from_numpy(context.graph.slots_in_order())))
+                args.append(cell.read(torch.from_numpy(context.graph.slots_for_model())))
             elif self.graph_input is not None and cell is self.graph_input.out:
                 args.append(self.graph_input.object())
             else:
@@ -344,15 +360,24 @@ class WholeExecutor:
         rows = context.num_nodes
         changed = rows
         if out.domain is Domain.NODE:
-            changed = out.commit(context.all_nodes, result, context.first_new)
+            old = out.tensor
+            if result.dtype != old.dtype or result.shape[1:] != old.shape[1:]:
+                out.put(result, context.capacity)  # such as distances to all nodes
+                out.ids = context.all_nodes
+            else:
+                changed = out.commit(context.all_nodes, result, context.first_new)
         else:
             out.dirty = not (
-                isinstance(result, Tensor) and isinstance(out.content, Tensor) and _same(result, out.content)
+                isinstance(result, Tensor)
+                and isinstance(out.content, Tensor)
+                and _same(result, out.content)
             )
             out.content, changed = result, rows if out.dirty else 0
         edges = context.graph.num_edges if self.graph_input is not None else 0
-        context.stats.append(StepStats(out.value.name, "whole", rows, changed, edges))
+        context.stats.append((out.value.name, "whole", rows, changed, edges, 0))
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and bool(((a == b) | ((a != a) & (b != b))).all())
+    return (
+        a.shape == b.shape and a.dtype == b.dtype and bool(((a == b) | ((a != a) & (b != b))).all())
+    )

@@ -55,9 +55,9 @@ def plainly(model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def run(site: CallSite, tensors: list[Any]) -> Any:
-    """The model's own output."""
+    """The model's own output. It is given copies, since some models write to their inputs."""
     with plainly(site.model):
-        return site(*tensors)
+        return site(*[t.clone() if isinstance(t, Tensor) else t for t in tensors])
 
 
 def arguments(

@@ -45,13 +45,18 @@ class DynamicGraph:
         edge_index: Sources and targets, int64 `[2, num_edges]`.
         num_nodes: Number of nodes, below 2^31.
         edge_data: Per-edge tensors `[num_edges, ...]` by name, such as `edge_weight` or `edge_attr`.
+        by_target: Whether a model that reads all edges is given them sorted by target.
 
     Adding or deleting an edge costs amortised constant time: a list that is full moves to twice its room, and a pool
     that is full is packed into one of twice its size. Nothing else grows with the graph.
     """
 
     def __init__(
-        self, edge_index: Tensor, num_nodes: int, edge_data: dict[str, Tensor] | None = None
+        self,
+        edge_index: Tensor,
+        num_nodes: int,
+        edge_data: dict[str, Tensor] | None = None,
+        by_target: bool = False,
     ) -> None:
         if num_nodes > MAX_NODES or edge_index.shape[1] > MAX_EDGES:
             raise ValueError(
@@ -62,7 +67,10 @@ class DynamicGraph:
         count = src.size
         self.num_nodes = num_nodes
         self.num_edges = count
-        room = min(MAX_EDGES, count + count // 16 + 16)  # so that the first update does not pay for growing
+        self.by_target = by_target
+        room = min(
+            MAX_EDGES, count + count // 16 + 16
+        )  # so that the first update does not pay for growing
         self.slots = Slots(
             src=_longer(src, room),
             dst=_longer(dst, room),
@@ -78,9 +86,13 @@ class DynamicGraph:
         self.inn = self._group(dst, src, self.slots.in_at)
         self._tops = np.array([count, count], np.int64)
         self._tabulate()
-        self.edge_data = {name: _with_room(t.detach(), room) for name, t in (edge_data or {}).items()}
+        self.edge_data = {
+            name: _with_room(t.detach(), room) for name, t in (edge_data or {}).items()
+        }
 
-    def _group(self, key: NDArray[np.int32], other: NDArray[np.int32], at: NDArray[np.int32]) -> Adjacency:
+    def _group(
+        self, key: NDArray[np.int32], other: NDArray[np.int32], at: NDArray[np.int32]
+    ) -> Adjacency:
         n, count = self.num_nodes, key.size
         adj = Adjacency(
             start=np.empty(n, np.int64),
@@ -110,10 +122,17 @@ class DynamicGraph:
             live = live[np.argsort(order, kind="stable")]
         return live
 
+    def slots_for_model(self) -> Ids:
+        """The slots in the order in which a model is given the edges: of insertion, or by target if it insists."""
+        slots = self.slots_in_order()
+        return slots[np.argsort(self.slots.dst[slots], kind="stable")] if self.by_target else slots
+
     def to_edge_index(self) -> Tensor:
         """The current edges, int64 `[2, num_edges]`, in order of insertion."""
         slots = self.slots_in_order()
-        return torch.from_numpy(np.stack([self.slots.src[slots], self.slots.dst[slots]]).astype(np.int64))
+        return torch.from_numpy(
+            np.stack([self.slots.src[slots], self.slots.dst[slots]]).astype(np.int64)
+        )
 
     def find(self, src: Ids, dst: Ids) -> Ids:
         """The slot of the most recently added edge of each pair, int64 `[k]`, -1 where there is none."""
@@ -125,7 +144,9 @@ class DynamicGraph:
         """Some slots with their endpoints."""
         if not slots.size:
             return Edges(slots, slots, slots)
-        return Edges(slots, self.slots.src[slots].astype(np.int64), self.slots.dst[slots].astype(np.int64))
+        return Edges(
+            slots, self.slots.src[slots].astype(np.int64), self.slots.dst[slots].astype(np.int64)
+        )
 
     @property
     def slot_capacity(self) -> int:
@@ -145,9 +166,8 @@ class DynamicGraph:
         Returns:
             The slots of the listed pairs (-1: no such edge), and the slots that leave with the nodes.
         """
-        listed = np.empty(src.size, np.int64)
+        listed, more = np.empty(src.size, np.int64), _NONE
         kernel.claim(src, dst, self._table, self.slots, listed)
-        more = _NONE
         if nodes.size:
             room = int(self.out.degree[nodes].sum()) + int(self.inn.degree[nodes].sum())
             more = np.empty(room, np.int64)
@@ -182,7 +202,16 @@ class DynamicGraph:
         done = 0
         while True:
             done, used = kernel.insert(
-                done, src, dst, taken, self.next_order, self.slots, self._table, self.out, self.inn, self._tops
+                done,
+                src,
+                dst,
+                taken,
+                self.next_order,
+                self.slots,
+                self._table,
+                self.out,
+                self.inn,
+                self._tops,
             )
             self._used += used
             if done == count:
@@ -202,19 +231,24 @@ class DynamicGraph:
         """Let removed slots be used again."""
         if not slots.size:
             return
-        self._free = np.concatenate([self._free, slots])
+        self._free = np.concatenate([self._free, slots]) if self._free.size else slots
 
     def add_nodes(self, count: int) -> None:
         """Append isolated nodes."""
         n = self.num_nodes + count
         if n > self.out.start.size:
-            self.out, self.inn = (_with_node_room(adj, max(n, 3 * n // 2)) for adj in (self.out, self.inn))
+            self.out, self.inn = (
+                _with_node_room(adj, max(n, 3 * n // 2)) for adj in (self.out, self.inn)
+            )
         self.num_nodes = n
 
     def _take(self, count: int) -> Ids:
         """Free slots, the most recently freed first, then fresh ones."""
         reused = min(count, self._free.size)
         fresh = count - reused
+        if not fresh:
+            taken, self._free = self._free[-count:].copy(), self._free[:-count]
+            return taken
         if self._end + fresh > self.slot_capacity:
             self._grow_slots(self._end + fresh)
         taken = np.concatenate(
@@ -245,7 +279,9 @@ class DynamicGraph:
             packed.append(adj._replace(neighbor=neighbor, edge=edge))
         self.out, self.inn = packed
 
-    def remade(self, removed: Ids, order: int, added: Ids, data: dict[str, Tensor], num_nodes: int) -> "DynamicGraph":
+    def remade(
+        self, removed: Ids, order: int, added: Ids, data: dict[str, Tensor], num_nodes: int
+    ) -> "DynamicGraph":
         """A new graph: the edges that came before `order` without `removed`, then `added` with `data`.
 
         It only reads which slots hold edges, so it is right whatever an interrupt has left of the neighbour lists.
@@ -255,15 +291,42 @@ class DynamicGraph:
         slots = slots[np.argsort(self.slots.order[slots], kind="stable")]
         kept = np.stack([self.slots.src[slots], self.slots.dst[slots]]).astype(np.int64)
         at = torch.from_numpy(slots)
-        rows = {k: torch.cat([t[at], data[k]]) if k in data else t[at] for k, t in self.edge_data.items()}
-        return DynamicGraph(torch.from_numpy(np.concatenate([kept, added], axis=1)), num_nodes, rows)
+        rows = {
+            k: torch.cat([t[at], data[k]]) if k in data else t[at]
+            for k, t in self.edge_data.items()
+        }
+        edges = torch.from_numpy(np.concatenate([kept, added], axis=1))
+        return DynamicGraph(edges, num_nodes, rows, self.by_target)
 
     # Copies ----------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Tensor]:
-        """The current edges and their data in order of insertion, as plain tensors."""
-        slots = torch.from_numpy(self.slots_in_order())
-        return {"edge_index": self.to_edge_index(), **{k: t[slots] for k, t in self.edge_data.items()}}
+    def state(self, for_model: bool = False) -> dict[str, Tensor]:
+        """The current edges and their data, as plain tensors in order of insertion (or as a model is given them)."""
+        slots = self.slots_for_model() if for_model else self.slots_in_order()
+        edges = np.stack([self.slots.src[slots], self.slots.dst[slots]]).astype(np.int64)
+        at = torch.from_numpy(slots)
+        return {
+            "edge_index": torch.from_numpy(edges),
+            **{k: t[at] for k, t in self.edge_data.items()},
+        }
+
+    def lists(self) -> dict[str, Tensor]:
+        """Both neighbour lists in a form that does not depend on their layout: (node, neighbour, age) of every entry, sorted."""
+        age = np.empty(self.slot_capacity, np.int64)
+        slots = self.slots_in_order()
+        age[slots] = np.arange(slots.size)
+        found = {}
+        for name, adj in (("out", self.out), ("in", self.inn)):
+            degree = adj.degree[: self.num_nodes].astype(np.int64)
+            node = np.repeat(np.arange(self.num_nodes), degree)
+            at = (
+                np.arange(node.size)
+                - np.repeat(np.cumsum(degree) - degree, degree)
+                + adj.start[node]
+            )
+            entries = np.stack([node, adj.neighbor[at], age[adj.edge[at]]])
+            found[name] = torch.from_numpy(entries[:, np.lexsort(entries[::-1])])
+        return found
 
     def __repr__(self) -> str:
         data = ", ".join(f"{k}={list(t.shape[1:])}" for k, t in self.edge_data.items())
@@ -282,5 +345,7 @@ def _with_room(t: Tensor, size: int) -> Tensor:
 
 def _with_node_room(adj: Adjacency, size: int) -> Adjacency:
     return adj._replace(
-        start=_longer(adj.start, size), degree=_longer(adj.degree, size), capacity=_longer(adj.capacity, size)
+        start=_longer(adj.start, size),
+        degree=_longer(adj.degree, size),
+        capacity=_longer(adj.capacity, size),
     )

@@ -41,7 +41,9 @@ class IncrementalConv(MessagePassing):
                 "to_incremental takes any model"
             )
         made: C = cls.__new__(cls)
-        made.__dict__ = {k: v for k, v in conv.__dict__.items() if k not in ("_incremental", "_settings")}
+        made.__dict__ = {
+            k: v for k, v in conv.__dict__.items() if k not in ("_incremental", "_settings")
+        }
         made._set_jittable_templates()
         return made
 
@@ -57,7 +59,8 @@ class IncrementalConv(MessagePassing):
             return super().forward(x, edge_index, *args, **kwargs)
         out = self.incremental(x, edge_index, *args, **kwargs)
         if torch.is_grad_enabled() and (
-            any(p.requires_grad for p in self.parameters()) or (isinstance(x, Tensor) and x.requires_grad)
+            any(p.requires_grad for p in self.parameters())
+            or (isinstance(x, Tensor) and x.requires_grad)
         ):
             return super().forward(x, edge_index, *args, **kwargs)
         return out
@@ -88,7 +91,9 @@ class IncrementalConv(MessagePassing):
             StaleStateError: Also before the first call in eval mode.
         """
         if self.training:
-            raise StaleStateError(f"{type(self).__name__} is in training mode; call eval(), then the conv once, then apply_delta")
+            raise StaleStateError(
+                f"{type(self).__name__} is in training mode; call eval(), then the conv once, then apply_delta"
+            )
         return self.incremental.apply_delta(*args, **kwargs)
 
     def _plain(self) -> nn.Module:

@@ -13,7 +13,12 @@ from torch import Tensor, nn
 from pyg_incremental import snapshot
 from pyg_incremental.call_site import CallSite, bind, classify
 from pyg_incremental.delta import GraphDelta
-from pyg_incremental.errors import IncrementalWarning, StaleStateError, StateFileError, UnsupportedModelError
+from pyg_incremental.errors import (
+    IncrementalWarning,
+    StaleStateError,
+    StateFileError,
+    UnsupportedModelError,
+)
 from pyg_incremental.full_pass import difference
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.parameters import ParameterWatch, fingerprint
@@ -48,7 +53,11 @@ def to_incremental(
         UnsupportedModelError: If `model` is not a module.
     """
     return IncrementalModel(
-        model, strict=strict, backend=backend, accumulate_dtype=accumulate_dtype, scrub_rows=scrub_rows
+        model,
+        strict=strict,
+        backend=backend,
+        accumulate_dtype=accumulate_dtype,
+        scrub_rows=scrub_rows,
     )
 
 
@@ -73,7 +82,9 @@ class IncrementalModel:
                 f"accumulate_dtype: expected torch.float32, torch.float64 or None (got {accumulate_dtype})"
             )
         if backend not in ("auto", "compiled", "reference"):
-            raise ValueError(f"backend: expected 'auto', 'compiled' or 'reference' (got {backend!r})")
+            raise ValueError(
+                f"backend: expected 'auto', 'compiled' or 'reference' (got {backend!r})"
+            )
         if scrub_rows < 0:
             raise ValueError(f"scrub_rows: expected a number of rows, 0 or more (got {scrub_rows})")
         self.model = model
@@ -83,6 +94,7 @@ class IncrementalModel:
         self._session: Session | None = None
         self._watch: ParameterWatch | None = None
         self._interrupted = ""
+        self._warned = False
         self.version = 0
 
     # Full pass -----------------------------------------------------------------------------------
@@ -116,18 +128,24 @@ class IncrementalModel:
         if roles.values is not None:
             data["edge_weight"] = roles.values
         plan = prepare(site, roles, self._settings)
-        if plan.fallback:
-            warnings.warn(
-                f"{type(self.model).__name__}: {plan.fallback}. Every update runs a full pass: exact, but not incremental",
-                IncrementalWarning,
-                stacklevel=3,
-            )
-        graph = DynamicGraph(roles.edge_index, roles.num_nodes, data)
+        graph = DynamicGraph(roles.edge_index, roles.num_nodes, data, roles.by_target)
         session = Session(plan, graph, nodes, others, self._settings)
         session.engine.full({**nodes, **others})
-        self._session, self._watch, self._interrupted = session, ParameterWatch(self.model), ""
+        self._take(session)
         self.version = 0
         site.tensors = {}
+
+    def _take(self, session: Session) -> None:
+        """From here on this session is the state. Say once that it runs full passes, if it does."""
+        self._session, self._watch, self._interrupted = session, ParameterWatch(self.model), ""
+        reason = session.plan.fallback
+        if reason and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{type(self.model).__name__}: {reason}. Every update runs a full pass: exact, but not incremental",
+                IncrementalWarning,
+                stacklevel=4,
+            )
 
     @torch.no_grad()
     def refresh(self, nodes: Any = None) -> None:
@@ -151,8 +169,7 @@ class IncrementalModel:
             return
         self._refuse_training()
         self._interrupted = "a refresh was interrupted"
-        self._session = session.again(self._settings)
-        self._watch, self._interrupted = ParameterWatch(self.model), ""
+        self._take(session.again(self._settings))
 
     # Updates -------------------------------------------------------------------------------------
 
@@ -186,13 +203,12 @@ class IncrementalModel:
         began = time.perf_counter()
         session = self._require()
         self._refuse_stale()
+        delta = GraphDelta(
+            edge_index_add, edge_index_del, x_changes, edge_weight_add, edge_attr_add, edge_changes, x_add,
+            nodes_del, undirected, missing,  # type: ignore[arg-type]
+        )  # fmt: skip
         if isinstance(edge_index_add, GraphDelta):
-            delta = edge_index_add
-        else:
-            delta = GraphDelta(
-                edge_index_add, edge_index_del, x_changes, edge_weight_add, edge_attr_add, edge_changes, x_add,
-                nodes_del, undirected, missing,  # type: ignore[arg-type]
-            )  # fmt: skip
+            delta = delta.alone()
         resolved = session.resolver.resolve(delta)
         self._interrupted = "an update was interrupted"
         events, stats = session.update(resolved, self._next_scrub())
@@ -201,13 +217,17 @@ class IncrementalModel:
         self.version += 1
         seconds = time.perf_counter() - began
         counts = events.added.slots.size, events.removed.slots.size
-        return Update(changed, out, UpdateStats(session.plan.mode, tuple(stats), *counts, seconds), self.version)
+        return Update(
+            changed, out, UpdateStats(session.mode, *counts, seconds, stats), self.version
+        )
 
     def _next_scrub(self) -> Tensor:
         if not self._scrub_rows:
             return NO_IDS
         count = self.num_nodes
-        ids = torch.arange(self._scrub_next, self._scrub_next + min(self._scrub_rows, count)) % max(count, 1)
+        ids = torch.arange(self._scrub_next, self._scrub_next + min(self._scrub_rows, count)) % max(
+            count, 1
+        )
         self._scrub_next = (self._scrub_next + self._scrub_rows) % max(count, 1)
         return ids
 
@@ -237,7 +257,9 @@ class IncrementalModel:
         """Current edge data, `[num_edges, ...]`, in the order of `graph.to_edge_index()`."""
         graph = self._require().graph
         if name not in graph.edge_data:
-            raise KeyError(f"no edge input '{name}' (edge inputs: {sorted(graph.edge_data) or 'none'})")
+            raise KeyError(
+                f"no edge input '{name}' (edge inputs: {sorted(graph.edge_data) or 'none'})"
+            )
         return graph.state()[name]
 
     @property
@@ -317,7 +339,10 @@ class IncrementalModel:
         )
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], model: nn.Module, **settings: Any) -> IncrementalModel:
+    @torch.no_grad()
+    def load(
+        cls, path: str | os.PathLike[str], model: nn.Module, **settings: Any
+    ) -> IncrementalModel:
         """Continue from a saved state.
 
         Args:
@@ -334,12 +359,14 @@ class IncrementalModel:
                 f"'{path}' was saved for another model (or other parameters) than this {type(model).__name__}; load the "
                 "parameters that the model had, or call to_incremental and run a full pass"
             )
-        dtype = {"torch.float32": torch.float32, "torch.float64": torch.float64}.get(content["accumulate_dtype"])
+        dtype = {"torch.float32": torch.float32, "torch.float64": torch.float64}.get(
+            content["accumulate_dtype"]
+        )
         settings.setdefault("accumulate_dtype", dtype)
         loaded = cls(model, **settings)
         loaded._refuse_training()
-        loaded._session = Session.from_state(content, model, loaded._settings, exact_sums=settings["accumulate_dtype"] == dtype)
-        loaded._watch = ParameterWatch(model)
+        same_sums = settings["accumulate_dtype"] == dtype
+        loaded._take(Session.from_state(content, model, loaded._settings, exact_sums=same_sums))
         loaded.version = content["version"]
         loaded._scrub_next = content["scrub_next"]
         return loaded
@@ -349,7 +376,7 @@ class IncrementalModel:
     def _require(self) -> Session:
         if self._session is None:
             raise StaleStateError(
-                f"{type(self.model).__name__} has not been called yet, so nothing is stored; call it once on the whole graph, "
+                f"{type(self.model).__name__} has not been called yet, so nothing is stored; first call it on the whole graph, "
                 "as in inc(x, edge_index), and then apply deltas"
             )
         return self._session

@@ -1,4 +1,4 @@
-"""Before a program runs: which of its values are stored, and which of its maps run as one."""
+"""Before a program runs: which of its maps run as one, and which of its values are stored."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,47 +6,67 @@ from typing import Any
 from pyg_incremental.program import Domain, Program, RowMap, Step, Value
 
 
-def stored_values(program: Program) -> set[Value]:
-    """Which values are kept between updates.
+def plan(program: Program) -> tuple[list[Step], set[Value]]:
+    """The steps to run and the values to keep between updates.
 
-    A value is stored if something reads it at rows where it is not itself dirty. The dirty rows of a value are described by
-    the set of its *origins*: a stored value is its own origin, because what comes out equal leaves its dirty set; any other value has
-    the origins of its inputs. A map may read an input that is not stored only if both have the same origins. Besides: messages
-    (their OLD rows are retracted), edge values, what runs on all rows, what leaves, and what a costly map reads.
+    A value is stored if something reads it at rows where it is not itself dirty; the exception is what costs less to compute
+    again than to keep: a cheap map that is read once becomes part of the map that reads it.
     """
-    stored = set(program.outputs)
+    needed = _needed(program)
+    steps = _merged(program, needed)
+    stored = {v for v in needed if any(v is s.output for s in steps)}
+    return steps, _with_origins(steps, stored)
+
+
+def _needed(program: Program) -> set[Value]:
+    """What is stored in any case.
+
+    That is: messages (their OLD rows are retracted), edge values, what runs on all rows, what leaves, and what a costly
+    map reads (rows that come out equal are then found before it runs).
+    """
+    needed = set(program.outputs)
     for s in program.steps:
         if not isinstance(s, RowMap) or s.output.domain is not Domain.NODE:
-            stored.add(s.output)
+            needed.add(s.output)
         if not isinstance(s, RowMap) or s.costly:
-            stored.update(s.inputs)
+            needed.update(s.inputs)
+    return needed
+
+
+def _with_origins(steps: list[Step], stored: set[Value]) -> set[Value]:
+    """Add what is read at rows where it is not itself dirty.
+
+    The dirty rows of a value are described by the set of its *origins*: a stored value is its own origin, because what comes
+    out equal leaves its dirty set; any other value has the origins of its inputs. A map may read an input that is not stored only if
+    both have the same origins.
+    """
     while True:
         origins: dict[Value, frozenset[Value]] = {}
         more = set()
-        for s in program.steps:
+        for s in steps:
             union = frozenset[Value]().union(*(origins[v] for v in s.inputs))
             origins[s.output] = frozenset([s.output]) if s.output in stored else union
             if isinstance(s, RowMap):
                 more.update(v for v in s.inputs if v not in stored and origins[v] != union)
         if not more:
             return stored
-        stored |= more
+        stored = stored | more
 
 
-def fused_steps(program: Program, stored: set[Value]) -> list[Step]:
-    """The steps, with every map that is not stored and read once merged into the map that reads it."""
+def _merged(program: Program, needed: set[Value]) -> list[Step]:
+    """The steps, with every cheap map that need not be stored and is read once merged into the map that reads it."""
     readers: dict[Value, int] = {}
     for s in program.steps:
         for v in s.inputs:
             readers[v] = readers.get(v, 0) + 1
-    merged: dict[Value, RowMap] = {}
+    waiting: dict[Value, RowMap] = {}
     steps: list[Step] = []
     for s in program.steps:
         if isinstance(s, RowMap):
-            for v in [v for v in s.inputs if v in merged]:
-                s = _merge(merged.pop(v), s)
-            if s.output not in stored and readers.get(s.output) == 1:
-                merged[s.output] = s
+            for v in [v for v in s.inputs if v in waiting]:
+                s = _merge(waiting.pop(v), s)
+            if s.output not in needed and not s.costly and readers.get(s.output) == 1:
+                waiting[s.output] = s
                 continue
         steps.append(s)
     return steps
@@ -63,8 +83,8 @@ def _merge(first: RowMap, then: RowMap) -> RowMap:
         if v not in inputs:
             inputs.append(v)
         places.append(inputs.index(v))
-    count, inner, outer = len(first.inputs), first.fn, then.fn
-    return RowMap(then.output, tuple(inputs), _composed(inner, outer, count, places), first.costly or then.costly)
+    fn = _composed(first.fn, then.fn, len(first.inputs), places)
+    return RowMap(then.output, tuple(inputs), fn, first.costly or then.costly)
 
 
 def _composed(
@@ -72,6 +92,8 @@ def _composed(
 ) -> Callable[..., Any]:
     if places == [None]:
         return lambda *rows: outer(inner(*rows))
+    if places == [None, *range(count, count + len(places) - 1)]:
+        return lambda *rows: outer(inner(*rows[:count]), *rows[count:])
 
     def run(*rows: Any) -> Any:
         result = inner(*rows[:count])

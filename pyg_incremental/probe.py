@@ -17,7 +17,12 @@ def probe_graph(site: CallSite, roles: Roles) -> tuple[dict[str, Tensor], Tensor
     Its numbers of nodes and of edges occur nowhere in the model, so that a first dimension can be told from its size. Feature rows and edge rows
     are those of the call, as far as there are any.
     """
-    taken = {d for t in site.model.state_dict().values() if isinstance(t, Tensor) and not is_lazy(t) for d in t.shape}
+    taken = {
+        d
+        for t in site.model.state_dict().values()
+        if isinstance(t, Tensor) and not is_lazy(t)
+        for d in t.shape
+    }
     taken |= {d for t in site.tensors.values() if isinstance(t, Tensor) for d in t.shape[1:]}
     n = next(size for size in _SIZES if size not in taken)
     generator = torch.Generator().manual_seed(0)
@@ -38,15 +43,21 @@ def probe_graph(site: CallSite, roles: Roles) -> tuple[dict[str, Tensor], Tensor
 
 def _some_rows(like: Tensor, count: int, generator: torch.Generator) -> Tensor:
     if like.shape[0]:
-        rows = like.detach()[torch.randint(like.shape[0], (count,), generator=generator).to(like.device)]
+        rows = like.detach()[
+            torch.randint(like.shape[0], (count,), generator=generator).to(like.device)
+        ]
         return rows
     shape = (count, *like.shape[1:])
     if like.dtype.is_floating_point:
-        return torch.rand(shape, generator=generator, dtype=torch.float64).to(like.device, like.dtype)
+        return torch.rand(shape, generator=generator, dtype=torch.float64).to(
+            like.device, like.dtype
+        )
     return torch.zeros(shape, dtype=like.dtype, device=like.device)
 
 
-def probe_arguments(site: CallSite, roles: Roles, tensors: dict[str, Tensor], edge_index: Tensor) -> list[Any]:
+def probe_arguments(
+    site: CallSite, roles: Roles, tensors: dict[str, Tensor], edge_index: Tensor
+) -> list[Any]:
     """The probe as arguments, in the order of `site.names`."""
     x = tensors[roles.x]
     values = tensors.get("edge_weight") if roles.format != "coo" else None

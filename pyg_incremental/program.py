@@ -140,7 +140,12 @@ class Program:
         )
 
     def whole(
-        self, name: str, fn: Callable[..., Any], inputs: Sequence[Value], domain: Domain, reason: str
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        inputs: Sequence[Value],
+        domain: Domain,
+        reason: str,
     ) -> Value:
         """Add a step that runs on all rows."""
         return self.add(None, lambda: Whole(self.value(name, domain), tuple(inputs), fn, reason))

@@ -20,7 +20,7 @@ from pyg_incremental.delta import (
     x_change_parts,
 )
 from pyg_incremental.errors import InvalidDeltaError
-from pyg_incremental.graph import DynamicGraph, EdgeEvents, Ids
+from pyg_incremental.graph import DynamicGraph, EdgeEvents, Edges, Ids
 from pyg_incremental.kernels.adjacency import out_of_range
 from pyg_incremental.typing import MAX_EDGES, MAX_NODES
 
@@ -59,13 +59,16 @@ class ResolvedDelta:
         removed = graph.edges(self.removed)
         if self.removed.size:
             graph.remove(self.removed)
-        slots = graph.add(self.added[0], self.added[1], self.added_data) if self.added.size else _NONE
+        slots = (
+            graph.add(self.added[0], self.added[1], self.added_data) if self.added.size else _NONE
+        )
         overwritten = {}
         if self.changed.size:
             at = torch.from_numpy(self.changed)
             overwritten = {name: graph.edge_data[name][at] for name in self.changed_data}
             graph.write(self.changed, self.changed_data)
-        return EdgeEvents(removed, graph.edges(slots), graph.edges(self.changed), overwritten)
+        added = Edges(slots, self.added[0], self.added[1])
+        return EdgeEvents(removed, added, graph.edges(self.changed), overwritten)
 
     def data_now(self, graph: DynamicGraph) -> dict[str, Tensor]:
         """See that the changed edges have their new data; returns those of the added ones."""
@@ -84,11 +87,14 @@ class Resolver:
         unit_weights: Whether added edges weigh one if nothing is said.
     """
 
-    def __init__(self, graph: DynamicGraph, x: Tensor, refuse_nodes: str, unit_weights: bool) -> None:
+    def __init__(
+        self, graph: DynamicGraph, x: Tensor, refuse_nodes: str, unit_weights: bool
+    ) -> None:
         self._graph = graph
         self._x = x
         self._refuse_nodes = refuse_nodes
         self._unit_weights = unit_weights
+        self._no_ids = torch.from_numpy(_NONE)
 
     def resolve(self, delta: GraphDelta) -> ResolvedDelta:
         """Check everything.
@@ -97,12 +103,15 @@ class Resolver:
             InvalidDeltaError: With what is wrong, where, what was got and expected, and what to do.
         """
         if delta.missing not in ("error", "ignore"):
-            raise InvalidDeltaError(f"missing: expected 'error' or 'ignore' (got {delta.missing!r})")
-        delta = delta.both_directions()
+            raise InvalidDeltaError(
+                f"missing: expected 'error' or 'ignore' (got {delta.missing!r})"
+            )
+        delta = delta.both_directions() if delta.undirected else delta
         graph = self._graph
         before = graph.num_nodes
         x_new = self._new_rows(delta)
-        total = before + len(x_new)
+        new_nodes = x_new.shape[0]
+        total = before + new_nodes
         removed_nodes = _NONE
         if delta.nodes_del is not None:
             removed_nodes = np.unique(self.ids(delta.nodes_del, "nodes_del", total))
@@ -126,7 +135,7 @@ class Resolver:
             data = {k: v[torch.from_numpy(stays)] for k, v in data.items()}
         x_ids, x_rows = self._x_rows(delta, x_new, removed_nodes, before)
         return ResolvedDelta(
-            len(x_new), np.concatenate([removed, with_nodes]) if with_nodes.size else removed,
+            new_nodes, np.concatenate([removed, with_nodes]) if with_nodes.size else removed,
             added, data, changed, changed_data, x_ids, x_rows,
         )  # fmt: skip
 
@@ -134,9 +143,9 @@ class Resolver:
 
     def _new_rows(self, delta: GraphDelta) -> Tensor:
         if delta.x_add is None:
-            return self._x[:0]
+            return self._x
         rows = self._rows(delta.x_add, "x_add")
-        if len(rows) and self._refuse_nodes:
+        if rows.shape[0] and self._refuse_nodes:
             raise InvalidDeltaError(f"x_add: {self._refuse_nodes}")
         return rows
 
@@ -149,28 +158,35 @@ class Resolver:
             raise InvalidDeltaError(f"{name}: expected shape [{shape}] (got {list(rows.shape)})")
         return rows
 
-    def _x_rows(self, delta: GraphDelta, x_new: Tensor, gone: Ids, before: int) -> tuple[Tensor, Tensor]:
+    def _x_rows(
+        self, delta: GraphDelta, x_new: Tensor, gone: Ids, before: int
+    ) -> tuple[Tensor, Tensor]:
         ids, rows = [], []
-        if len(x_new):
-            ids.append(np.arange(before, before + len(x_new)))
+        count = x_new.shape[0]
+        if count:
+            ids.append(np.arange(before, before + count))
             rows.append(x_new)
         if delta.x_changes is not None:
             some, values = x_change_parts(delta.x_changes)
-            self._check_ids(some, "x_changes[0]", before + len(x_new))
+            self._check_ids(some, "x_changes[0]", before + count)
             some_rows = self._rows(values, "x_changes[1]")
-            if len(some_rows) != some.size:
+            if some_rows.shape[0] != some.size:
                 raise InvalidDeltaError(
-                    f"x_changes: expected one row for each of the {some.size} ids (got {len(some_rows)} rows)"
+                    f"x_changes: expected one row for each of the {some.size} ids "
+                    f"(got {some_rows.shape[0]} rows)"
                 )
-            ids.append(some)
-            rows.append(some_rows)
+            if some.size:
+                ids.append(some)
+                rows.append(some_rows)
         if gone.size:
             ids.append(gone)
             rows.append(self._x.new_zeros((gone.size, *self._x.shape[1:])))
         if not ids:
-            return torch.from_numpy(_NONE), self._x[:0]
+            return self._no_ids, self._x
         every = ids[0] if len(ids) == 1 else np.concatenate(ids)
         values = rows[0] if len(rows) == 1 else torch.cat(rows)
+        if every.size < 2:
+            return torch.from_numpy(every), values
         keep = last_of_each(every)
         if keep.size < every.size:
             every, values = every[keep], values[torch.from_numpy(keep)]
@@ -184,6 +200,8 @@ class Resolver:
 
     @staticmethod
     def _check_ids(ids: Ids, name: str, limit: int) -> None:
+        if not ids.size:
+            return
         at = out_of_range(ids, limit)
         if at >= 0:
             raise InvalidDeltaError(
@@ -197,13 +215,15 @@ class Resolver:
         if value is None:
             return _NO_EDGES
         edges = as_edges(value, name)
-        for side in (0, 1):
-            at = out_of_range(edges[side], limit)
-            if at >= 0:
-                u, v = edges[:, at]
-                raise InvalidDeltaError(
-                    f"{name}: edge {at} is ({u}, {v}), but node ids lie in [0, {limit}); add nodes with x_add"
-                )
+        if not edges.size:
+            return edges
+        at = out_of_range(edges.reshape(-1), limit)
+        if at >= 0:
+            at %= edges.shape[1]
+            u, v = edges[:, at]
+            raise InvalidDeltaError(
+                f"{name}: edge {at} is ({u}, {v}), but node ids lie in [0, {limit}); add nodes with x_add"
+            )
         return edges
 
     @staticmethod
@@ -220,8 +240,14 @@ class Resolver:
         return slots[slots >= 0]
 
     def _added_data(self, delta: GraphDelta, count: int) -> dict[str, Tensor]:
-        given = {name: getattr(delta, key) for key, name in EDGE_DATA.items() if getattr(delta, key) is not None}
         expected = self._graph.edge_data
+        if not expected and delta.edge_weight_add is None and delta.edge_attr_add is None:
+            return {}
+        given = {
+            name: getattr(delta, key)
+            for key, name in EDGE_DATA.items()
+            if getattr(delta, key) is not None
+        }
         if len(given) == 1 and len(expected) == 1 and not given.keys() & expected.keys():
             given = {next(iter(expected)): next(iter(given.values()))}
         for name in given:
@@ -254,7 +280,13 @@ class Resolver:
         return rows
 
     def _changes(
-        self, delta: GraphDelta, added: Ids, data: dict[str, Tensor], removed: Ids, with_nodes: Ids, limit: int
+        self,
+        delta: GraphDelta,
+        added: Ids,
+        data: dict[str, Tensor],
+        removed: Ids,
+        with_nodes: Ids,
+        limit: int,
     ) -> tuple[Ids, dict[str, Tensor]]:
         if delta.edge_changes is None:
             return _NONE, {}
@@ -297,7 +329,9 @@ class Resolver:
         if not isinstance(value, Tensor):
             return t.to(like.device, like.dtype)
         if t.is_sparse or t.layout is not torch.strided:
-            raise InvalidDeltaError(f"{name}: expected a dense tensor (got layout {t.layout}); use .to_dense()")
+            raise InvalidDeltaError(
+                f"{name}: expected a dense tensor (got layout {t.layout}); use .to_dense()"
+            )
         if t.dtype != like.dtype:
             raise InvalidDeltaError(
                 f"{name}: expected dtype {like.dtype}, that of the first pass (got {t.dtype}); use .to({like.dtype})"

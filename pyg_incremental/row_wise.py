@@ -12,19 +12,25 @@ import torch.nn.functional as F
 import torch_geometric.nn as pyg
 from torch import nn
 
-_ACTIVATIONS = tuple(
+ACTIVATIONS = tuple(
     getattr(nn, name)
-    for name in (
-        "CELU ELU GELU GLU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid Mish PReLU RReLU ReLU ReLU6 SELU "
-        "SiLU Sigmoid Softplus Softshrink Softsign Tanh Tanhshrink Threshold"
-    ).split()
+    for name in ["CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid", "Mish", "PReLU", "RReLU", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold"]
 )
 _ROW_MODULES = (
-    *_ACTIVATIONS, nn.Identity, nn.Dropout, nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Linear, nn.Bilinear, nn.LayerNorm,
+    *ACTIVATIONS, nn.Identity, nn.Dropout, nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Linear, nn.Bilinear, nn.LayerNorm,
     nn.RMSNorm, nn.GroupNorm, nn.Embedding, nn.GRUCell, nn.LSTMCell, nn.RNNCell, pyg.Linear, pyg.MessageNorm,
     pyg.JumpingKnowledge,
 )  # fmt: skip
-COSTLY_MODULES = (nn.Linear, nn.Bilinear, nn.GRUCell, nn.LSTMCell, nn.RNNCell, pyg.Linear, pyg.MLP, nn.Sequential)
+COSTLY_MODULES = (
+    nn.Linear,
+    nn.Bilinear,
+    nn.GRUCell,
+    nn.LSTMCell,
+    nn.RNNCell,
+    pyg.Linear,
+    pyg.MLP,
+    nn.Sequential,
+)
 
 
 def why_not_row_wise(module: Callable[..., Any]) -> str:
@@ -32,7 +38,11 @@ def why_not_row_wise(module: Callable[..., Any]) -> str:
     kind = type(module)
     name = kind.__name__
     if not isinstance(module, nn.Module):
-        return "" if module in _ELEMENTWISE else f"{getattr(module, '__name__', name)} is not known to be row-wise"
+        return (
+            ""
+            if module in _ELEMENTWISE
+            else f"{getattr(module, '__name__', name)} is not known to be row-wise"
+        )
     if module._forward_hooks or module._forward_pre_hooks:
         return f"hooks watch {name}"
     if kind in (nn.Softmax, nn.LogSoftmax, nn.Softmin):
@@ -43,11 +53,19 @@ def why_not_row_wise(module: Callable[..., Any]) -> str:
         return "" if module.dim not in (0,) else "Unflatten splits dim 0"
     if kind is nn.BatchNorm1d or kind is pyg.DiffGroupNorm or kind is pyg.InstanceNorm:
         inner = module.norm if kind is pyg.DiffGroupNorm else module
-        return "" if inner.track_running_stats else f"{name} without tracked statistics uses those of all rows"
+        return (
+            ""
+            if inner.track_running_stats
+            else f"{name} without tracked statistics uses those of all rows"
+        )
     if kind is pyg.BatchNorm:
         return why_not_row_wise(module.module)
     if kind is pyg.LayerNorm:
-        return "" if module.mode == "node" else "LayerNorm(mode='graph') uses the statistics of all rows"
+        return (
+            ""
+            if module.mode == "node"
+            else "LayerNorm(mode='graph') uses the statistics of all rows"
+        )
     if kind is nn.Sequential or kind is nn.ModuleList:
         return next(filter(None, map(why_not_row_wise, module)), "")
     if kind is pyg.MLP:
@@ -61,15 +79,7 @@ def why_not_row_wise(module: Callable[..., Any]) -> str:
 
 
 _ELEMENTWISE: set[Any] = set()
-for _name in (
-    "add sub subtract mul multiply div divide true_divide neg negative pow exp expm1 log log1p log2 log10 sqrt rsqrt square abs "
-    "absolute sign sin cos tan sinh cosh tanh asin acos atan erf sigmoid logit relu relu_ clamp clamp_ clamp_min clamp_max clip where maximum "
-    "minimum fmax fmin reciprocal floor ceil round trunc remainder fmod floor_divide lerp addcmul addcdiv isnan isinf isfinite "
-    "nan_to_num eq ne lt le gt ge logical_and logical_or logical_not logical_xor zeros_like ones_like "
-    "add_ sub_ mul_ div_ exp_ sigmoid_ tanh_ neg_ sqrt_ abs_ pow_ masked_fill masked_fill_ "
-    "float double half to type contiguous clone detach bool int long celu selu gelu elu leaky_relu silu mish softplus softsign "
-    "hardtanh hardswish hardsigmoid relu6 logsigmoid tanhshrink softshrink hardshrink threshold elu_ leaky_relu_ prelu"
-).split():
+for _name in ["add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "neg", "negative", "pow", "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "square", "abs", "absolute", "sign", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf", "sigmoid", "logit", "relu", "relu_", "clamp", "clamp_", "clamp_min", "clamp_max", "clip", "where", "maximum", "minimum", "fmax", "fmin", "reciprocal", "floor", "ceil", "round", "trunc", "remainder", "fmod", "floor_divide", "lerp", "addcmul", "addcdiv", "isnan", "isinf", "isfinite", "nan_to_num", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor", "zeros_like", "ones_like", "add_", "sub_", "mul_", "div_", "exp_", "sigmoid_", "tanh_", "neg_", "sqrt_", "abs_", "pow_", "masked_fill", "masked_fill_", "float", "double", "half", "to", "type", "contiguous", "clone", "detach", "bool", "int", "long", "celu", "selu", "gelu", "elu", "leaky_relu", "silu", "mish", "softplus", "softsign", "hardtanh", "hardswish", "hardsigmoid", "relu6", "logsigmoid", "tanhshrink", "softshrink", "hardshrink", "threshold", "elu_", "leaky_relu_", "prelu"]:
     for _home in (torch, F, torch.Tensor):
         if hasattr(_home, _name):
             _ELEMENTWISE.add(getattr(_home, _name))
@@ -86,8 +96,21 @@ _OVER_DIM = {
     "softmax", "log_softmax", "mean", "sum", "prod", "amax", "amin", "norm", "cumsum", "logsumexp", "var", "std", "unsqueeze",
     "squeeze", "chunk", "split", "unbind", "flatten", "max", "min", "argmax", "argmin", "narrow",
 }  # fmt: skip
-_DIM_AT = {torch.chunk: 2, torch.split: 2, "chunk": 2, "split": 2, torch.norm: 2, "norm": 2, F.normalize: 2}
+_PAIRWISE = {torch.max, torch.min, "max", "min"}
+_DIM_AT = {
+    torch.chunk: 2,
+    torch.split: 2,
+    "chunk": 2,
+    "split": 2,
+    torch.norm: 2,
+    "norm": 2,
+    F.normalize: 2,
+}
 _DIM_DEFAULT = {F.normalize: 1, F.glu: -1}
+VIEWS = set(
+    ["view", "reshape", "getitem", "chunk", "split", "unbind", "t", "T", "transpose", "permute", "squeeze", "unsqueeze", "flatten", "unflatten", "narrow", "select", "detach", "contiguous", "expand", "expand_as", "view_as", "to", "float", "double", "type", "dropout", "alpha_dropout", "feature_alpha_dropout", "getattr", "movedim", "swapaxes", "swapdims", "real", "diagonal", "index_select", "__getitem__"]
+)
+"""Functions whose result may share memory with their argument."""
 RESHAPES = {torch.reshape, "view", "reshape"}
 _JOINS = {torch.cat, torch.concat, torch.stack, torch.hstack, torch.column_stack}
 _PRODUCTS = {torch.matmul, torch.mm, _op.matmul, "matmul", "mm", F.linear}
@@ -97,7 +120,11 @@ _NORMS = {F.layer_norm, F.rms_norm}
 
 
 def why_not_row_function(
-    fn: Any, args: Sequence[Any], kwargs: dict[str, Any], ranks: Sequence[int | None], rank: int | None
+    fn: Any,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    ranks: Sequence[int | None],
+    rank: int | None,
 ) -> str:
     """Why a call of a function may mix rows, or an empty string if it cannot.
 
@@ -111,22 +138,37 @@ def why_not_row_function(
     name = fn if isinstance(fn, str) else getattr(fn, "__name__", str(fn))
     if fn in _SAME:
         training = kwargs.get("training", args[2] if len(args) > 2 else True)
-        return f"{name} is active although the model is in eval mode" if training is not False else ""
+        return (
+            f"{name} is active although the model is in eval mode" if training is not False else ""
+        )
     row_ranks = {r for r in ranks if r is not None}
-    if fn in _ELEMENTWISE:
+    if fn in _ELEMENTWISE or (
+        fn in _PAIRWISE and len(row_ranks) == 1 and len(ranks) > 1 and ranks[1] is not None
+    ):
         wrong = len(row_ranks) > 1 or (rank is not None and row_ranks != {rank})
         return f"{name} aligns rows with columns" if wrong else ""
     first = ranks[0] if ranks else None
     if fn in _PRODUCTS:
         others = [r for r in ranks[1:] if r is not None]
-        return "" if first is not None and first >= 2 and not others else f"{name} multiplies rows with rows"
+        return (
+            ""
+            if first is not None and first >= 2 and not others
+            else f"{name} multiplies rows with rows"
+        )
     if fn in _NORMS:
         shape = kwargs.get("normalized_shape", args[1] if len(args) > 1 else ())
-        return "" if first is not None and len(tuple(shape)) < first else f"{name} runs over rows"
+        plain = isinstance(shape, (tuple, list)) and all(isinstance(d, int) for d in shape)
+        return (
+            "" if first is not None and plain and len(shape) < first else f"{name} runs over rows"
+        )
     if fn in RESHAPES:
         return ""
     if fn in _JOINS:
-        dim = 1 if fn in (torch.hstack, torch.column_stack) else kwargs.get("dim", args[1] if len(args) > 1 else 0)
+        dim = (
+            1
+            if fn in (torch.hstack, torch.column_stack)
+            else kwargs.get("dim", args[1] if len(args) > 1 else 0)
+        )
         return _dim_reason(name, dim, rank)
     if fn in _OVER_DIM:
         at = _DIM_AT.get(fn, 1)
@@ -141,5 +183,7 @@ def why_not_row_function(
 
 def _dim_reason(name: str, dim: Any, rank: int | None) -> str:
     dims = dim if isinstance(dim, (tuple, list)) else [dim]
-    inside = rank is not None and all(isinstance(d, int) and -rank < d < rank and d != 0 for d in dims)
+    inside = rank is not None and all(
+        isinstance(d, int) and -rank < d < rank and d != 0 for d in dims
+    )
     return "" if inside else f"{name} runs over dim={dim}"

@@ -13,17 +13,17 @@ from torch_geometric.data import Data
 
 from pyg_incremental import full_pass
 from pyg_incremental.call_site import CallSite, Roles, classify, to_format
-from pyg_incremental.delta import GraphDelta, as_edges, as_ids, edge_change_parts, x_change_parts
+from pyg_incremental.delta import GraphDelta
 from pyg_incremental.engine import Engine
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph import DynamicGraph, EdgeEvents
 from pyg_incremental.probe import probe_arguments, probe_graph
 from pyg_incremental.program import Domain, Program, Value
 from pyg_incremental.resolve import ResolvedDelta, Resolver
-from pyg_incremental.store import NO_IDS, Backend
+from pyg_incremental.store import NO_IDS, Backend, Cell
 from pyg_incremental.trace import NotTraceable, Output, Traced, trace
 from pyg_incremental.typing import BackendName
-from pyg_incremental.update import StepStats
+from pyg_incremental.update import Work
 
 _NO_ARGUMENT = torch.empty(2, 0, dtype=torch.int64)
 _AGREE = {torch.float64: 1e-8, torch.float32: 1e-3}
@@ -61,7 +61,9 @@ class Plan:
     @property
     def mode(self) -> str:
         """`'incremental'`, `'mixed'` or `'full pass'`."""
-        return "full pass" if self.fallback else "mixed" if self.program.whole_steps else "incremental"
+        return (
+            "full pass" if self.fallback else "mixed" if self.program.whole_steps else "incremental"
+        )
 
     @property
     def why(self) -> list[str]:
@@ -76,20 +78,28 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> Plan:
         UnsupportedModelError: If `strict` and some step has to run on all rows.
     """
     tensors, edge_index = probe_graph(site, roles)
+    if roles.by_target:
+        edge_index = edge_index[:, edge_index[1].argsort()]
     arguments = probe_arguments(site, roles, tensors, edge_index)
     lean = replace(roles, edge_index=_NO_ARGUMENT)
     try:
         expected = full_pass.run(site, arguments)
     except Exception as error:  # a user's model may raise anything
         reason = f"it does not run on a probe of {len(tensors[roles.x])} nodes ({type(error).__name__}: {error})"
-        expected = full_pass.run(site, list(site.tensors.values()))  # a broken call raises here as it does in PyG
-        plan = Plan(site, lean, _one_step(site, roles, expected, roles.num_nodes), reason.splitlines()[0])
+        expected = full_pass.run(
+            site, list(site.tensors.values())
+        )  # a broken call raises here as it does in PyG
+        plan = Plan(
+            site, lean, _one_step(site, roles, expected, roles.num_nodes), reason.splitlines()[0]
+        )
     else:
         try:
             plan = Plan(site, lean, trace(site, roles, arguments), "")
             _hold_against(plan, expected, tensors, edge_index, settings)
         except NotTraceable as error:
-            plan = Plan(site, lean, _one_step(site, roles, expected, len(tensors[roles.x])), str(error))
+            plan = Plan(
+                site, lean, _one_step(site, roles, expected, len(tensors[roles.x])), str(error)
+            )
     if settings.strict and plan.why:
         raise UnsupportedModelError(
             f"{type(site.model).__name__} has steps that run on all rows with every update: {'; '.join(plan.why)}. "
@@ -109,7 +119,13 @@ def _one_step(site: CallSite, roles: Roles, expected: Any, num_nodes: int) -> Tr
             if roles.values is not None:
                 program.input("edge_weight", Domain.EDGE)
         else:
-            domain = Domain.NODE if name in roles.nodes else Domain.EDGE if name in roles.edges else Domain.WHOLE
+            domain = (
+                Domain.NODE
+                if name in roles.nodes
+                else Domain.EDGE
+                if name in roles.edges
+                else Domain.WHOLE
+            )
             values.append(program.input(name, domain))
     leaves, structure = pytree.tree_flatten(expected)
 
@@ -132,7 +148,9 @@ def _one_step(site: CallSite, roles: Roles, expected: Any, num_nodes: int) -> Tr
                 )
             domain = Domain.NODE if per_node(leaf) else Domain.WHOLE
             program.outputs.append(
-                program.whole(f"out_{i}", lambda r, i=i: pytree.tree_leaves(r)[i], [result], domain, "")
+                program.whole(
+                    f"out_{i}", lambda r, i=i: pytree.tree_leaves(r)[i], [result], domain, ""
+                )
             )
             places.append(Output(i))
     return Traced(program, pytree.tree_unflatten(places, structure))
@@ -147,22 +165,36 @@ def _hold_against(
         NotTraceable: If they disagree: the trace has missed something that the model does.
     """
     site, roles = plan.site, plan.roles
-    edges = {k: v for k, v in tensors.items() if k in roles.edges or (k == "edge_weight" and roles.format != "coo")}
+    edges = {
+        k: v
+        for k, v in tensors.items()
+        if k in roles.edges or (k == "edge_weight" and roles.format != "coo")
+    }
     nodes = {k: tensors[k] for k in roles.nodes}
     others = {k: tensors[k] for k in roles.others}
     try:
-        session = Session(plan, DynamicGraph(edge_index, len(nodes[roles.x]), edges), nodes, others, settings)
+        session = Session(
+            plan,
+            DynamicGraph(edge_index, len(nodes[roles.x]), edges, roles.by_target),
+            nodes,
+            others,
+            settings,
+        )
         session.engine.full({**nodes, **others})
         _same_or_raise(session.output(copy=False), expected, "on a probe")
         delta = GraphDelta(
             edge_index_add=edge_index[:, [0, 5]].flip(0),
             edge_index_del=edge_index[:, [1, 7]],
             x_changes=([2, 3], nodes[roles.x][[4, 5]]),
-            **{f"{k}_add": v[[2, 3]] for k, v in edges.items() if k in ("edge_weight", "edge_attr")},
+            **{
+                f"{k}_add": v[[2, 3]] for k, v in edges.items() if k in ("edge_weight", "edge_attr")
+            },
         )
         if set(edges) <= {"edge_weight", "edge_attr"}:
             session.update(session.resolver.resolve(delta))
-            _same_or_raise(session.output(copy=False), session.model_output(), "on a probe after a delta")
+            _same_or_raise(
+                session.output(copy=False), session.model_output(), "on a probe after a delta"
+            )
     except NotTraceable:
         raise
     except Exception as error:  # a user's model may raise anything when it sees fewer rows
@@ -174,7 +206,10 @@ def _hold_against(
 def _same_or_raise(ours: Any, theirs: Any, where: str) -> None:
     leaves = [t for t in pytree.tree_leaves(theirs) if isinstance(t, Tensor)]
     dtype = next((t.dtype for t in leaves if t.dtype.is_floating_point), torch.float64)
-    scale = max((float(t.double().nan_to_num(0, 0, 0).abs().max()) for t in leaves if t.numel()), default=0.0)
+    scale = max(
+        (float(t.double().nan_to_num(0, 0, 0).abs().max()) for t in leaves if t.numel()),
+        default=0.0,
+    )
     gap = full_pass.difference(ours, theirs)
     if gap > _AGREE.get(dtype, 0.1) * max(scale, 1.0):
         raise NotTraceable(f"the traced program differs from the model by {gap:.3g} {where}")
@@ -192,16 +227,26 @@ class Session:
     """
 
     def __init__(
-        self, plan: Plan, graph: DynamicGraph, nodes: dict[str, Tensor], others: dict[str, Tensor], settings: Settings
+        self,
+        plan: Plan,
+        graph: DynamicGraph,
+        nodes: dict[str, Tensor],
+        others: dict[str, Tensor],
+        settings: Settings,
     ) -> None:
         self.plan = plan
         self.roles = plan.roles
+        self.mode = plan.mode
         self.graph = graph
         x = nodes[self.roles.x]
         parameters = (p for p in plan.site.model.parameters() if p.dtype.is_floating_point)
-        self.like = x if x.dtype.is_floating_point else next(parameters, torch.empty(0, device=x.device))
+        self.like = (
+            x if x.dtype.is_floating_point else next(parameters, torch.empty(0, device=x.device))
+        )
         self.backend = Backend(settings.backend, self.like)
-        self.engine = Engine(plan.program, graph, self.backend, settings.accumulate_dtype, self.materialize)
+        self.engine = Engine(
+            plan.program, graph, self.backend, settings.accumulate_dtype, self.materialize
+        )
         refuse = ""
         if len(self.roles.nodes) > 1:
             refuse = f"new nodes would need rows of {list(self.roles.nodes[1:])} too; call the model on the new graph"
@@ -210,10 +255,12 @@ class Session:
         self.resolver = Resolver(graph, x[:0], refuse, unit)
         self._pending: tuple[ResolvedDelta, int, int] | None = None
         self._whole_outputs: dict[Value, Any] = {}
+        first = plan.program.outputs[0]
+        self._only = self.engine.cells[first] if first.domain is Domain.NODE else None
 
     # Running -------------------------------------------------------------------------------------
 
-    def update(self, resolved: ResolvedDelta, renew: Tensor = NO_IDS) -> tuple[EdgeEvents, list[StepStats]]:
+    def update(self, resolved: ResolvedDelta, renew: Tensor = NO_IDS) -> tuple[EdgeEvents, Work]:
         """Take a delta, and bring every row up to date.
 
         Until it is through, `_pending` says how to finish the job: which edges were there before, and what was to change.
@@ -237,7 +284,9 @@ class Session:
         x = self.nodes(before)[self.roles.x]
         nodes[self.roles.x] = x = torch.cat([x, x.new_zeros((resolved.new_nodes, *x.shape[1:]))])
         x[resolved.x_ids] = resolved.x_rows
-        return self.graph.remade(resolved.removed, order, resolved.added, resolved.data_now(self.graph), len(x)), nodes
+        return self.graph.remade(
+            resolved.removed, order, resolved.added, resolved.data_now(self.graph), len(x)
+        ), nodes
 
     def again(self, settings: Settings) -> Session:
         """A new session on the current graph and features, traced and computed anew."""
@@ -272,13 +321,15 @@ class Session:
         return self._arguments(self.graph, self.nodes(self.graph.num_nodes))
 
     def _arguments(self, graph: DynamicGraph, nodes: dict[str, Tensor]) -> list[Any]:
-        state = graph.state()
+        state = graph.state(for_model=True)
         edge_index = state.pop("edge_index")
-        return full_pass.arguments(self.plan.site, self.roles, nodes, state, self.others(), edge_index)
+        return full_pass.arguments(
+            self.plan.site, self.roles, nodes, state, self.others(), edge_index
+        )
 
     def materialize(self) -> Any:
         """The graph in the format in which it was handed in."""
-        state = self.graph.state()
+        state = self.graph.state(for_model=True)
         values = state.get("edge_weight") if self.roles.format != "coo" else None
         return to_format(
             self.roles.format, state["edge_index"], values, self.graph.num_nodes, self.like.device
@@ -294,7 +345,9 @@ class Session:
         def fill(place: Output) -> Any:
             value = self.plan.program.outputs[place.index]
             cell = self.engine.cells[value]
-            rows = cell.content if value.domain is Domain.WHOLE else cell.whole(self.graph.num_nodes)
+            rows = (
+                cell.content if value.domain is Domain.WHOLE else cell.whole(self.graph.num_nodes)
+            )
             if value.domain is Domain.WHOLE:
                 self._whole_outputs.setdefault(value, rows)
             return rows.clone() if copy and isinstance(rows, Tensor) else rows
@@ -303,24 +356,31 @@ class Session:
 
     def changed(self) -> tuple[Any, Any]:
         """Ids and new rows of the outputs that the last update changed, in the structure of the output."""
-        ids: dict[int, Tensor] = {}
+        if isinstance(self.plan.traced.structure, Output) and self._only is not None:
+            ids = _sorted(self._only)
+            return ids, self._only.gather(self.backend.ids(ids))
+        found: dict[int, Tensor] = {}
         for i, value in enumerate(self.plan.program.outputs):
             cell = self.engine.cells[value]
             if value.domain is Domain.NODE:
-                ids[i] = NO_IDS if cell.ids is None else torch.from_numpy(np.sort(cell.ids.tensor.numpy()))
+                found[i] = _sorted(cell)
             else:
-                ids[i] = _changed_rows(self._whole_outputs.get(value), cell.content)
+                found[i] = _changed_rows(self._whole_outputs.get(value), cell.content)
                 self._whole_outputs[value] = cell.content
 
         def rows(place: Output) -> Any:
             value = self.plan.program.outputs[place.index]
             cell = self.engine.cells[value]
             if value.domain is Domain.NODE:
-                return cell.read(ids[place.index])
+                return cell.read(found[place.index])
             content = cell.content
-            return content[ids[place.index]] if isinstance(content, Tensor) and content.dim() else content
+            return (
+                content[found[place.index]]
+                if isinstance(content, Tensor) and content.dim()
+                else content
+            )
 
-        return self._in_structure(lambda place: ids[place.index]), self._in_structure(rows)
+        return self._in_structure(lambda place: found[place.index]), self._in_structure(rows)
 
     def _in_structure(self, fill: Any) -> Any:
         structure = self.plan.traced.structure
@@ -337,16 +397,20 @@ class Session:
             return self.output(copy=False), self.model_output()
         generator = torch.Generator().manual_seed(seed)
         ids = torch.randperm(self.graph.num_nodes, generator=generator)[:num_nodes]
-        state = self.graph.state()
+        state = self.graph.state(for_model=True)
         reverse = any(getattr(s, "reverse", False) for s in program.steps)
         subset, edge_index, mask, place = full_pass.neighbourhood(
             ids, program.depth, state.pop("edge_index"), self.graph.num_nodes, reverse
         )
         nodes = {k: v[subset] for k, v in self.nodes(self.graph.num_nodes).items()}
         edges = {k: v[mask] for k, v in state.items()}
-        arguments = full_pass.arguments(self.plan.site, self.roles, nodes, edges, self.others(), edge_index)
+        arguments = full_pass.arguments(
+            self.plan.site, self.roles, nodes, edges, self.others(), edge_index
+        )
         theirs = full_pass.run(self.plan.site, arguments)
-        return pytree.tree_map(lambda t: t[ids], self.output(copy=False)), pytree.tree_map(lambda t: t[place], theirs)
+        return pytree.tree_map(lambda t: t[ids], self.output(copy=False)), pytree.tree_map(
+            lambda t: t[place], theirs
+        )
 
     # Undoing -------------------------------------------------------------------------------------
 
@@ -386,7 +450,7 @@ class Session:
         """Everything that is stored, as plain values and tensors.
 
         Args:
-            exact: With the layout of the edges in memory, to compare two states bit by bit.
+            exact: With the neighbour lists, to compare two states.
         """
         count = self.graph.num_nodes
         cells = self.engine.cells
@@ -410,14 +474,12 @@ class Session:
             "rows": rows,
             "aggregators": kept,
             "program": str(self.plan.program),
+            "by_target": self.graph.by_target,
             "program_format": self.plan.program.format,
         }
         if exact:
             state["constants"] = repr(site.constants)
-            state["layout"] = {
-                name: [torch.from_numpy(np.ascontiguousarray(a)) for a in adj]
-                for name, adj in (("out", self.graph.out), ("in", self.graph.inn), ("slots", self.graph.slots))
-            }
+            state["lists"] = self.graph.lists()
         return state
 
     @classmethod
@@ -434,7 +496,9 @@ class Session:
         x = next(iter(node_rows.values()))
         graph_name = next(n for n in content["names"] if n not in tensors)
         fmt = content["program_format"]
-        tensors[graph_name] = to_format(fmt, edge_index, graph_state.get("edge_weight"), content["num_nodes"], x.device)
+        tensors[graph_name] = to_format(
+            fmt, edge_index, graph_state.get("edge_weight"), content["num_nodes"], x.device
+        )
         arguments: dict[str, Any] = dict(content["constants"])
         for key, names in content["data_fields"].items():
             arguments[key] = Data(**{n: tensors[n] for n in names})
@@ -444,13 +508,21 @@ class Session:
         plan = prepare(site, roles, settings)
         nodes = {n: tensors[n] for n in roles.nodes}
         others = {n: tensors[n] for n in roles.others}
-        graph = DynamicGraph(edge_index, content["num_nodes"], graph_state)
+        graph = DynamicGraph(edge_index, content["num_nodes"], graph_state, content["by_target"])
         session = cls(plan, graph, nodes, others, settings)
         session.engine.full({**nodes, **others})
         site.tensors = {}
         if exact_sums and str(plan.program) == content["program"] and plan.mode == "incremental":
             session.engine.restore(content["rows"], content["aggregators"])
         return session
+
+
+def _sorted(cell: Cell) -> Tensor:
+    """The changed rows of a value, ascending."""
+    if cell.ids is None:
+        return NO_IDS
+    ids = cell.ids.tensor
+    return torch.from_numpy(np.sort(ids.numpy()))
 
 
 def _changed_rows(before: Any, after: Any) -> Tensor:

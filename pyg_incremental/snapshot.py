@@ -4,6 +4,7 @@ import hashlib
 import os
 import pickle
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -70,18 +71,30 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         FileNotFoundError: If there is no such file.
     """
     try:
-        body = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about foreign files, which are refused below
+            body = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise
-    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, KeyError, AttributeError) as error:
+    except (
+        RuntimeError,
+        pickle.UnpicklingError,
+        EOFError,
+        OSError,
+        ValueError,
+        KeyError,
+        AttributeError,
+    ) as error:
         raise StateFileError(
-            f"'{path}' cannot be read as a saved state ({str(error).splitlines()[0]}); it may be cut off; save again"
+            f"'{path}' cannot be read as a saved state ({type(error).__name__}); it may be cut off; save again"
         ) from error
     if not isinstance(body, dict) or body.get("format") != FORMAT or "content" not in body:
         found = body.get("format") if isinstance(body, dict) else type(body).__name__
         raise StateFileError(f"'{path}' is not a saved state of format {FORMAT} (got {found})")
     content = body["content"]
     if digest_of(content) != body.get("digest"):
-        raise StateFileError(f"'{path}' is damaged: its content does not match its checksum; save again")
+        raise StateFileError(
+            f"'{path}' is damaged: its content does not match its checksum; save again"
+        )
     assert isinstance(content, dict)
     return content

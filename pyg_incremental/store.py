@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,11 +14,13 @@ from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph import DynamicGraph, EdgeEvents, Edges
 from pyg_incremental.kernels import compiled, reference
 from pyg_incremental.kernels.adjacency import Adjacency
-from pyg_incremental.program import Domain, Value
+from pyg_incremental.program import Value
 from pyg_incremental.typing import Array, BackendName
-from pyg_incremental.update import StepStats
+from pyg_incremental.update import Work
 
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_BITS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
+_TORCH_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+FEW = 1024
 NO_IDS = torch.empty(0, dtype=torch.int64)
 _NONE = np.empty(0, np.int64)
 NO_EDGES = Edges(_NONE, _NONE, _NONE)
@@ -27,14 +30,19 @@ NO_EVENTS = EdgeEvents(NO_EDGES, NO_EDGES, NO_EDGES, {})
 class Ids:
     """Distinct row ids, int64 `[k]`: as the array that kernels take, and as a tensor."""
 
-    __slots__ = ("array", "tensor")
+    __slots__ = ("_tensor", "array", "count")
 
-    def __init__(self, array: Array, tensor: Tensor) -> None:
+    def __init__(self, array: Array, tensor: Tensor | None = None) -> None:
         self.array = array
-        self.tensor = tensor
+        self._tensor = tensor
+        self.count: int = array.shape[0]
 
-    def __len__(self) -> int:
-        return self.tensor.shape[0]
+    @property
+    def tensor(self) -> Tensor:
+        """The ids as a tensor; many sets are only ever united with others and never need one."""
+        if self._tensor is None:
+            self._tensor = torch.from_numpy(self.array)
+        return self._tensor
 
 
 class Backend:
@@ -56,7 +64,13 @@ class Backend:
         self.name = "compiled" if compilable and name != "reference" else "reference"
         self.is_compiled = self.name == "compiled"
         self.kernels: ModuleType = compiled if self.is_compiled else reference
-        self.array: Callable[[Tensor], Array] = torch.Tensor.numpy if self.is_compiled else lambda t: t
+        self.array: Callable[[Tensor], Array] = (
+            torch.Tensor.numpy if self.is_compiled else lambda t: t
+        )
+        self.like_array: Callable[[Array], Array] = (
+            np.empty_like if self.is_compiled else torch.empty_like
+        )
+        self.bits = _BITS if self.is_compiled else _TORCH_BITS
 
     def ids(self, tensor: Tensor) -> Ids:
         """Ids from a tensor."""
@@ -64,7 +78,7 @@ class Backend:
 
     def ids_from(self, array: Array) -> Ids:
         """Ids from a kernel's array, which they keep."""
-        return Ids(array, torch.from_numpy(array)) if self.is_compiled else Ids(array, array)
+        return Ids(array, None if self.is_compiled else array)
 
     def host(self, array: np.ndarray) -> Array:  # type: ignore[type-arg]
         """A kernel's view of an array on the host."""
@@ -72,7 +86,9 @@ class Backend:
 
     def room(self, size: int) -> Array:
         """Uninitialised room for ids."""
-        return np.empty(size, np.int64) if self.is_compiled else torch.empty(size, dtype=torch.int64)
+        return (
+            np.empty(size, np.int64) if self.is_compiled else torch.empty(size, dtype=torch.int64)
+        )
 
 
 class Scratch:
@@ -112,7 +128,9 @@ class Rows:
     def tensor(self) -> Tensor:
         """The rows, which have to be there."""
         if self.rows is None:
-            raise RuntimeError(f"{self!r} is read at rows where it was not computed, but is not stored")
+            raise RuntimeError(
+                f"{self!r} is read at rows where it was not computed, but is not stored"
+            )
         return self.rows
 
     def hold(self, rows: Tensor) -> None:
@@ -152,7 +170,8 @@ class Cell(Rows):
         self.keeps_old = False
         self.compares_values = False
         self.out_dtype: torch.dtype | None = None
-        self.content: object = None
+        self.content: Any = None
+        self._few: Array = None
         self.reset()
 
     def __repr__(self) -> str:
@@ -166,18 +185,31 @@ class Cell(Rows):
         self.old_changed: Tensor | None = None
         self.dirty = False
 
+    @property
+    def is_clean(self) -> bool:
+        """Whether the running update has not touched this value."""
+        return self.ids is None and not self.dirty and self.old_changed is None
+
     def hold(self, rows: Tensor) -> None:
         super().hold(rows)
-        flat = rows if rows.dim() == 2 else rows.view(rows.shape[0], rows.shape[1:].numel())
-        self.array = self.backend.array(flat)
-        compare = flat if self.compares_values else flat.view(_BITS[rows.element_size()])
-        self.bits = self.backend.array(compare)
-        self._no_old = self.bits[:0]
+        self._dtype, self._tail = rows.dtype, rows.shape[1:]
+        self.array = self.backend.array(rows.view(rows.shape[0], self._tail.numel()))
+        self._no_old = self.array[:0]
+        self._few = rows.numpy() if self.backend.is_compiled and self.out_dtype is None else None
+        self._bit_type = self.backend.bits[rows.element_size()]
+        self.bits = self.array if self.compares_values else self.array.view(self._bit_type)
 
     def read(self, ids: Tensor) -> Tensor:
         """Current rows `ids`, `[k, ...]`."""
-        rows = self.tensor.index_select(0, ids if self.backend.is_compiled else ids.to(self.tensor.device))
+        rows = self.rows if self.rows is not None else self.tensor
+        rows = rows.index_select(0, ids if self.backend.is_compiled else ids.to(rows.device))
         return rows if self.out_dtype is None else rows.to(self.out_dtype)
+
+    def gather(self, ids: Ids) -> Tensor:
+        """Like `read`. NumPy starts faster than torch, which matters for a few rows and no longer for many."""
+        if self._few is None or ids.count > FEW:
+            return self.read(ids.tensor)
+        return torch.from_numpy(self._few.take(ids.array, 0))
 
     def whole(self, count: int) -> Tensor:
         """The first `count` rows."""
@@ -186,25 +218,22 @@ class Cell(Rows):
 
     def commit(self, ids: Ids, new: Tensor, first_new: int) -> int:
         """Write new rows and keep as `ids` those that differ from what was stored; returns their number."""
-        rows, backend = self.tensor, self.backend
-        count = len(ids)
-        if new.dtype != rows.dtype or new.shape[1:] != rows.shape[1:]:
+        backend, count = self.backend, ids.count
+        if new.dtype is not self._dtype or new.shape[1:] != self._tail:
             raise UnsupportedModelError(
-                f"step '{self.value}' made rows of {new.dtype} {list(new.shape[1:])}, but of {rows.dtype} "
-                f"{list(rows.shape[1:])} in the first pass; the model behaves differently on fewer rows"
+                f"step '{self.value}' made rows of {new.dtype} {list(new.shape[1:])}, but of {self._dtype} "
+                f"{list(self._tail)} in the first pass; the model behaves differently on fewer rows"
             )
-        flat = new if new.dim() == 2 else new.reshape(count, rows.shape[1:].numel())
-        compare = flat if flat.is_contiguous() else flat.contiguous()
-        if not self.compares_values:
-            compare = compare.view(_BITS[rows.element_size()])
+        flat = new if new.dim() == 2 else new.reshape(count, self._tail.numel())
+        compare = backend.array(flat.contiguous())
         old = self._no_old
         if self.keeps_old:
-            old_rows = torch.empty_like(flat, memory_format=torch.contiguous_format)
-            self.old = backend.array(old_rows)
-            old = backend.array(old_rows.view(compare.dtype))
+            self.old = old = backend.like_array(compare)
+        if not self.compares_values:
+            compare, old = compare.view(self._bit_type), old.view(self._bit_type)
         changed, where = backend.room(count), backend.room(count)
         n: int = backend.kernels.commit(
-            self.bits, ids.array, backend.array(compare), old, first_new, changed, where
+            self.bits, ids.array, compare, old, first_new, changed, where
         )
         if n == count:
             self.ids, self.fresh = ids, new
@@ -234,7 +263,7 @@ class Context:
         self.kernels = backend.kernels
         self.scratch = Scratch(backend)
         self.num_nodes = 0
-        self._all_nodes = backend.ids(NO_IDS)
+        self._all_nodes = self._nobody = backend.ids(NO_IDS)
         self.begin(NO_EVENTS, graph.num_nodes, NO_IDS)
 
     def begin(self, events: EdgeEvents, first_new: int, renew: Tensor) -> None:
@@ -244,15 +273,21 @@ class Context:
         if self.scratch.size < n:
             self.scratch.resize(3 * n // 2 if self.scratch.size else n)
         self.renew = renew
-        settle = torch.cat([renew, torch.arange(first_new, n)]) if n > first_new else renew
-        self.settle = self.backend.ids(settle)
-        self.stats: list[StepStats] = []
+        self.renew_ids = self.backend.ids(renew) if renew.shape[0] else None
+        self.settle = self._nobody
+        if n > first_new or renew.shape[0]:
+            self.settle = self.backend.ids(torch.cat([renew, torch.arange(first_new, n)]))
+        self.stats: Work = []
         self.lists = (self.graph.out, self.graph.inn)
         self.events = events
-        self.num_events = sum(len(edges.slots) for edges in events[:3])
+        self.num_events = (
+            len(events.removed.slots) + len(events.added.slots) + len(events.changed.slots)
+        )
         if not self.backend.is_compiled:
             self.lists = tuple(Adjacency(*map(torch.from_numpy, adj)) for adj in self.lists)
-            self.events = EdgeEvents(*(Edges(*map(torch.from_numpy, e)) for e in events[:3]), events.overwritten)
+            self.events = EdgeEvents(
+                *(Edges(*map(torch.from_numpy, e)) for e in events[:3]), events.overwritten
+            )
 
     @property
     def capacity(self) -> int:
@@ -262,7 +297,7 @@ class Context:
     @property
     def all_nodes(self) -> Ids:
         """`arange(num_nodes)`."""
-        if len(self._all_nodes) != self.num_nodes:
+        if self._all_nodes.count != self.num_nodes:
             self._all_nodes = self.backend.ids(torch.arange(self.num_nodes))
         return self._all_nodes
 

@@ -17,9 +17,11 @@ from pyg_incremental.conv import ConvCall, NotIncremental, builder_of
 from pyg_incremental.full_pass import plainly
 from pyg_incremental.program import Domain, Program, Value
 from pyg_incremental.row_wise import (
+    ACTIVATIONS,
     COSTLY_FUNCTIONS,
     COSTLY_MODULES,
     RESHAPES,
+    VIEWS,
     why_not_row_function,
     why_not_row_wise,
 )
@@ -61,9 +63,17 @@ class _Tracer(fx.Tracer):
         if module._forward_hooks or module._forward_pre_hooks:
             return True
         home = type(module).__module__
-        if home.startswith(("torch_geometric.nn.norm", "torch_geometric.nn.dense", "torch_geometric.nn.models.jumping")):
+        if home.startswith(
+            (
+                "torch_geometric.nn.norm",
+                "torch_geometric.nn.dense",
+                "torch_geometric.nn.models.jumping",
+            )
+        ):
             return True
-        return home.startswith("torch.nn") and not isinstance(module, (nn.Sequential, nn.ModuleList, nn.ModuleDict))
+        return home.startswith("torch.nn") and not isinstance(
+            module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+        )
 
 
 @contextlib.contextmanager
@@ -92,12 +102,16 @@ def trace(site: CallSite, roles: Roles, probe: list[Any]) -> Traced:
         with _aggregations_are_modules():
             graph = _Tracer().trace(_fixed_arity(site))
     except Exception as error:  # whatever a model does with a proxy: all of it means the same
-        raise NotTraceable(f"torch.fx cannot follow {type(site.model).__name__}: {_first_line(error)}") from error
+        raise NotTraceable(
+            f"torch.fx cannot follow {type(site.model).__name__}: {_first_line(error)}"
+        ) from error
     shapes = _Shapes(fx.GraphModule(site, graph))
     try:
-        shapes.run(*probe)
+        shapes.run(*[t.clone() if isinstance(t, Tensor) else t for t in probe])
     except Exception as error:  # the traced graph may have lost something that the model needs
-        raise NotTraceable(f"the trace of {type(site.model).__name__} does not run: {_first_line(error)}") from error
+        raise NotTraceable(
+            f"the trace of {type(site.model).__name__} does not run: {_first_line(error)}"
+        ) from error
     return _Writer(site, roles, shapes.results, probe).write(graph)
 
 
@@ -106,7 +120,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _fixed_arity(site: CallSite) -> nn.Module:
-    """fx follows signatures, so give it one with a name for each tensor."""
+    """Fx follows signatures, so give it one with a name for each tensor."""
     names = ", ".join(f"_{i}" for i in range(len(site.names)))
     scope: dict[str, Any] = {"call": CallSite.forward}
     exec(f"def forward(self, {names}):\n    return call(self, {names})", scope)
@@ -125,14 +139,21 @@ class _Shapes(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
-        self.results[n] = result
+        # A copy, because what is here may be written to later.
+        self.results[n] = (
+            result.clone()
+            if isinstance(result, Tensor) and result.layout is torch.strided
+            else result
+        )
         return result
 
 
 class _Writer:
     """Turns the nodes of an fx graph into steps."""
 
-    def __init__(self, site: CallSite, roles: Roles, results: dict[fx.Node, Any], probe: list[Any]) -> None:
+    def __init__(
+        self, site: CallSite, roles: Roles, results: dict[fx.Node, Any], probe: list[Any]
+    ) -> None:
         self.site = site
         self.roles = roles
         self.results = results
@@ -151,11 +172,14 @@ class _Writer:
             elif node.op == "get_attr":
                 self.env[node] = self._attribute(str(node.target))
             elif node.op == "output":
-                structure = self._outputs(node.args[0])
+                structure = self._output(node.args[0])
+                self._finish_outputs()
             elif not node.users and node.op != "call_module":
                 continue  # such as the assertions that fx leaves behind
             else:
                 self.env[node] = self._operation(node)
+                if _in_place(node, self._callable(node)[0]):
+                    self._overwritten(node)
         return Traced(self.program, structure)
 
     def _input(self, name: str) -> Value:
@@ -166,7 +190,13 @@ class _Writer:
             if roles.values is not None:
                 self.weights = self.program.input("edge_weight", Domain.EDGE)
             return value
-        domain = Domain.NODE if name in roles.nodes else Domain.EDGE if name in roles.edges else Domain.WHOLE
+        domain = (
+            Domain.NODE
+            if name in roles.nodes
+            else Domain.EDGE
+            if name in roles.edges
+            else Domain.WHOLE
+        )
         return self.program.input(name, domain)
 
     def _attribute(self, path: str) -> Any:
@@ -175,50 +205,93 @@ class _Writer:
         module = self.site.get_submodule(owner)
         return _Live(lambda: getattr(module, name))
 
-    def _outputs(self, result: Any) -> Any:
-        def place(node: fx.Node) -> Any:
-            value = self.env[node]
-            if isinstance(value, _Live):
-                raise NotTraceable("it returns a parameter")
-            if isinstance(value, _Lazy):
-                value = value.value(self, f"{node.name}")
-            if value.domain is Domain.EDGE:
-                raise NotTraceable("it returns one row per edge")
-            self.program.outputs.append(value)
-            return Output(len(self.program.outputs) - 1)
+    def _output(self, result: Any) -> Any:
+        """An output with an `Output` in place of each value, in plain containers."""
+        if isinstance(result, fx.Node):
+            result = self.env[result]
+        if isinstance(result, dict):
+            return {k: self._output(v) for k, v in result.items()}
+        if isinstance(result, (tuple, list)):
+            made = [self._output(v) for v in result]
+            if hasattr(result, "_fields"):
+                return type(result)(*made)
+            return made if isinstance(result, list) else tuple(made)
+        if not isinstance(result, Value):
+            raise NotTraceable(f"it returns {type(result).__name__} beside tensors")
+        if result.domain is Domain.EDGE:
+            raise NotTraceable("it returns one row per edge")
+        self.program.outputs.append(result)
+        return Output(len(self.program.outputs) - 1)
 
-        structure = fx.node.map_arg(result, place)
+    def _finish_outputs(self) -> None:
         values = self.program.outputs
         readers = {v for s in self.program.steps for v in s.inputs}
         for i, value in enumerate(values):
             # What leaves is compared by value, what goes on bit by bit; so one that does both gets a step of its own.
-            if value.domain is Domain.NODE and (value in readers or not _is_map(self.program, value) or value in values[:i]):
+            if value.domain is Domain.NODE and (
+                value in readers or not _is_map(self.program, value) or value in values[:i]
+            ):
                 values[i] = self.program.map("out", _as_it_is, [value])
-        return structure
 
     def _operation(self, node: fx.Node) -> Any:
         fn, name = self._callable(node)
-        arguments: list[fx.Node] = []
-        fx.node.map_arg((node.args, node.kwargs), lambda n: arguments.append(n) or n)  # type: ignore[func-returns-value]
+        if (
+            node.op == "call_function"
+            and fn is operator.getitem
+            and isinstance(node.args[0], fx.Node)
+        ):
+            held = self.env[node.args[0]]
+            if isinstance(held, tuple) and isinstance(node.args[1], (int, slice)):
+                return held[node.args[1]]
         if isinstance(fn, MessagePassing):
-            reason = "its arguments are not those of its forward"
             try:
                 return self._conv(fn, name, node)
             except NotIncremental as error:
                 reason = str(error)
         else:
-            lazy = [self.env[n] for n in arguments if isinstance(self.env[n], _Lazy)]
-            if lazy and node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem":
-                return lazy[0].item(node.args[1])
-            reason = self._row_reason(node, fn, arguments)
+            reason = self._row_reason(node, fn)
             if not reason:
-                return self._row_map(node, fn, name, arguments)
-        return self._whole(node, fn, name, arguments, reason)
+                return self._row_map(node, fn, name)
+        return self._whole(node, fn, name, reason)
+
+    def _overwritten(self, node: fx.Node) -> None:
+        """From here on, whoever reads what an in-place operation has written to reads its result."""
+        target = node.args[0]
+        if not isinstance(target, fx.Node):
+            raise NotTraceable(
+                f"'{node.name}' writes in place to something that is not a plain tensor"
+            )
+        before = self.env[target]
+        shared = [n for n, v in self.env.items() if v is before and n is not node]
+        for n in shared:
+            views = [
+                u
+                for u in (*n.users, n)
+                if u is not node and u.op != "placeholder" and self._may_view(u)
+            ]
+            if views:
+                raise NotTraceable(
+                    f"'{node.name}' writes in place to '{n.name}', of which '{views[0].name}' may be a view"
+                )
+        for n in shared:
+            self.env[n] = self.env[node]
+
+    def _may_view(self, node: fx.Node) -> bool:
+        """Whether the result of an operation may share memory with its argument."""
+        fn, _ = self._callable(node)
+        if node.op == "call_module":
+            return not isinstance(
+                fn, (nn.Linear, MessagePassing, nn.Identity, nn.Dropout, *ACTIVATIONS)
+            )
+        name = fn if isinstance(fn, str) else getattr(fn, "__name__", "")
+        return name in VIEWS
 
     def _callable(self, node: fx.Node) -> tuple[Any, str]:
         if node.op == "call_module":
             path = str(node.target)
-            return self.modules[path], path.removeprefix("model.") if path != "model" else type(self.modules[path]).__name__
+            return self.modules[path], path.removeprefix("model.") if path != "model" else type(
+                self.modules[path]
+            ).__name__
         return node.target, node.name
 
     # Convs ---------------------------------------------------------------------------------------
@@ -226,7 +299,7 @@ class _Writer:
     def _conv(self, conv: MessagePassing, name: str, node: fx.Node) -> Value:
         builder = builder_of(conv)
         bound = inspect.signature(conv.forward).bind(*node.args, **node.kwargs)
-        args = {k: fx.node.map_arg(v, self.env.__getitem__) for k, v in bound.arguments.items()}
+        args = {k: self._filled(v) for k, v in bound.arguments.items()}
         graph = next((args[k] for k in ("edge_index", "adj_t") if k in args), None)
         if graph is not self.program.graph:
             raise NotIncremental("its edges are computed by the model")
@@ -237,71 +310,99 @@ class _Writer:
             self.program.forget(steps)
             raise
 
+    def _filled(self, argument: Any) -> Any:
+        """An argument with values in place of nodes."""
+        if isinstance(argument, fx.Node):
+            return self.env[argument]
+        if isinstance(argument, (tuple, list)):
+            return tuple(map(self._filled, argument))
+        return argument
+
     # Row maps ------------------------------------------------------------------------------------
 
-    def _row_reason(self, node: fx.Node, fn: Any, arguments: list[fx.Node]) -> str:
-        values = [self.env[n] for n in arguments]
-        if any(isinstance(v, _Lazy) for v in values):
-            return "it takes a tuple of rows"
-        rowed = {v.domain for v in values if isinstance(v, Value)} - {Domain.WHOLE}
+    def _values(self, node: fx.Node) -> list[Value]:
+        """The values that an operation reads."""
+        found: list[Value] = []
+        for n in node.all_input_nodes:
+            held = self.env[n]
+            for value in held if isinstance(held, tuple) else (held,):
+                if isinstance(value, Value) and value not in found:
+                    found.append(value)
+        return found
+
+    def _row_reason(self, node: fx.Node, fn: Any) -> str:
+        values = self._values(node)
+        rowed = {v.domain for v in values} - {Domain.WHOLE}
         if not rowed:
             return "it does not work on rows"
         if len(rowed) > 1:
             return "it mixes node rows and edge rows"
         if self.program.graph in values:
             return "it reads the graph"
-        some = next(n for n in arguments if self._rank(n) is not None)
+        rows = next(r for n in node.all_input_nodes if (r := self._rows_of(n)) is not None).shape[0]
         result = self.results[node]
         results = result if isinstance(result, (tuple, list)) else [result]
-        rows = self.results[some].shape[0]
         if not all(isinstance(r, Tensor) and r.dim() > 0 and r.shape[0] == rows for r in results):
             return "its result does not have one row for each input row"
+        if any(self.num_nodes in r.shape[1:] for r in results):
+            return "its rows grow with the graph"
         if node.op == "call_module":
             return why_not_row_wise(fn)
-        ranks = [self._rank(a) for a in node.args]
-        if node.args and isinstance(node.args[0], (tuple, list)):
-            ranks = [self._rank(a) for a in node.args[0]]
-        ranks += [self._rank(a) for a in node.kwargs.values()]
-        name = getattr(fn, "__name__", "")
-        if name == "getitem":
+        if fn is operator.getitem:
             return _index_reason(node.args[1])
+        ranks: list[int | None] = []
+        for a in (*node.args, *node.kwargs.values()):
+            held = self.env.get(a) if isinstance(a, fx.Node) else a
+            ranks += [self._rank(v) for v in a] if isinstance(a, (tuple, list)) else (
+                [results[0].dim()] * len(held) if isinstance(held, tuple) else [self._rank(a)]
+            )  # fmt: skip
         return why_not_row_function(fn, node.args, dict(node.kwargs), ranks, results[0].dim())
 
-    def _rank(self, argument: Any) -> int | None:
+    def _rows_of(self, argument: Any) -> Tensor | None:
+        """The probe's rows of an argument that has rows, or None."""
         if not isinstance(argument, fx.Node):
             return None
-        value = self.env[argument]
-        if isinstance(value, Value) and value.domain is not Domain.WHOLE:
-            return int(self.results[argument].dim())
-        return None
+        held, result = self.env[argument], self.results[argument]
+        if isinstance(held, tuple):
+            held, result = held[0], result[0]
+        has_rows = isinstance(held, Value) and held.domain is not Domain.WHOLE
+        return result if has_rows and isinstance(result, Tensor) else None
 
-    def _row_map(self, node: fx.Node, fn: Any, name: str, arguments: list[fx.Node]) -> Any:
-        costly = fn in COSTLY_FUNCTIONS if node.op != "call_module" else isinstance(fn, COSTLY_MODULES)
+    def _rank(self, argument: Any) -> int | None:
+        rows = self._rows_of(argument)
+        return None if rows is None else rows.dim()
+
+    def _row_map(self, node: fx.Node, fn: Any, name: str) -> Any:
+        costly = (
+            fn in COSTLY_FUNCTIONS if node.op != "call_module" else isinstance(fn, COSTLY_MODULES)
+        )
         if isinstance(fn, (nn.Identity, nn.Dropout)) or fn is torch.nn.functional.dropout:
-            return self.env[arguments[0]]
-        if fn in RESHAPES:
-            tail = list(self.results[node].shape)[1:]
-            value = self.env[arguments[0]]
-            return self.program.map(name, lambda rows: rows.reshape(rows.shape[0], *tail), [value])
-        run, values = self._closure(node, fn, arguments)
+            return self.env[node.all_input_nodes[0]]
         result = self.results[node]
+        if fn in RESHAPES:
+            tail = list(result.shape)[1:]
+            return self.program.map(
+                name, lambda rows: rows.reshape(rows.shape[0], *tail), self._values(node)[:1]
+            )
+        run, values = self._closure(node, fn)
         if isinstance(result, (tuple, list)):
-            return _Lazy(self, name, run, values, costly)
-        key = ("module", id(fn)) if node.op == "call_module" and not node.kwargs and len(node.args) == 1 else None
+            return tuple(
+                self.program.map(
+                    f"{name}_{i}", lambda *rows, i=i: run(*rows)[i], values, costly=costly
+                )
+                for i in range(len(result))
+            )
+        key = (
+            ("module", id(fn))
+            if node.op == "call_module" and not node.kwargs and len(node.args) == 1
+            else None
+        )
         return self.program.map(name, run, values, key=key, costly=costly)
 
-    def _closure(
-        self, node: fx.Node, fn: Any, arguments: list[fx.Node]
-    ) -> tuple[Callable[..., Any], list[Value]]:
+    def _closure(self, node: fx.Node, fn: Any) -> tuple[Callable[..., Any], list[Value]]:
         """`fn` with everything but program values filled in, and these values."""
-        places: dict[fx.Node, int] = {}
-        values: list[Value] = []
-        for n in arguments:
-            value = self.env[n]
-            if isinstance(value, Value) and n not in places:
-                places[n] = len(values)
-                values.append(value)
-        env = self.env
+        values = self._values(node)
+        held = {n: self.env[n] for n in node.all_input_nodes}
         if node.op == "call_method":
             method = str(node.target)
             call: Callable[..., Any] = lambda *a, **k: getattr(a[0], method)(*a[1:], **k)  # noqa: E731
@@ -312,12 +413,17 @@ class _Writer:
         if _in_place(node, fn):
             # The rows handed in may be the stored ones.
             change, call = call, lambda first, *a, **k: change(first.clone(), *a, **k)
-        if len(node.args) == 1 and not node.kwargs and isinstance(node.args[0], fx.Node) and values:
+        if len(node.args) == 1 and not node.kwargs and isinstance(held.get(node.args[0]), Value):  # type: ignore[arg-type]
             return call, values
 
         def run(*rows: Any) -> Any:
+            def one(value: Any) -> Any:
+                if isinstance(value, Value):
+                    return rows[values.index(value)]
+                return tuple(map(one, value)) if isinstance(value, tuple) else value.read()
+
             def fill(n: fx.Node) -> Any:
-                return rows[places[n]] if n in places else env[n].read()
+                return one(held[n])
 
             return call(*fx.node.map_arg(node.args, fill), **fx.node.map_arg(node.kwargs, fill))
 
@@ -325,19 +431,21 @@ class _Writer:
 
     # Everything else -----------------------------------------------------------------------------
 
-    def _whole(self, node: fx.Node, fn: Any, name: str, arguments: list[fx.Node], reason: str) -> Value:
-        for n in arguments:
-            if isinstance(self.env[n], _Lazy):
-                self.env[n] = self.env[n].value(self, n.name)
-        run, values = self._closure(node, _plain(fn) if isinstance(fn, MessagePassing) else fn, arguments)
+    def _whole(self, node: fx.Node, fn: Any, name: str, reason: str) -> Any:
+        run, values = self._closure(node, _plain(fn) if isinstance(fn, MessagePassing) else fn)
         result = self.results[node]
         if not values:  # made of parameters and constants only
             return self.program.map(name, run, [])
         rowed = any(v.domain is not Domain.WHOLE for v in values) or self.program.graph in values
-        per_node = isinstance(result, Tensor) and result.dim() > 0 and result.shape[0] == self.num_nodes
+        # One row for each node, and rows of a width that does not grow with the graph.
+        per_node = isinstance(result, Tensor) and [
+            i for i, d in enumerate(result.shape) if d == self.num_nodes
+        ] == [0]
         if not rowed and not per_node:
             return self.program.map(name, run, values)
-        return self.program.whole(name, run, values, Domain.NODE if per_node else Domain.WHOLE, f"{name}: {reason}")
+        return self.program.whole(
+            name, run, values, Domain.NODE if per_node else Domain.WHOLE, f"{name}: {reason}"
+        )
 
 
 @dataclass(frozen=True)
@@ -345,24 +453,6 @@ class _Live:
     """A parameter or buffer."""
 
     read: Callable[[], Any]
-
-
-@dataclass(frozen=True)
-class _Lazy:
-    """A row-wise operation that returns several tensors; each is a map of its own once it is picked out."""
-
-    writer: _Writer
-    name: str
-    run: Callable[..., Any]
-    values: list[Value]
-    costly: bool
-
-    def item(self, index: Any) -> Value:
-        run = self.run
-        return self.writer.program.map(f"{self.name}_{index}", lambda *rows: run(*rows)[index], self.values, costly=self.costly)
-
-    def value(self, writer: _Writer, name: str) -> Value:
-        return writer.program.whole(name, self.run, self.values, Domain.WHOLE, f"{name}: a tuple is used as a whole")
 
 
 def _is_map(program: Program, value: Value) -> bool:
@@ -394,5 +484,9 @@ def _as_it_is(rows: Tensor) -> Tensor:
 def _index_reason(index: Any) -> str:
     first = index[0] if isinstance(index, tuple) and index else index
     if first is Ellipsis or (isinstance(first, slice) and first == slice(None)):
-        return "" if isinstance(index, tuple) else ("" if first == slice(None) else "it picks columns by ...")
+        return (
+            ""
+            if isinstance(index, tuple)
+            else ("" if first == slice(None) else "it picks columns by ...")
+        )
     return "it picks rows by index"

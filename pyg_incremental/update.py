@@ -1,6 +1,6 @@
 """What an update reports: changed rows, and the work of each step."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -26,23 +26,31 @@ class StepStats(NamedTuple):
     reread: int = 0
 
 
+Work = list[tuple[str, str, int, int, int, int]]
+"""The fields of one `StepStats` for each step that had anything to do."""
+
+
 @dataclass(frozen=True)
 class UpdateStats:
     """The work of one update.
 
     Attributes:
         mode: `'incremental'`, `'mixed'` (some steps run on all rows) or `'full pass'`.
-        steps: One entry for each step that had anything to do.
         edges_added: Edges added by the delta, both directions counted.
         edges_deleted: Edges deleted, those that left with removed nodes included.
         seconds: Time spent in `apply_delta`.
     """
 
     mode: str
-    steps: tuple[StepStats, ...]
     edges_added: int
     edges_deleted: int
     seconds: float
+    _work: Work = field(repr=False)
+
+    @property
+    def steps(self) -> list[StepStats]:
+        """One entry for each step that had anything to do, in the order in which they ran."""
+        return [StepStats(*work) for work in self._work]
 
     @property
     def rows(self) -> int:
@@ -67,7 +75,8 @@ class UpdateStats:
         width = max([len(s.name) for s in self.steps] + [4])
         lines = [f"{'step':{width}}  {'kind':8}{'rows':>9}{'changed':>9}{'edges':>10}{'reread':>8}"]
         lines += [
-            f"{s.name:{width}}  {s.kind:8}{s.rows:9,}{s.changed:9,}{s.edges:10,}{s.reread:8,}" for s in self.steps
+            f"{s.name:{width}}  {s.kind:8}{s.rows:9,}{s.changed:9,}{s.edges:10,}{s.reread:8,}"
+            for s in self.steps
         ]
         lines.append(
             f"{self.mode}: {self.edges_added:,} edges added, {self.edges_deleted:,} deleted, {1e3 * self.seconds:.3f} ms"

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from pyg_incremental.graph import Edges
 from pyg_incremental.program import Step, Value
 from pyg_incremental.store import Cell, Context, Ids, Rows
 from pyg_incremental.typing import DRIFT_LIMIT, Array
-from pyg_incremental.update import StepStats
 
 Loops = Literal["keep", "drop", "only"]
 
@@ -82,37 +80,40 @@ class Aggregator(ABC):
             return edges.src[own], edges.dst[own]
         return (edges.dst, edges.src) if self.step.reverse else (edges.src, edges.dst)
 
-    def _collect(self, with_changed: bool, first: tuple[Ids, ...] = ()) -> tuple[int, int, int]:
+    def _collect(
+        self, with_changed: bool, first: tuple[Ids, ...] = ()
+    ) -> tuple[int, int, int, int]:
         """Start collecting touched rows: `first`, those to settle, and the targets of event edges.
 
         Returns:
-            (rows, how many of them come from `first`, epoch)
+            (rows, how many of them come from `first`, event edges, epoch)
         """
         context = self.context
         scratch, kernels = context.scratch, context.kernels
         touched, stamp, epoch, count = scratch.touched, scratch.stamp, scratch.next(), 0
+        events = 0
         for ids in first:
             count = kernels.unite(ids.array, touched, count, stamp, epoch)
         before = count
-        if len(context.settle):
+        if context.settle.count:
             count = kernels.unite(context.settle.array, touched, count, stamp, epoch)
         if context.num_events:
             for edges in context.events[: 3 if with_changed else 2]:
                 if len(edges.slots):
                     src, dst = self._ends(edges)
+                    events += len(dst)
                     count = kernels.unite_ends(src, dst, self.drop, touched, count, stamp, epoch)
-        return count, before, epoch
+        return count, before, events, epoch
 
     def _report(self, rows: int, changed: int, edges: int, reread: int) -> None:
         if rows:
             self.context.stats.append(
-                StepStats(self.step.output.name, self.step.kind, rows, changed, edges, reread)
+                (self.step.output.name, self.step.kind, rows, changed, edges, reread)
             )
 
 
 def drift_limit(dtype: torch.dtype, state_dtype: torch.dtype) -> float:
     """How much magnitude may move through a row of `state_dtype` that is used in `dtype`, in units of its own."""
-    limit = DRIFT_LIMIT.get(dtype, 2.0**4)
-    return limit * torch.finfo(dtype).eps / torch.finfo(state_dtype).eps
-
-
+    if dtype == state_dtype:
+        return DRIFT_LIMIT.get(dtype, 2.0**4)
+    return torch.finfo(dtype).eps / torch.finfo(state_dtype).eps

@@ -82,7 +82,9 @@ class RowsState(Aggregator):
         targets = tuple(c.read(ids.tensor) for c in self.targets)
         device = backend.like.device
         order = torch.from_numpy(context.graph.slots.order)[slot]
-        around = Neighborhood(sources, targets, edges, index.to(device), len(ids), order.to(device))
+        around = Neighborhood(
+            sources, targets, edges, index.to(device), ids.count, order.to(device)
+        )
         return self.fn(around), room
 
     def edges_changed(self) -> None:
@@ -92,12 +94,18 @@ class RowsState(Aggregator):
         context, out = self.context, self.out
         scratch = context.scratch
         own = tuple(c.ids for c in self.targets if c.ids is not None)
-        count, _, epoch = self._collect(any(c.old_changed is not None for c in self.edges), own)
+        count, _, _, epoch = self._collect(any(c.old_changed is not None for c in self.edges), own)
         reached = 0
         for cell in self.sources:
             if cell.ids is not None:
                 count, read = context.kernels.reach(
-                    cell.ids.array, self._lists()[0], self.drop, scratch.touched, count, scratch.stamp, epoch
+                    cell.ids.array,
+                    self._lists()[0],
+                    self.drop,
+                    scratch.touched,
+                    count,
+                    scratch.stamp,
+                    epoch,
                 )
                 reached += read
         if not count:

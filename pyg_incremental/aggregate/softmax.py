@@ -111,10 +111,16 @@ class SoftmaxState(Aggregator):
         own += [source.ids if self.loop is not None else None]
         own += [context.backend.ids(context.renew) if len(context.renew) else None]
         with_changed = self.edge is not None and self.edge.old_changed is not None
-        count, renewed, epoch = self._collect(with_changed, tuple(ids for ids in own if ids is not None))
+        count, renewed, events, epoch = self._collect(
+            with_changed, tuple(ids for ids in own if ids is not None)
+        )
         if source.ids is None and not count:
             return
-        ids, old = (scratch.touched[:0], source.array[:0]) if source.ids is None else (source.ids.array, source.old)
+        ids, old = (
+            (scratch.touched[:0], source.array[:0])
+            if source.ids is None
+            else (source.ids.array, source.old)
+        )
         pushed, inn = self._lists()
         count, edges, reread, read = context.kernels.softmax_push(
             out.array, self.drift.array, self.limit, source.array, self.target.array, self._edge(),
@@ -123,4 +129,4 @@ class SoftmaxState(Aggregator):
         )  # fmt: skip
         if count:
             out.ids = scratch.taken(count)
-        self._report(count, count, edges + read, reread)
+        self._report(count, count, events + edges + read, reread)

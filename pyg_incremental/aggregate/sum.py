@@ -69,7 +69,9 @@ class SumState(Aggregator):
         removed, added, changed, _ = self.context.events
         for edges, sign in ((removed, -1), (added, 1)):
             if len(edges.slots):
-                self._add(edges, self._nothing if weight is None else self._weight()[edges.slots], sign)
+                self._add(
+                    edges, self._nothing if weight is None else self._weight()[edges.slots], sign
+                )
         if weight is not None and weight.old_changed is not None and len(changed.slots):
             self._add(changed, self.context.backend.array(weight.old_changed.reshape(-1)), -1)
             self._add(changed, self._weight()[changed.slots], 1)
@@ -84,12 +86,16 @@ class SumState(Aggregator):
         context, source, out = self.context, self.source, self.out
         scratch = context.scratch
         with_changed = self.weight is not None and self.weight.old_changed is not None
-        count, _, epoch = self._collect(with_changed)
+        count, _, events, epoch = self._collect(with_changed)
         if context.renew.shape[0]:
             self.drift.tensor[context.renew] = torch.inf
         if source.ids is None and not count:
             return
-        ids, old = (scratch.touched[:0], source.array[:0]) if source.ids is None else (source.ids.array, source.old)
+        ids, old = (
+            (scratch.touched[:0], source.array[:0])
+            if source.ids is None
+            else (source.ids.array, source.old)
+        )
         pushed, inn = self._lists()
         count, edges, reread, read = context.kernels.sum_push(
             out.array, self.drift.array, self.limit, source.array, self._weight(), ids, old, pushed, inn,
@@ -97,6 +103,4 @@ class SumState(Aggregator):
         )  # fmt: skip
         if count:
             out.ids = scratch.taken(count)
-        self._report(count, count, edges + read, reread)
-
-
+        self._report(count, count, events + edges + read, reread)

@@ -93,14 +93,23 @@ class ConvCall:
         return type(self.conv.aggr_module) is aggr.SumAggregation
 
     @property
+    def is_mean(self) -> bool:
+        return type(self.conv.aggr_module) is aggr.MeanAggregation
+
+    @property
     def is_linear(self) -> bool:
         """Whether a linear map may be moved in front of the aggregation."""
-        return self.is_sum or type(self.conv.aggr_module) is aggr.MeanAggregation
+        return self.is_sum or self.is_mean
 
     # Steps ---------------------------------------------------------------------------------------
 
     def map(
-        self, part: str, fn: Callable[..., Tensor], *inputs: Value, shared: str = "", costly: bool = False
+        self,
+        part: str,
+        fn: Callable[..., Tensor],
+        *inputs: Value,
+        shared: str = "",
+        costly: bool = False,
     ) -> Value:
         """A row map. `shared` names a map that does not depend on this conv, so that all convs share it."""
         name = shared or f"{self.name}.{part}"
@@ -116,14 +125,25 @@ class ConvCall:
         """The values of a sparse adjacency as one float per edge, or None."""
         return None if self.weights is None else flat_weight(self.program, self.weights)
 
-    def sum(self, source: Value, weight: Value | None, loops: Loops = "keep", part: str = "sum") -> Value:
+    def sum(
+        self, source: Value, weight: Value | None, loops: Loops = "keep", part: str = "sum"
+    ) -> Value:
         """Sum of `weight * source` over the in-edges."""
         inputs = (source,) if weight is None else (source, weight)
         name = f"{self.name}.{part}"
         return self.program.add(
             ("sum", id(source), id(weight), loops, self.reverse),
-            lambda: Sum(self.program.value(name, Domain.NODE), inputs, loops, self.reverse, source, weight),
+            lambda: Sum(
+                self.program.value(name, Domain.NODE), inputs, loops, self.reverse, source, weight
+            ),
         )
+
+    def check_row_local(self) -> torch.nn.Module:
+        """The aggregation module, if each row of its result depends on the messages of that row only."""
+        module: torch.nn.Module = self.conv.aggr_module
+        if not is_row_local(module):
+            raise NotIncremental(f"{module} is not local to rows")
+        return module
 
     def degree(self, weight: Value | None, loops: Loops = "keep") -> Value:
         """Sum of the weights of the in-edges, or their number, `[num_nodes, 1]`."""
@@ -131,11 +151,19 @@ class ConvCall:
         inputs = (ones,) if weight is None else (ones, weight)
         return self.program.add(
             ("sum", id(ones), id(weight), loops, self.reverse),
-            lambda: Sum(self.program.value("degree", Domain.NODE), inputs, loops, self.reverse, ones, weight),
+            lambda: Sum(
+                self.program.value("degree", Domain.NODE), inputs, loops, self.reverse, ones, weight
+            ),
         )
 
     def softmax(
-        self, source: Value, target: Value, edge: Value | None, loop: Value | None, slope: float, loops: Loops
+        self,
+        source: Value,
+        target: Value,
+        edge: Value | None,
+        loop: Value | None,
+        slope: float,
+        loops: Loops,
     ) -> Value:
         """Softmax-weighted sum over the in-edges; see `SoftmaxSum`."""
         inputs = tuple(v for v in (source, target, edge, loop) if v is not None)
@@ -161,7 +189,14 @@ class ConvCall:
         return self.program.add(
             key,
             lambda: Rows(
-                self.program.value(name, Domain.NODE), inputs, loops, back, fn, sources, targets, edges
+                self.program.value(name, Domain.NODE),
+                inputs,
+                loops,
+                back,
+                fn,
+                sources,
+                targets,
+                edges,
             ),
         )
 
@@ -169,24 +204,42 @@ class ConvCall:
         """Aggregate `weight * source` with the conv's own `aggr_module`."""
         if self.is_sum:
             return self.sum(source, weight)
-        if self.is_linear:
-            return self.map("mean", _divide, self.sum(source, weight), self.degree(None))
-        module = self.conv.aggr_module
-        if not is_row_local(module):
-            raise NotIncremental(f"{module} is not local to rows")
+        if self.is_mean:
+            return self.map("mean", divided, self.sum(source, weight), self.degree(None))
+        module = self.check_row_local()
 
         def fn(around: Neighborhood) -> Tensor:
             messages = around.source[0]
             if around.edge:
                 messages = messages * around.edge[0][:, None]
-            out: Tensor = module(messages, around.index, dim_size=around.num_rows, dim=-2)
-            return out
+            return reduced(module, messages, around.index, around.num_rows)
 
         return self.rows("aggr", fn, (source,), edges=() if weight is None else (weight,))
 
 
-def _divide(total: Tensor, count: Tensor) -> Tensor:
-    return total / count.clamp(min=1)
+def reduced(
+    module: torch.nn.Module, messages: Tensor, index: Tensor, num_rows: int, dim: int = -2
+) -> Tensor:
+    """Messages of rows `index` (ascending, `[num_edges]`) reduced by an aggregation module, `[num_rows, ...]`.
+
+    Rows without a message are left out, because some modules fail on them if they come first or last; what such a row gets
+    is found between two rows that have one.
+    """
+    rows, place = index.unique_consecutive(return_inverse=True)
+    if rows.shape[0] == num_rows:
+        out: Tensor = module(messages, index, dim_size=num_rows, dim=dim)
+        return out
+    two = messages.new_zeros((2, *messages.shape[1:]))
+    alone: Tensor = module(two, torch.tensor([0, 2], device=index.device), dim_size=3, dim=dim)
+    full = alone[1:2].repeat(num_rows, *[1] * (alone.dim() - 1))
+    if rows.shape[0]:
+        full[rows] = module(messages, place, dim_size=rows.shape[0], dim=dim)
+    return full
+
+
+def divided(total: Tensor, count: Tensor) -> Tensor:
+    """A mean from a sum and a number; zero for none."""
+    return total / count.clamp_min(1)
 
 
 def flat_weight(program: Program, value: Value) -> Value:
@@ -201,14 +254,26 @@ def _flat(w: Tensor) -> Tensor:
     return w if w.dtype.is_floating_point else w.to(torch.get_default_dtype())
 
 
-def linear(module: torch.nn.Module, bias: bool = True) -> Callable[[Tensor], Tensor]:
-    """A linear layer as a function that reads its parameters when it runs."""
-    if type(module).forward not in (torch.nn.Linear.forward, PyGLinear.forward) or module._forward_hooks:
-        raise NotIncremental(f"{type(module).__name__} stands in the place of a linear layer")
-    parameters = module._parameters
-    if bias and parameters.get("bias") is not None:
-        return lambda x: F.linear(x, parameters["weight"], parameters["bias"])  # type: ignore[arg-type]
-    return lambda x: F.linear(x, parameters["weight"])  # type: ignore[arg-type]
+def linear(
+    module: torch.nn.Module, bias: bool = True, bias_of: torch.nn.Module | None = None
+) -> Callable[[Tensor], Tensor]:
+    """A linear layer as a function that reads its parameters when it runs.
+
+    Args:
+        module: The layer.
+        bias: Whether its bias is added.
+        bias_of: Another layer whose bias is added in its place.
+    """
+    for layer in (module, bias_of):
+        if layer is not None and (
+            type(layer).forward not in (torch.nn.Linear.forward, PyGLinear.forward)
+            or layer._forward_hooks
+        ):
+            raise NotIncremental(f"{type(layer).__name__} stands in the place of a linear layer")
+    weight, biases = module._parameters, (bias_of or module)._parameters
+    if (bias or bias_of is not None) and biases.get("bias") is not None:
+        return lambda x: F.linear(x, weight["weight"], biases["bias"])  # type: ignore[arg-type]
+    return lambda x: F.linear(x, weight["weight"])  # type: ignore[arg-type]
 
 
 def has_hooks(conv: MessagePassing) -> bool:

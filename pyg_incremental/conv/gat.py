@@ -6,13 +6,14 @@ A row whose own `a_dst` changed is made afresh; everything else is retracted and
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GATConv
-from torch_geometric.utils import scatter
+from torch_geometric.utils import scatter, softmax
 
 from pyg_incremental.aggregate import Neighborhood, softmax_result
 from pyg_incremental.aggregate.base import Loops
-from pyg_incremental.conv.call import ConvCall, NotIncremental, linear
+from pyg_incremental.conv.call import ConvCall, NotIncremental, linear, reduced
 from pyg_incremental.conv.registry import register
 from pyg_incremental.program import Value
 
@@ -21,33 +22,28 @@ from pyg_incremental.program import Value
 def gat(call: ConvCall) -> Value:
     conv, heads, channels = call.conv, call.conv.heads, call.conv.out_channels
     call.only("x", "edge_attr")
-    if not call.is_sum:
-        raise NotIncremental(f"attention with aggr={conv.aggr!r}")
-    if conv.lin is None:
-        raise NotIncremental("it was built for bipartite graphs")
     x = call.node()
     loops: Loops = "drop" if conv.add_self_loops else "keep"
-    att_source, att_target = conv.att_src, conv.att_dst
-    if call.reverse:  # PyG lifts position 1 of the pair (source, target) to the sending end then
-        att_source, att_target = att_target, att_source
 
     def part(z: Tensor, att: Tensor) -> Tensor:
         return (z.view(-1, heads, channels) * att).sum(-1)
 
-    lin = linear(conv.lin)
-    message = call.map("z", lambda x: _with_part(lin(x), part, att_source), x, costly=True)
-    target = call.map("target", lambda m: part(m[:, : heads * channels], att_target), message)
+    lin = linear(conv.lin if conv.lin is not None else conv.lin_src)
+    message = call.map("z", lambda x: _with_part(lin(x), part, conv.att_src), x, costly=True)
+    if conv.lin is not None:
+        target = call.map("target", lambda m: part(m[:, : heads * channels], conv.att_dst), message)
+    else:
+        lin_dst = linear(conv.lin_dst)
+        target = call.map("target", lambda x: part(lin_dst(x), conv.att_dst), x, costly=True)
     edge = _edge_logits(call, part)
     loop = None
     if conv.add_self_loops:
         loop = _loop_logits(call, message, target, edge, part)
-    state = call.softmax(message, target, edge, loop, conv.negative_slope, loops)
-    inputs = [state]
+    inputs = [_attended(call, message, target, edge, loop, loops)]
     if conv.res is not None:
         inputs.append(call.map("res", linear(conv.res), x, costly=True))
 
-    def out(state: Tensor, residual: Tensor | None = None) -> Tensor:
-        rows = softmax_result(state, heads)
+    def out(rows: Tensor, residual: Tensor | None = None) -> Tensor:
         if not conv.concat:
             rows = rows.view(-1, heads, channels).mean(dim=1)
         if residual is not None:
@@ -55,6 +51,47 @@ def gat(call: ConvCall) -> Value:
         return rows if conv.bias is None else rows + conv.bias
 
     return call.map("out", out, *inputs)
+
+
+def _attended(
+    call: ConvCall,
+    message: Value,
+    target: Value,
+    edge: Value | None,
+    loop: Value | None,
+    loops: Loops,
+) -> Value:
+    """The weighted messages, aggregated, `[num_nodes, heads * channels]`."""
+    conv, heads, channels = call.conv, call.conv.heads, call.conv.out_channels
+    if call.is_linear:
+        state = call.softmax(message, target, edge, loop, conv.negative_slope, loops)
+        total = call.map("attended", lambda s: softmax_result(s, heads), state)
+        if call.is_sum:
+            return total
+        own = 0 if loop is None else 1
+        return call.map(
+            "mean", lambda t, n: t / (n + own).clamp(min=1), total, call.degree(None, loops)
+        )
+    module = call.check_row_local()
+
+    def fn(around: Neighborhood) -> Tensor:
+        messages, index = around.source[0], around.index
+        width = heads * channels
+        logits = messages[:, width:] + around.target[0][index]
+        if around.edge:
+            logits = logits + around.edge[0]
+        if loop is not None:
+            messages = torch.cat([messages, around.target[1]])
+            logits = torch.cat([logits, around.target[2]])
+            index = torch.cat([index, torch.arange(around.num_rows, device=index.device)])
+            index, order = index.sort(stable=True)
+            messages, logits = messages[order], logits[order]
+        alpha = softmax(F.leaky_relu(logits, conv.negative_slope), index, num_nodes=around.num_rows)
+        weighted = alpha.unsqueeze(-1) * messages[:, :width].view(-1, heads, channels)
+        return reduced(module, weighted, index, around.num_rows, dim=0).flatten(1)
+
+    targets = (target,) if loop is None else (target, message, loop)
+    return call.rows("attended", fn, (message,), targets, () if edge is None else (edge,), loops)
 
 
 def _with_part(z: Tensor, part, att: Tensor) -> Tensor:  # type: ignore[no-untyped-def]

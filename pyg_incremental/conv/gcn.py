@@ -12,7 +12,7 @@ from torch_geometric.nn import GCNConv
 
 from pyg_incremental.aggregate import Neighborhood
 from pyg_incremental.aggregate.base import Loops
-from pyg_incremental.conv.call import ConvCall, NotIncremental, is_row_local, linear
+from pyg_incremental.conv.call import ConvCall, NotIncremental, linear, reduced
 from pyg_incremental.conv.registry import register
 from pyg_incremental.program import Value
 
@@ -29,7 +29,9 @@ def gcn(call: ConvCall) -> Value:
     weight, loops, loop = _normalization(call)
     degree = call.degree(weight, loops)
     if isinstance(loop, Value):
-        dinv = call.map("dinv", lambda d, w: _inverse_sqrt(d + w), degree, loop, shared="dinv_weighted")
+        dinv = call.map(
+            "dinv", lambda d, w: _inverse_sqrt(d + w), degree, loop, shared="dinv_weighted"
+        )
     else:
         dinv = call.map("dinv", lambda d: _inverse_sqrt(d + loop), degree, shared=f"dinv_{loop:g}")
     if not call.is_sum:
@@ -38,7 +40,9 @@ def gcn(call: ConvCall) -> Value:
     z = call.map("z", lambda x, d: lin(x) * d, x, dinv, costly=True)
     total = call.sum(z, weight, loops)
     if isinstance(loop, Value):
-        return call.map("out", lambda s, z, d, w: _biased(conv, (s + w * z) * d), total, z, dinv, loop)
+        return call.map(
+            "out", lambda s, z, d, w: _biased(conv, (s + w * z) * d), total, z, dinv, loop
+        )
     if loop:
         return call.map("out", lambda s, z, d: _biased(conv, (s + loop * z) * d), total, z, dinv)
     return call.map("out", lambda s, d: _biased(conv, s * d), total, dinv)
@@ -70,7 +74,9 @@ def _normalization(call: ConvCall) -> tuple[Value | None, Loops, Value | float]:
         for_row, value = around.index[by_age], around.edge[0][by_age]
         # Of equal indices the last one has to win, so all but the youngest loop of each row are left out.
         youngest = torch.zeros(around.num_rows, dtype=torch.int64, device=values.device)
-        youngest.scatter_reduce_(0, for_row, torch.arange(len(for_row), device=values.device), "amax")
+        youngest.scatter_reduce_(
+            0, for_row, torch.arange(len(for_row), device=values.device), "amax"
+        )
         rows = for_row.unique()
         values[rows, 0] = value[youngest[rows]]
         return values
@@ -89,16 +95,18 @@ def _biased(conv: GCNConv, rows: Tensor) -> Tensor:
 
 
 def _with_bias(call: ConvCall, rows: Value) -> Value:
-    return call.map("out", lambda rows: _biased(call.conv, rows), rows) if call.conv.bias is not None else rows
+    return (
+        call.map("out", lambda rows: _biased(call.conv, rows), rows)
+        if call.conv.bias is not None
+        else rows
+    )
 
 
 def _by_rows(
     call: ConvCall, x: Value, dinv: Value, weight: Value | None, loops: Loops, loop: Value | float
 ) -> Value:
     """Any other reduction of the normalised messages, self-loop included."""
-    module = call.conv.aggr_module
-    if not is_row_local(module):
-        raise NotIncremental(f"{module} is not local to rows")
+    module = call.check_row_local()
     if call.program.format == "csr" and loop:
         raise NotIncremental("CSR merges a self-loop with the added one into a single message")
     z = call.map("lin", linear(call.conv.lin), x, costly=True)
@@ -116,8 +124,7 @@ def _by_rows(
             index = torch.cat([index, torch.arange(around.num_rows, device=index.device)])
             index, order = index.sort(stable=True)
             messages = messages[order]
-        out: Tensor = module(messages, index, dim_size=around.num_rows, dim=-2)
-        return out
+        return reduced(module, messages, index, around.num_rows)
 
     targets = (z, dinv, loop) if isinstance(loop, Value) else (z, dinv)
     return call.rows("aggr", fn, (z, dinv), targets, () if weight is None else (weight,), loops)

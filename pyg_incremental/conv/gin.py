@@ -20,14 +20,20 @@ def gin(call: ConvCall) -> Value:
     conv = call.conv
     call.only("x")
     x = call.node()
-    weight = call.matrix_weights() if call.fused and call.program.format != "sparse_tensor" else None
+    weight = (
+        call.matrix_weights() if call.fused and call.program.format != "sparse_tensor" else None
+    )
     mixed = why_not_row_wise(conv.nn)
     if mixed:
         raise NotIncremental(f"its nn mixes rows: {mixed}")
     split = split_first_linear(conv.nn) if call.is_sum else None
     if split is None:
         return call.map(
-            "out", lambda x, s: conv.nn(s + (1 + conv.eps) * x), x, call.reduce(x, weight), costly=True
+            "out",
+            lambda x, s: conv.nn(s + (1 + conv.eps) * x),
+            x,
+            call.reduce(x, weight),
+            costly=True,
         )
     lin, rest = split
     z = call.map("lin", linear(lin, bias=False), x, costly=True)

@@ -12,7 +12,9 @@ def pays(weight: Tensor) -> bool:
     return weight.shape[0] <= 2 * weight.shape[1]
 
 
-def split_first_linear(nn: torch.nn.Module) -> tuple[torch.nn.Module, Callable[[Tensor], Tensor]] | None:
+def split_first_linear(
+    nn: torch.nn.Module,
+) -> tuple[torch.nn.Module, Callable[[Tensor], Tensor]] | None:
     """A network as its first linear layer and the rest, or None if it does not begin with one that is worth moving."""
     if _plain_linear(nn):
         return nn, lambda h: h

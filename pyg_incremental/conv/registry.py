@@ -22,7 +22,15 @@ def register(conv: type[torch.nn.Module]) -> Callable[[Builder], Builder]:
     return add
 
 
-_HOOKS_OF_A_CONV = ("forward", "message", "aggregate", "update", "edge_update", "message_and_aggregate", "propagate")
+_HOOKS_OF_A_CONV = (
+    "forward",
+    "message",
+    "aggregate",
+    "update",
+    "edge_update",
+    "message_and_aggregate",
+    "propagate",
+)
 
 
 def builder_of(conv: torch.nn.Module) -> Builder:

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch_geometric.nn import SAGEConv
 
 from pyg_incremental.conv.call import ConvCall, linear
-from pyg_incremental.conv.registry import register
 from pyg_incremental.conv.push_down import pays
+from pyg_incremental.conv.registry import register
 from pyg_incremental.program import Value
 
 
@@ -22,26 +22,36 @@ def sage(call: ConvCall) -> Value:
     call.only("x")
     x = call.node()
     # A sparse matrix of PyTorch keeps its values in the product; a SparseTensor is stripped of them.
-    weight = call.matrix_weights() if call.fused and call.program.format != "sparse_tensor" else None
+    weight = (
+        call.matrix_weights() if call.fused and call.program.format != "sparse_tensor" else None
+    )
     project = linear(conv.lin) if conv.project else None
-    source = call.map("project", lambda x: project(x).relu(), x, costly=True) if project is not None else x
-    lin, bias = conv.lin_l, conv.lin_l.bias is not None
-    if call.is_linear and pays(lin.weight):
-        z = call.map("lin_l", linear(lin, bias=False), source, costly=True)
-        aggregated = call.reduce(z, weight)
-        rest = (lambda a: a + lin.bias) if bias else (lambda a: a)
-        costly = False
-    else:
-        aggregated = call.reduce(source, weight)
-        rest, costly = linear(lin), True
-    inputs = [aggregated]
+    source = (
+        call.map("project", lambda x: project(x).relu(), x, costly=True)
+        if project is not None
+        else x
+    )
+    lin = conv.lin_l
+    moved = call.is_linear and pays(lin.weight)
+    if moved:
+        source = call.map("lin_l", linear(lin, bias=False), source, costly=True)
+    finish = _plain if moved else linear(lin, bias=not conv.root_weight)
+    inputs = [call.reduce(source, weight)]
     if conv.root_weight:
-        inputs.append(call.map("lin_r", linear(conv.lin_r), x, costly=True))
+        # The bias of lin_l joins the root term, which is stored: one addition less at every touched row.
+        root = linear(conv.lin_r, bias_of=lin)
+        inputs.append(call.map("root", root, x, costly=True))
+    elif moved and lin.bias is not None:
+        finish = lambda rows: rows + lin.bias  # noqa: E731
 
     def out(aggregated: Tensor, root: Tensor | None = None) -> Tensor:
-        rows = rest(aggregated)
+        rows = finish(aggregated)
         if root is not None:
             rows = rows + root
         return F.normalize(rows, p=2.0, dim=-1) if conv.normalize else rows
 
-    return call.map("out", out, *inputs, costly=costly)
+    return call.map("out", out, *inputs, costly=not moved)
+
+
+def _plain(rows: Tensor) -> Tensor:
+    return rows

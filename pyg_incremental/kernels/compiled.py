@@ -139,7 +139,7 @@ def _sum_row(v, state, drift, message, weight, inn, drop):  # type: ignore[no-un
         if weight.size:
             w = weight[inn.edge[k]]
             for f in range(row.size):
-                row[f] += message[u, f] * w
+                row[f] += row.dtype.type(message[u, f]) * w
         else:
             for f in range(row.size):
                 row[f] += message[u, f]
@@ -188,7 +188,7 @@ def sum_push(  # type: ignore[no-untyped-def]
     for i in range(ids.size):
         u = ids[i]
         for f in range(width):
-            diff[f] = message[u, f] - old[i, f]
+            diff[f] = state.dtype.type(message[u, f]) - state.dtype.type(old[i, f])
         moved = _magnitude(diff)
         if moved == 0:
             continue
@@ -338,7 +338,9 @@ def _softmax_settle(v, state, drift, limit, heads, channels):  # type: ignore[no
     for h in range(heads):
         m = state[v, width + h]
         s = _magnitude(state[v, h * channels : (h + 1) * channels])
-        sound &= (drift[v, 0] / limit <= m) & (drift[v, 1] / limit <= s) & (m < np.inf) & (s < np.inf)
+        sound &= (
+            (drift[v, 0] / limit <= m) & (drift[v, 1] / limit <= s) & (m < np.inf) & (s < np.inf)
+        )
         mass += m
         size += s
     drift[v, 0] += mass
@@ -348,7 +350,24 @@ def _softmax_settle(v, state, drift, limit, heads, channels):  # type: ignore[no
 
 @njit(cache=True)
 def softmax_push(  # type: ignore[no-untyped-def]
-    state, drift, limit, message, target, edge, loop, slope, ids, old, out, inn, drop, touched, count, renewed, stamp, epoch
+    state,
+    drift,
+    limit,
+    message,
+    target,
+    edge,
+    loop,
+    slope,
+    ids,
+    old,
+    out,
+    inn,
+    drop,
+    touched,
+    count,
+    renewed,
+    stamp,
+    epoch,
 ):
     """Replace the terms of the changed sources `ids`, then mend and settle every row touched.
 

@@ -3,7 +3,6 @@
 Neighbour lists are tensors on the host; indices travel to the device of the rows. See `compiled.py` for the conventions.
 """
 
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +11,15 @@ from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.kernels.compiled import REACH
 
 
-def commit(store: Tensor, ids: Tensor, new: Tensor, old: Tensor, first_new: int, changed: Tensor, where: Tensor) -> int:
+def commit(
+    store: Tensor,
+    ids: Tensor,
+    new: Tensor,
+    old: Tensor,
+    first_new: int,
+    changed: Tensor,
+    where: Tensor,
+) -> int:
     before = store[ids]
     same = (before == new) | ((before != before) & (new != new))
     differs = ~same.all(1) | (ids >= first_new).to(same.device)
@@ -64,7 +71,9 @@ def reach(
     return unite(target[keep], touched, count, stamp, epoch), len(index)
 
 
-def expand(ids: Tensor, adj: Adjacency, loops: int, index: Tensor, neighbor: Tensor, edge: Tensor) -> int:
+def expand(
+    ids: Tensor, adj: Adjacency, loops: int, index: Tensor, neighbor: Tensor, edge: Tensor
+) -> int:
     i, u, slot = _lists(ids, adj)
     if loops:
         keep = (u != ids[i]) == (loops == 1)
@@ -85,7 +94,13 @@ def _edges(ids: Tensor, adj: Adjacency, drop: bool) -> tuple[Tensor, Tensor, Ten
 
 
 def sum_rows(
-    ids: Tensor, state: Tensor, drift: Tensor, message: Tensor, weight: Tensor, inn: Adjacency, drop: bool
+    ids: Tensor,
+    state: Tensor,
+    drift: Tensor,
+    message: Tensor,
+    weight: Tensor,
+    inn: Adjacency,
+    drop: bool,
 ) -> int:
     index, source, slot = _edges(ids, inn, drop)
     terms = message[source].to(state.dtype)
@@ -98,7 +113,14 @@ def sum_rows(
 
 
 def sum_edges(
-    state: Tensor, drift: Tensor, message: Tensor, src: Tensor, dst: Tensor, factor: Tensor, sign: int, drop: bool
+    state: Tensor,
+    drift: Tensor,
+    message: Tensor,
+    src: Tensor,
+    dst: Tensor,
+    factor: Tensor,
+    sign: int,
+    drop: bool,
 ) -> None:
     w = (factor if factor.numel() else state.new_ones(len(src))).to(state.dtype) * sign
     if drop:
@@ -157,7 +179,7 @@ def _heads(message: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Values `[k, heads, channels]` and logit parts `[k, heads]` of message rows."""
     heads = target.shape[1]
     width = message.shape[1] - heads
-    return message[:, :width].reshape(len(message), heads, -1), message[:, width:]
+    return message[:, :width].reshape(len(message), heads, width // heads), message[:, width:]
 
 
 def softmax_rows(
@@ -190,7 +212,9 @@ def softmax_rows(
     top = top.scatter_reduce(0, at, logit, "amax")
     p = (logit - top[index]).exp()
     mass = torch.zeros_like(top).index_add_(0, index, p)
-    numerator = value.new_zeros(len(ids), *value.shape[1:]).index_add_(0, index, p[..., None] * value)
+    numerator = value.new_zeros(len(ids), *value.shape[1:]).index_add_(
+        0, index, p[..., None] * value
+    )
     state[ids] = torch.cat([numerator.flatten(1), mass, top], 1)
     drift[ids] = 0
     return int(inn.degree[ids].sum())
@@ -280,12 +304,10 @@ def softmax_push(
         rows = rows[~empty]
     rows = rows[(drift[rows, 0] != 0).cpu()]
     mass = state[rows, width : width + heads]
-    size = state[rows, :width].reshape(len(rows), heads, -1).abs().sum(2)
+    size = state[rows, :width].reshape(len(rows), heads, width // heads).abs().sum(2)
     sound = (drift[rows, :1] / limit <= mass) & (drift[rows, 1:] / limit <= size)
     sound = (sound & (mass < torch.inf) & (size < torch.inf)).all(1)
     drift[rows] += torch.stack([mass.sum(1), size.sum(1)], 1)
     rows = rows[~sound.cpu()]
     read = softmax_rows(rows, state, drift, message, target, edge, loop, slope, inn, drop)
     return count, edges, len(rows), read
-
-

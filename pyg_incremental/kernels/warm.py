@@ -12,13 +12,17 @@ def run_each_once() -> None:
     ids = np.zeros(1, np.int64)
     one = np.ones(1, np.int32)
     edges = (ids.astype(np.int32), one.copy())
-    slots = adjacency.Slots(*edges, *(np.zeros(1, np.int32) for _ in range(3)), np.zeros(1, np.int64))
+    slots = adjacency.Slots(
+        *edges, *(np.zeros(1, np.int32) for _ in range(3)), np.zeros(1, np.int64)
+    )
     lists = []
     for key, other, at in ((edges[0], edges[1], slots.out_at), (edges[1], edges[0], slots.in_at)):
         room = SimpleNamespace(start=np.zeros(2, np.int64), degree=np.zeros(2, np.int32))
         neighbor, edge = np.zeros(8, np.int32), np.zeros(8, np.int32)
         adjacency.group(key, other, room.degree, room.start, neighbor, edge, at)
-        lists.append(adjacency.Adjacency(room.start, room.degree, np.full(2, 4, np.int32), neighbor, edge))
+        lists.append(
+            adjacency.Adjacency(room.start, room.degree, np.full(2, 4, np.int32), neighbor, edge)
+        )
     out, inn = lists
     table, found = np.full(16, adjacency.EMPTY, np.int32), np.zeros(4, np.int64)
     u, v = ids, ids + 1
@@ -48,7 +52,20 @@ def run_each_once() -> None:
             compiled.sum_rows(v, total, drift, message, weight, inn, False)
             compiled.sum_edges(total, drift, message, u, v, weight, 1, False)
             compiled.sum_push(
-                total, drift, 1.0, message, weight, u, message[:1].copy(), out, inn, False, touched, 0, stamp, 4
+                total,
+                drift,
+                1.0,
+                message,
+                weight,
+                u,
+                message[:1].copy(),
+                out,
+                inn,
+                False,
+                touched,
+                0,
+                stamp,
+                4,
             )
         state, drift = np.zeros((2, 4), dtype), np.zeros((2, 2), dtype)
         none = np.zeros((0, 1), dtype)
