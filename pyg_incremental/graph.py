@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.kernels import adjacency as kernel
 from pyg_incremental.kernels.adjacency import Adjacency, Slots
 from pyg_incremental.typing import MAX_EDGES, MAX_NODES, Array
@@ -153,7 +154,73 @@ class DynamicGraph:
         """Number of edge slots, used or not: the length of every per-slot array."""
         return int(self.slots.src.size)
 
-    # Changing --------------------------------------------------------------------------------
+    # Changing a graph of one's own -----------------------------------------------------------
+
+    def add_edges(self, edge_index: Tensor, **edge_data: Tensor) -> None:
+        """Append edges `[2, k]` with a tensor `[k, ...]` for every name in `edge_data`.
+
+        Like the other methods of this section it is for a graph of one's own: that of a model
+        changes through `apply_delta`, which keeps the model's rows in step.
+
+        Raises:
+            InvalidDeltaError: If a node is not there, or the names of the data differ.
+        """
+        src, dst = self._checked(edge_index)
+        if edge_data.keys() != self.edge_data.keys():
+            raise InvalidDeltaError(
+                f"add_edges: expected edge data {sorted(self.edge_data)} (got {sorted(edge_data)})"
+            )
+        self.add(src, dst, edge_data)
+
+    def delete_edges(self, edge_index: Tensor) -> None:
+        """Delete the most recently added occurrence of each pair of `edge_index`, `[2, k]`.
+
+        Raises:
+            InvalidDeltaError: If an edge is not there. Nothing was deleted then.
+        """
+        src, dst = self._checked(edge_index)
+        self._leave(*self.resolve_removal(src, dst, _NONE), src, dst)
+
+    def change_edges(self, edge_index: Tensor, **edge_data: Tensor) -> None:
+        """Give the most recently added occurrence of each pair of `edge_index` new data `[k, ...]`.
+
+        Raises:
+            InvalidDeltaError: If an edge is not there. Nothing was changed then.
+        """
+        src, dst = self._checked(edge_index)
+        slots = self.find(src, dst)
+        self._refuse_missing(slots, src, dst)
+        self.write(slots, edge_data)
+
+    def remove_nodes(self, nodes: Tensor) -> None:
+        """Delete all edges of some nodes, int64 `[k]`; their ids stay, as isolated nodes."""
+        ids = np.unique(nodes.numpy())
+        self._leave(*self.resolve_removal(_NONE, _NONE, ids), _NONE, _NONE)
+
+    def _checked(self, edge_index: Tensor) -> tuple[Ids, Ids]:
+        edges = edge_index.cpu().contiguous().to(torch.int64).numpy()
+        at = kernel.out_of_range(edges.reshape(-1), self.num_nodes)
+        if at >= 0:
+            raise InvalidDeltaError(
+                f"node {edges.reshape(-1)[at]} is not in [0, {self.num_nodes}); use add_nodes"
+            )
+        return edges[0], edges[1]
+
+    @staticmethod
+    def _refuse_missing(slots: Ids, src: Ids, dst: Ids) -> None:
+        if slots.size and slots.min() < 0:
+            at = int(np.argmin(slots))
+            raise InvalidDeltaError(
+                f"edge ({src[at]}, {dst[at]}) at position {at} is not in the graph"
+            )
+
+    def _leave(self, listed: Ids, more: Ids, src: Ids, dst: Ids) -> None:
+        self._refuse_missing(listed, src, dst)
+        slots = np.concatenate([listed, more])
+        self.remove(slots)
+        self.release(slots)
+
+    # Changing in steps, as an update needs it ------------------------------------------------
 
     def resolve_removal(self, src: Ids, dst: Ids, nodes: Ids) -> tuple[Ids, Ids]:
         """Find the slots that leave, without changing anything.
@@ -247,7 +314,8 @@ class DynamicGraph:
         reused = min(count, self._free.size)
         fresh = count - reused
         if not fresh:
-            taken, self._free = self._free[-count:].copy(), self._free[:-count]
+            kept = self._free.size - count
+            taken, self._free = self._free[kept:].copy(), self._free[:kept]
             return taken
         if self._end + fresh > self.slot_capacity:
             self._grow_slots(self._end + fresh)

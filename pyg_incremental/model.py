@@ -168,8 +168,8 @@ class IncrementalModel:
             self._interrupted = ""
             return
         self._refuse_training()
-        self._interrupted = "a refresh was interrupted"
-        self._take(session.again(self._settings))
+        broken, self._interrupted = bool(self._interrupted), "a refresh was interrupted"
+        self._take(session.again(self._settings, broken))
 
     # Updates -------------------------------------------------------------------------------------
 
@@ -209,8 +209,12 @@ class IncrementalModel:
         )  # fmt: skip
         if isinstance(edge_index_add, GraphDelta):
             delta = delta.alone()
-        resolved = session.resolver.resolve(delta)
         self._interrupted = "an update was interrupted"
+        try:
+            resolved = session.resolver.resolve(delta)
+        except Exception:
+            self._interrupted = ""  # refused: nothing was changed
+            raise
         events, stats = session.update(resolved, self._next_scrub())
         self._interrupted = ""
         changed, out = session.changed()

@@ -275,11 +275,15 @@ class Session:
         self._pending = None
         return events, stats
 
-    def _finished(self) -> tuple[DynamicGraph, dict[str, Tensor]]:
-        """Graph and node inputs with the delta of an interrupted update applied, wherever it was interrupted."""
-        nodes = self.nodes(self.graph.num_nodes)
+    def _finished(self, broken: bool) -> tuple[DynamicGraph, dict[str, Tensor]]:
+        """Graph and node inputs; the delta of an interrupted update is applied, wherever it stopped."""
+        graph = self.graph
+        nodes = self.nodes(graph.num_nodes)
+        if not broken:
+            return graph, nodes
         if self._pending is None:
-            return self.graph, nodes
+            none = np.empty(0, np.int64)
+            return graph.remade(none, graph.next_order, none.reshape(2, 0), {}, graph.num_nodes), nodes
         resolved, order, before = self._pending
         x = self.nodes(before)[self.roles.x]
         nodes[self.roles.x] = x = torch.cat([x, x.new_zeros((resolved.new_nodes, *x.shape[1:]))])
@@ -288,10 +292,15 @@ class Session:
             resolved.removed, order, resolved.added, resolved.data_now(self.graph), len(x)
         ), nodes
 
-    def again(self, settings: Settings) -> Session:
-        """A new session on the current graph and features, traced and computed anew."""
+    def again(self, settings: Settings, broken: bool) -> Session:
+        """A new session on the current graph and features, traced and computed anew.
+
+        Args:
+            settings: What the user chose.
+            broken: Whether an update was interrupted.
+        """
         site = self.plan.site
-        graph, nodes = self._finished()
+        graph, nodes = self._finished(broken)
         site.tensors = dict(zip(site.names, self._arguments(graph, nodes), strict=True))
         plan = prepare(site, classify(site), settings)
         site.tensors = {}
