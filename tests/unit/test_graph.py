@@ -38,7 +38,9 @@ def test_any_sequence(seed):
     start = rng.integers(0, n, (2, count))
     weight = torch.arange(count).float()
     graph = DynamicGraph(torch.from_numpy(start), n, {"edge_weight": weight})
-    expected: list[Edge] = [(int(u), int(v), float(w)) for (u, v), w in zip(start.T, weight, strict=True)]
+    expected: list[Edge] = [
+        (int(u), int(v), float(w)) for (u, v), w in zip(start.T, weight, strict=True)
+    ]
     fresh = 100.0
     for _ in range(60):
         leaving = [expected[i] for i in rng.permutation(len(expected))[: rng.integers(0, 4)]]

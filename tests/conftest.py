@@ -1,0 +1,49 @@
+"""Set-up for all tests: one thread, and the seed in every report."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+SEED = int(os.environ.get("PYG_INCREMENTAL_SEED", "0"))
+
+
+def pytest_configure(config):
+    torch.set_num_threads(1)
+
+
+def pytest_report_header(config):
+    return f"seed: {SEED} (set PYG_INCREMENTAL_SEED to try another one)"
+
+
+def pytest_collection_modifyitems(config, items):
+    if importlib.util.find_spec("torch_sparse") is not None:
+        return
+    for item in items:
+        if "sparse" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="torch_sparse is not installed"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed:
+        report.sections.append(("seed", f"PYG_INCREMENTAL_SEED={SEED}"))
+
+
+@pytest.fixture
+def seed():
+    return SEED
+
+
+@pytest.fixture(scope="session")
+def planetoid_root():
+    """The folder with raw Planetoid files, one folder per data set."""
+    default = Path(__file__).parents[2] / "shared" / "data"
+    root = Path(os.environ.get("PYG_INCREMENTAL_DATA", default)) / "planetoid"
+    if not root.is_dir():
+        pytest.skip(f"no Planetoid files in {root}")
+    return root

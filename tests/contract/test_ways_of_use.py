@@ -1,0 +1,252 @@
+"""Ways in which a wrapped model is used: modes of autograd, several wrappers, other inputs."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GAT, GCN, GCNConv, SAGEConv
+
+from pyg_incremental import StaleStateError, to_incremental
+from tests.closeness import assert_close, rows_that_differ
+from tests.oracle import World, full
+from tests.side_by_side import SideBySide
+from tests.strategies import DELTAS, generator, make_world
+from tests.zoo import CHANNELS, MIXED
+from tests.zoo_models import HIDDEN, MODEL_CASES
+
+ADD = torch.tensor([[0], [2]])
+
+
+def start(seed=0, **options):
+    torch.manual_seed(seed)
+    model = GCN(CHANNELS, 6, 2, 3, norm="batch").double().eval()
+    world = make_world(generator(seed))
+    inc = to_incremental(model, **options)
+    return inc, model, world
+
+
+def walk(inc, model, world, seed, names=("mixed", "change_features", "mixed")):
+    rng = generator(seed)
+    for name in names:
+        delta = DELTAS[name](world, rng)
+        world.apply(**delta)
+        inc.apply_delta(**delta)
+    assert_close(inc.out, full(model, world))
+
+
+@pytest.mark.parametrize("inside", ["first pass", "updates", "both"])
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_modes_of_autograd(mode, inside):
+    inc, model, world = start()
+    plain = torch.enable_grad
+    with (mode if inside != "updates" else plain)():
+        out = inc(**world.inputs())
+    with (mode if inside != "first pass" else plain)():
+        walk(inc, model, world, 1)
+        inc.refresh()
+    walk(inc, model, world, 2)
+    assert not out.requires_grad
+    assert not inc.out.requires_grad
+
+
+def test_inputs_that_require_grad():
+    inc, model, world = start()
+    inputs = world.inputs()
+    inputs["x"].requires_grad_()
+    out = inc(**inputs)
+    assert not out.requires_grad
+    row = torch.ones(1, CHANNELS).double().requires_grad_()
+    inc.apply_delta(x_changes=(torch.tensor([1]), row))
+    world.apply(x_changes=(torch.tensor([1]), row.detach()))
+    assert_close(inc.out, full(model, world))
+
+
+def test_two_wrappers_of_one_model_do_not_meet():
+    one, model, world = start()
+    two = to_incremental(model)
+    other = make_world(generator(5), nodes=9)
+    one(**world.inputs())
+    two(**other.inputs())
+    for seed in range(4):
+        walk(one, model, world, seed, ["mixed"])
+        walk(two, model, other, seed + 10, ["mixed"])
+
+
+def test_one_wrapper_on_one_graph_after_another():
+    inc, model, world = start()
+    for seed in range(3):
+        world = make_world(generator(seed), nodes=8 + seed)
+        inc(**world.inputs())
+        walk(inc, model, world, seed)
+
+
+def test_the_first_pass_may_change_format_and_inputs():
+    torch.manual_seed(0)
+    model = GCN(CHANNELS, 6, 2, 3).double().eval()
+    inc = to_incremental(model)
+    for fmt, data in (("coo", ()), ("csr", (("edge_weight", None),)),
+                      ("coo", (("edge_weight", None),)), ("edge_index_by_col", ())):  # fmt: skip
+        world = make_world(generator(1), fmt=fmt, data=data)
+        inputs = world.inputs()
+        inc(inputs.pop("x"), inputs.pop("edge_index"), **inputs)
+        walk(inc, model, world, 3)
+
+
+def test_the_dtype_may_change_with_a_new_first_pass():
+    inc, model, world = start()
+    inc(**world.inputs())
+    model.float()
+    world = make_world(generator(0), dtype=torch.float32)
+    inc(**world.inputs())
+    walk(inc, model, world, 1)
+    assert inc.out.dtype == torch.float32
+
+
+def test_refresh_of_some_rows_is_not_enough_after_training():
+    """The other rows would still be those of the old parameters."""
+    inc, model, world = start()
+    inc(**world.inputs())
+    with torch.no_grad():
+        model.convs[0].lin.weight.mul_(2)
+    try:
+        inc.refresh([1])
+    except StaleStateError:
+        inc.refresh()
+    assert_close(inc.out, full(model, world))
+
+
+def test_training_and_updates_take_turns():
+    inc, model, world = start()
+    inc(**world.inputs())
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for seed in range(3):
+        model.train()
+        inputs = world.inputs()
+        loss = model(inputs["x"], inputs["edge_index"]).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        model.eval()
+        inc.refresh()
+        walk(inc, model, world, seed)
+
+
+def test_the_model_itself_stays_usable():
+    inc, model, world = start()
+    twin = copy.deepcopy(model)
+    inc(**world.inputs())
+    walk(inc, twin, world, 1)
+    assert_close(full(model, world), full(twin, world), tolerance=0)
+    assert type(model) is GCN
+    assert list(model.state_dict()) == list(twin.state_dict())
+    out = model.train()(**world.inputs())
+    out.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("shape", [(), (1,)], ids=["flat", "column"])
+def test_ids_as_features(shape):
+    """Integer features that an embedding reads."""
+
+    class Embedded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows = nn.Embedding(7, CHANNELS)
+            self.conv = SAGEConv(CHANNELS, 3)
+
+        def forward(self, x, edge_index):
+            return self.conv(self.rows(x.squeeze(-1) if shape else x), edge_index)
+
+    torch.manual_seed(0)
+    model = Embedded().double().eval()
+    world = World(torch.arange(6).view(6, *shape) % 7, [(0, 1), (1, 2), (2, 0), (4, 5)])
+    inc = to_incremental(model)
+    inc(**world.inputs())
+    for delta in (
+        {"x_changes": (torch.tensor([1]), torch.tensor([6]).view(1, *shape))},
+        {"edge_index_add": ADD, "x_add": torch.tensor([3, 3]).view(2, *shape)},
+        {"nodes_del": torch.tensor([0])},
+    ):
+        world.apply(**delta)
+        inc.apply_delta(**delta)
+        assert_close(inc.out, full(model, world))
+
+
+def test_one_output_per_edge():
+    """A link decoder: the output has one row per edge, in the order of `to_edge_index()`."""
+
+    class Decoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GCNConv(CHANNELS, 4)
+
+        def forward(self, x, edge_index):
+            z = self.conv(x, edge_index)
+            return (z[edge_index[0]] * z[edge_index[1]]).sum(-1)
+
+    torch.manual_seed(0)
+    model = Decoder().double().eval()
+    world = make_world(generator(0))
+    inc = to_incremental(model)
+    inc(**world.inputs())
+    rng = generator(1)
+    for name in ("change_features", "add_edges", "delete_edges", "mixed", "all_edges_leave",
+                 "refill"):  # fmt: skip
+        delta = DELTAS[name](world, rng)
+        world.apply(**delta)
+        inc.apply_delta(**delta)
+        assert_close(inc.out, full(model, world))
+
+
+@pytest.mark.parametrize("case", MODEL_CASES, ids=str)
+@pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
+def test_sizes_that_coincide(case, seed):
+    """As many nodes as edges as hidden channels: no shape gives a role away."""
+    rng = generator(seed)
+    pairs = [(v, (v + 1) % HIDDEN) for v in range(HIDDEN)]
+    model_world = make_world(rng, nodes=HIDDEN, edges=HIDDEN, data=case.data)
+    data = {name: model_world.edge_data(name)[:HIDDEN] for name in model_world.names}
+    world = World(model_world.x, pairs, data)
+    sides = SideBySide(case, world=world, seed=seed)
+    sides.walk(["change_features", "delete_then_add", "change_edge_data", "mixed", "mixed"])
+
+
+def test_two_components_and_a_big_delta():
+    """A delta larger than the graph itself."""
+    inc, model, world = start()
+    inc(**world.inputs())
+    rng = generator(2)
+    pairs = torch.from_numpy(rng.integers(0, 40, (2, 500)))
+    x_add = torch.from_numpy(rng.standard_normal((28, CHANNELS)))
+    delta = {"edge_index_add": pairs, "x_add": x_add, "undirected": True}
+    world.apply(**delta)
+    update = inc.apply_delta(**delta)
+    assert_close(inc.out, full(model, world))
+    assert len(update.changed) == 40
+    delta = {"edge_index_del": pairs, "undirected": True}
+    world.apply(**delta)
+    inc.apply_delta(**delta)
+    assert_close(inc.out, full(model, world))
+
+
+def test_changed_is_exact_when_rounding_hides_a_change():
+    """A change below the last bit of the sum changes no value, so no row is named."""
+    torch.manual_seed(0)
+    conv = SAGEConv(1, 1, aggr="sum", root_weight=False, bias=False).double().eval()
+    nn.init.ones_(conv.lin_l.weight)
+    world = World(torch.tensor([[0.0], [1e16], [0.25]]).double(), [(1, 0), (2, 0)])
+    inc = to_incremental(conv)
+    inc(**world.inputs())
+    before = inc.out.clone()
+    update = inc.apply_delta(x_changes=(torch.tensor([2]), torch.tensor([[0.5]]).double()))
+    assert update.changed.tolist() == rows_that_differ(before, inc.out) == []
+
+
+def test_mixed_mode_names_its_steps():
+    model = GAT(CHANNELS, 6, 2, 3, norm="graph_norm").double().eval()
+    inc = to_incremental(model)
+    inc(**make_world(generator(0)).inputs())
+    assert inc.mode in MIXED
+    assert "norms.0" in str(inc.program)
+    assert any(step.kind == "whole" for step in inc.program.steps)

@@ -1,0 +1,142 @@
+"""Every example, the notebook and every block of code in the documents runs."""
+
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "source").glob("*.md"))]
+LAST_LINE = re.compile(r"demo ok: updates=(\d+) max_abs_diff=(\S+) speedup=(\S+)")
+
+
+@pytest.fixture
+def script(monkeypatch, tmp_path):
+    """Run a script of the examples in this process, in an empty folder; returns its exit code."""
+    threads = torch.get_num_threads()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+    def run(name: str, *args: str) -> int | None:
+        return runpy.run_path(str(EXAMPLES / name))["main"](list(args))
+
+    yield run
+    torch.set_num_threads(threads)
+
+
+def last_line(text: str) -> re.Match[str]:
+    match = LAST_LINE.fullmatch(text.strip().splitlines()[-1])
+    assert match, f"unexpected last line: {text}"
+    return match
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gin", "gat", "graph"])
+def test_quickstart(script, capsys, tmp_path, model):
+    assert script("quickstart.py", "--quick", "--model", model, "--updates", "40") == 0
+    printed = capsys.readouterr().out
+    assert "mode='incremental'" in printed  # a full pass per update would be exact as well
+    updates, difference, _ = last_line(printed).groups()
+    assert updates == "40"
+    assert 0 <= float(difference) <= 1e-4
+    assert (tmp_path / "quickstart.png").stat().st_size > 10_000
+
+
+def test_quickstart_is_a_script(tmp_path):
+    command = [sys.executable, str(EXAMPLES / "quickstart.py"), "--quick", "--plot", "p/plot.png"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert last_line(done.stdout)[1] == "100"
+    assert (tmp_path / "p" / "plot.png").exists()
+
+
+def test_quickstart_says_when_it_is_not_exact(script, capsys, monkeypatch):
+    from pyg_incremental import IncrementalModel
+
+    monkeypatch.setattr(IncrementalModel, "verify", lambda self, num_nodes=None: 0.5)
+    assert script("quickstart.py", "--quick", "--updates", "8") == 1
+    assert "demo FAILED" in capsys.readouterr().out
+
+
+def test_a_small_graph_runs_out_of_changes(script):
+    datasets = __import__("datasets")
+    graph = datasets.digits(arrivals=10_000)
+    assert len(graph.neighbours) == 449
+    assert graph.num_start == 1348
+
+
+@pytest.mark.parametrize("name", ["Cora", "ogbn-arxiv"])
+def test_data_that_cannot_be_had(script, capsys, monkeypatch, tmp_path, name):
+    """No network: an error that says what to do, and a second try says the same."""
+    if name.startswith("ogbn"):
+        pytest.importorskip("ogb")
+
+    def no_network(*args, **kwargs):
+        raise OSError("no network")
+
+    monkeypatch.setattr("torch_geometric.datasets.planetoid.fs.cp", no_network, raising=False)
+    monkeypatch.setattr(
+        "torch_geometric.datasets.planetoid.download_url", no_network, raising=False
+    )
+    monkeypatch.setattr("urllib.request.urlopen", no_network)
+    for _ in range(2):
+        assert script("quickstart.py", "--dataset", name, "--root", str(tmp_path)) == 2
+        error = capsys.readouterr().err
+        assert "no network" in error
+        assert "--root" in error
+
+
+@pytest.mark.data
+def test_planetoid(script, capsys, planetoid_root, tmp_path):
+    root = shutil.copytree(
+        planetoid_root, tmp_path / "planetoid"
+    )  # PyG writes beside the raw files
+    args = ["--quick", "--dataset", "Cora", "--root", str(root), "--updates", "20"]
+    assert script("quickstart.py", *args) == 0
+    last_line(capsys.readouterr().out)
+
+
+def test_train_and_update(script, capsys):
+    script("train_and_update.py", "--rounds", "2", "--epochs", "2", "--arrivals", "3")
+    printed = capsys.readouterr().out
+    assert "refresh()" in printed
+    assert len(re.findall("^round", printed, re.MULTILINE)) == 2
+
+
+def test_ogbn_arxiv_synthetic(script, capsys):
+    size = ["--nodes", "600", "--edges", "4000", "--seconds", "0.5"]
+    assert script("ogbn_arxiv.py", "--synthetic", *size, "--batch", "1", "50") == 0
+    assert len(re.findall("updates/s", capsys.readouterr().out)) == 2
+
+
+def test_notebook():
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    notebook = nbformat.read(EXAMPLES / "wrap_a_model.ipynb", as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert not any(cell.outputs for cell in code), "commit the notebook without outputs"
+    client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3")
+    client.execute(cwd=str(EXAMPLES))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_of_the_documents(page, tmp_path, monkeypatch):
+    """The blocks of a page run in order and share their names, as a reader would type them."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    blocks = list(re.finditer(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE))
+    for block in blocks:
+        line = page.read_text()[: block.start(1)].count("\n")
+        exec(compile("\n" * line + block[1], str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_the_documents(page):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"

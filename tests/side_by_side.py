@@ -1,0 +1,111 @@
+"""Runs the package and the oracle next to each other and compares everything after each delta."""
+
+import zlib
+
+import torch
+
+from pyg_incremental import to_incremental
+from tests.closeness import assert_close, rows_that_differ, tensors_of
+from tests.oracle import full
+from tests.strategies import DELTAS, generator, journey, make_world
+
+
+class SideBySide:
+    """One case on one format: the wrapped model, the original model and the world of both.
+
+    Args:
+        case: A `Case` of the zoo.
+        fmt: Format of the first `edge_index`.
+        dtype: Floating-point type of everything.
+        seed: Seed of parameters, graph and deltas; the name of the case is mixed in.
+        world: The first graph (default: a random one).
+        data: Edge data of the first graph (default: what the case names).
+        options: Keywords of `to_incremental`.
+    """
+
+    def __init__(
+        self, case, fmt="coo", dtype=torch.float64, seed=0, world=None, data=None, **options
+    ):
+        self.case = case
+        self.label = f"{case} on {fmt}, {dtype}, {options}, seed {seed}"
+        self.rng = generator([seed, zlib.crc32(f"{case} {fmt}".encode())])
+        self.world = world or make_world(
+            self.rng,
+            data=case.data_for(fmt) if data is None else data,
+            fmt=fmt,
+            signed=case.signed,
+            dtype=dtype,
+        )
+        model, self.twin = case.build(seed, dtype)
+        self.inc = to_incremental(model, **options)
+        self.done = ["first pass"]
+        self.out = clone(case.call(self.inc, self.world.inputs()))
+        self.check_all()
+
+    def full(self, world=None):
+        return full(self.twin, world or self.world, self.case.call)
+
+    def walk(self, names=None):
+        """Apply the named kinds of delta one after the other."""
+        for name in names or journey(self.rng, finite=self.case.finite):
+            self.step(DELTAS[name](self.world, self.rng), name)
+
+    def step(self, delta, name="delta"):
+        """Apply one delta on both sides and compare everything."""
+        after = self.world.copy()
+        after.apply(**delta)
+        if self.case.picky and not self.works_on(after):
+            return None
+        self.done.append(name)
+        try:
+            update = self.inc.apply_delta(**delta)
+        except Exception as error:
+            error.add_note(self.where())
+            raise
+        self.world = after
+        self.check_changed(update)
+        self.check_all()
+        return update
+
+    def works_on(self, world):
+        try:
+            self.full(world)
+        except (RuntimeError, IndexError):
+            return False
+        return True
+
+    def where(self):
+        return f"{self.label}: after {', '.join(self.done)}"
+
+    def check_all(self):
+        assert_close(self.inc.out, self.full(), what=self.where())
+        index = self.inc.graph.to_edge_index()
+        assert index.dtype == torch.long
+        assert torch.equal(index, self.world.edge_index()), f"{self.where()}: edges"
+        for name in self.world.names:
+            rows = self.inc.edge_data(name)
+            assert torch.equal(rows, self.world.edge_data(name)), f"{self.where()}: {name}"
+        assert_close(self.inc.x, self.world.x, tolerance=0, what=f"{self.where()}: x")
+        assert self.inc.num_nodes == self.world.num_nodes
+        assert self.inc.num_edges == len(self.world.edges)
+        assert self.inc.stale is None
+
+    def check_changed(self, update):
+        now = clone(self.inc.out)
+        every = zip(
+            *map(tensors_of, (self.out, now, update.changed, update.out)), strict=True
+        )  # one round for each output of the model
+        for before, after, changed, rows in every:
+            assert changed.dtype == torch.long
+            differ = rows_that_differ(before, after)
+            assert changed.tolist() == differ, f"{self.where()}: changed"
+            assert_close(rows, after[changed], 0, f"{self.where()}: rows of the update")
+        self.out = now
+
+
+def clone(output):
+    if isinstance(output, torch.Tensor):
+        return output.clone()
+    if isinstance(output, dict):
+        return {name: clone(value) for name, value in output.items()}
+    return type(output)(clone(value) for value in output)

@@ -1,0 +1,45 @@
+"""torch_sparse.SparseTensor as input: the same deltas, other rules for self-loops and values."""
+
+import pytest
+import torch
+
+from tests.side_by_side import SideBySide
+from tests.strategies import DELTAS
+from tests.zoo import WEIGHT
+from tests.zoo_convs import CONV_CASES
+from tests.zoo_models import BASIC_CASES
+
+pytestmark = pytest.mark.sparse
+
+# The largest of several -inf is not -inf for torch_scatter, so attention on rows of infinite logits
+# has a meaning of its own as soon as that package is installed; NaN is the same everywhere.
+FINITE = [name for name in DELTAS if name != "infinity_comes"]
+
+CASES = [case for case in (*CONV_CASES, *BASIC_CASES) if "sparse_tensor" in case.formats]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_exact_without_values(case, seed):
+    sides = SideBySide(case, "sparse_tensor", seed=seed, data=())
+    assert sides.inc.mode in case.mode
+    sides.walk(FINITE)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_exact_with_values(case, seed):
+    """GCN and GraphConv weigh by the values; SAGE and GIN drop them, as PyG does."""
+    sides = SideBySide(case, "sparse_tensor", seed=seed + 1, data=WEIGHT)
+    sides.rng.shuffle(FINITE)
+    sides.walk(FINITE)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_reference_kernels(case, seed):
+    sides = SideBySide(case, "sparse_tensor", seed=seed + 2, backend="reference", data=WEIGHT)
+    sides.walk(["mixed", "change_features", "self_loops", "change_edge_data", "mixed"])
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_close_in_float32(case, seed):
+    sides = SideBySide(case, "sparse_tensor", torch.float32, seed=seed + 3, data=WEIGHT)
+    sides.walk(["mixed", "change_features", "grow_hub", "delete_edges", "mixed", "refill"])
