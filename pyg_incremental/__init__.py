@@ -1,6 +1,7 @@
 """Exact incremental inference for PyTorch Geometric models on graphs that keep changing."""
 
 from pyg_incremental.delta import GraphDelta
+from pyg_incremental.entry import load, to_incremental
 from pyg_incremental.errors import (
     IncrementalError,
     IncrementalWarning,
@@ -18,7 +19,7 @@ from pyg_incremental.layers import (
     IncrementalGraphConv,
     IncrementalSAGEConv,
 )
-from pyg_incremental.model import IncrementalModel, load, to_incremental
+from pyg_incremental.model import IncrementalModel
 from pyg_incremental.update import StepStats, Update, UpdateStats
 
 __version__ = "0.1.0"

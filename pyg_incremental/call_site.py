@@ -19,12 +19,14 @@ _DATA_FIELDS = ("x", "edge_index", "adj_t", "edge_weight", "edge_attr", "batch",
 class CallSite(nn.Module):
     """A model with all arguments of one call fixed, but for the tensors named in `names`.
 
-    Tracing this module instead of the model bakes in what was not a tensor (and that optional arguments were None), makes a conv that is
-    called directly an ordinary leaf, and lets a model that takes a `Data` object be traced like any other.
+    Tracing this module instead of the model bakes in what was not a tensor (and that optional
+    arguments were None), makes a conv that is called directly an ordinary leaf, and lets a model
+    that takes a `Data` object be traced like any other.
 
     Args:
         model: The model.
-        arguments: All arguments by parameter name; tensors among them, and those in a `Data` object, become inputs.
+        arguments: All arguments by parameter name; tensors among them, and those in a `Data`
+            object, become inputs.
         positional: The arguments that have to be passed by position, in order.
 
     Attributes:
@@ -74,7 +76,8 @@ def bind(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cal
         and next(iter(inspect.signature(model.forward).parameters), "") in _DATA_FIELDS
     ):
         raise InvalidDeltaError(
-            f"{type(model).__name__} takes tensors (got a Data object); pass data.x, data.edge_index and so on"
+            f"{type(model).__name__} takes tensors (got a Data object); pass data.x, "
+            "data.edge_index and so on"
         )
     try:
         bound = inspect.signature(model.forward).bind(*args, **kwargs)
@@ -150,8 +153,8 @@ def classify(site: CallSite) -> Roles:
     graphs = [name for name, value in site.tensors.items() if _is_graph(name, value)]
     if len(graphs) != 1:
         raise UnsupportedModelError(
-            f"{where}: expected one graph among its arguments, an edge_index [2, num_edges] of int64 or a sparse adjacency "
-            f"(got {graphs or 'none'} among {site.names})"
+            f"{where}: expected one graph among its arguments, an edge_index [2, num_edges] of "
+            f"int64 or a sparse adjacency (got {graphs or 'none'} among {site.names})"
         )
     graph = graphs[0]
     rest = [name for name in site.names if name != graph]
@@ -165,8 +168,9 @@ def classify(site: CallSite) -> Roles:
     features = site.tensors[x]
     if features.layout is not torch.strided or features.dim() not in (1, 2):
         raise UnsupportedModelError(
-            f"{where}: '{x}' must be a dense tensor of shape [num_nodes, channels] (got {list(features.shape)}, "
-            f"layout {features.layout}); run static graphs [batch, num_nodes, channels] one batch entry at a time"
+            f"{where}: '{x}' must be a dense tensor of shape [num_nodes, channels] (got "
+            f"{list(features.shape)}, layout {features.layout}); run static graphs [batch, "
+            "num_nodes, channels] one batch entry at a time"
         )
     count = features.shape[0]
     edge_index, values, fmt = _unpack(site.tensors[graph], graph, where, count)
@@ -178,7 +182,8 @@ def classify(site: CallSite) -> Roles:
         if name.startswith("edge"):
             if rows != edge_index.shape[1]:
                 raise InvalidDeltaError(
-                    f"{where}: '{name}' has {rows} rows, but the graph has {edge_index.shape[1]} edges"
+                    f"{where}: '{name}' has {rows} rows, but the graph has {edge_index.shape[1]} "
+                    "edges"
                 )
             edges.append(name)
         elif rows == count:
@@ -236,7 +241,8 @@ def _unpack(
             edge_index, fmt = torch.stack([col, graph.row_indices()]), "csc"
         else:
             raise UnsupportedModelError(
-                f"{where}: '{name}' has layout {graph.layout}; use .to_sparse_csr(), .to_sparse_csc() or an edge_index"
+                f"{where}: '{name}' has layout {graph.layout}; use .to_sparse_csr(), "
+                ".to_sparse_csc() or an edge_index"
             )
         values = graph.values()
         shape = list(graph.shape[:2])
@@ -245,7 +251,8 @@ def _unpack(
         shape = [num_nodes, num_nodes]
         if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype.is_floating_point:
             raise InvalidDeltaError(
-                f"{where}: '{name}' must be integers of shape [2, num_edges] (got {edge_index.dtype} {list(edge_index.shape)})"
+                f"{where}: '{name}' must be integers of shape [2, num_edges] (got "
+                f"{edge_index.dtype} {list(edge_index.shape)})"
             )
     if shape != [num_nodes, num_nodes]:
         raise InvalidDeltaError(f"{where}: '{name}' is {shape}, but there are {num_nodes} nodes")
@@ -254,8 +261,8 @@ def _unpack(
         low, high = int(edge_index.min()), int(edge_index.max())
         if low < 0 or high >= num_nodes:
             raise InvalidDeltaError(
-                f"{where}: '{name}' names node {low if low < 0 else high}, but ids lie in [0, {num_nodes}); "
-                "pass features for every node"
+                f"{where}: '{name}' names node {low if low < 0 else high}, but ids lie in [0, "
+                f"{num_nodes}); pass features for every node"
             )
     return edge_index, None if values is None else values.detach(), fmt
 

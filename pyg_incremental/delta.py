@@ -24,22 +24,27 @@ EDGE_DATA = {"edge_weight_add": "edge_weight", "edge_attr_add": "edge_attr"}
 class GraphDelta:
     """A group of changes to a graph, applied as one.
 
-    They take effect in this order: new nodes, deletions (of edges that were there before), additions, changes of features
-    and edge data, removals of nodes.
+    They take effect in this order: new nodes, deletions (of edges that were there before),
+    additions, changes of features and edge data, removals of nodes.
 
     Attributes:
-        edge_index_add: Edges to add, int64 `[2, k]`. An edge that is there already gets one more occurrence.
-        edge_index_del: Edges to delete, int64 `[2, m]`; each listed pair loses its most recently added occurrence.
-        x_changes: `(ids, rows)`: nodes, int64 `[c]`, and their new features, `[c, in_channels]`. Of an id listed twice the
-            last row counts.
+        edge_index_add: Edges to add, int64 `[2, k]`. An edge that is there already gets one more
+            occurrence.
+        edge_index_del: Edges to delete, int64 `[2, m]`; each listed pair loses its most recently
+            added occurrence.
+        x_changes: `(ids, rows)`: nodes, int64 `[c]`, and their new features, `[c, in_channels]`. Of
+            an id listed twice the last row counts.
         edge_weight_add: Weights of the added edges, `[k]`.
         edge_attr_add: Attributes of the added edges, `[k, edge_dim]`.
-        edge_changes: `(edge_index, {'edge_weight': w, 'edge_attr': a})`: new data for edges that are there, `[2, r]` and
-            `[r, ...]`; the most recently added occurrence of each pair takes them.
+        edge_changes: `(edge_index, {'edge_weight': w, 'edge_attr': a})`: new data for edges that
+            are there, `[2, r]` and `[r, ...]`; the most recently added occurrence of each pair
+            takes them.
         x_add: Features of new nodes, `[n, in_channels]`; their ids follow the last one.
-        nodes_del: Nodes to remove, int64 `[d]`: their edges leave, their ids stay and read as isolated nodes with zero features.
+        nodes_del: Nodes to remove, int64 `[d]`: their edges leave, their ids stay and read as
+            isolated nodes with zero features.
         undirected: Take every edge of this delta in both directions (a self-loop once).
-        missing: What to do about deleted or changed edges that are not there: `'error'` or `'ignore'`.
+        missing: What to do about deleted or changed edges that are not there: `'error'` or
+            `'ignore'`.
     """
 
     edge_index_add: Any = None
@@ -66,15 +71,19 @@ class GraphDelta:
         ]
 
     def alone(self) -> GraphDelta:
-        """The delta that stands in the place of `edge_index_add`, with nothing beside it."""
+        """The delta that stands in the place of `edge_index_add`, or this one if there is none.
+
+        Nothing may be given beside it.
+        """
         delta = self.edge_index_add
+        if not isinstance(delta, GraphDelta):
+            return self
         beside = self._given()[1:]
         if beside:
             raise InvalidDeltaError(
-                f"apply_delta: expected either one GraphDelta or keywords (got a GraphDelta and {', '.join(beside)}); "
-                "put everything into the GraphDelta"
+                "apply_delta: expected either one GraphDelta or keywords (got a GraphDelta and "
+                f"{', '.join(beside)}); put everything into the GraphDelta"
             )
-        assert isinstance(delta, GraphDelta)
         return delta
 
     def both_directions(self) -> GraphDelta:
@@ -104,8 +113,9 @@ class GraphDelta:
     def coalesce(self) -> GraphDelta:
         """The same changes, each said once.
 
-        Of several rows for one node or one edge the last is kept. Without edge data an edge that is deleted and added
-        again is left out of both lists (unless `missing='ignore'`, where the deletion may have no object).
+        Of several rows for one node or one edge the last is kept. Without edge data an edge that is
+        deleted and added again is left out of both lists (unless `missing='ignore'`, where the
+        deletion may have no object).
         """
         delta = self.both_directions()
         parts: dict[str, Any] = {}
@@ -141,7 +151,8 @@ class GraphDelta:
     def inverse(self, model: IncrementalModel) -> GraphDelta:
         """The delta that undoes this one, read off the state before it is applied.
 
-        New nodes cannot be taken out again; the inverse removes their edges and sets their features to zero.
+        New nodes cannot be taken out again; the inverse removes their edges and sets their features
+        to zero.
 
         Args:
             model: The model to which this delta is about to be applied.
@@ -156,8 +167,9 @@ def refuse_data(value: object, name: str) -> None:
     """A whole graph is not a delta."""
     if isinstance(value, (Data, HeteroData)):
         raise InvalidDeltaError(
-            f"{name} got a {type(value).__name__} object, which is a whole graph; a delta names only what changes: pass "
-            f"edge_index_add=..., edge_index_del=... or x_changes=(ids, rows), or call the model on the new graph"
+            f"{name} got a {type(value).__name__} object, which is a whole graph; a delta names "
+            "only what changes: pass edge_index_add=..., edge_index_del=... or x_changes=(ids, "
+            "rows), or call the model on the new graph"
         )
 
 
@@ -170,7 +182,8 @@ def as_tensor(value: Any, name: str) -> Tensor:
         return torch.as_tensor(np.asarray(value))
     except (TypeError, ValueError) as error:
         raise InvalidDeltaError(
-            f"{name}: expected a tensor, an array or a list of numbers (got {type(value).__name__}: {error})"
+            f"{name}: expected a tensor, an array or a list of numbers (got "
+            f"{type(value).__name__}: {error})"
         ) from error
 
 
@@ -189,7 +202,8 @@ def _integers(value: Any, name: str, empty: tuple[int, ...]) -> np.ndarray[Any, 
         return np.empty(empty, np.int64)
     if t.is_meta or t.layout is not torch.strided:
         raise InvalidDeltaError(
-            f"{name}: expected a dense tensor on device 'cpu' (got device '{t.device}', layout {t.layout})"
+            f"{name}: expected a dense tensor on device 'cpu' (got device '{t.device}', layout "
+            f"{t.layout})"
         )
     if t.dtype.is_floating_point or t.dtype.is_complex or t.dtype is torch.bool:
         raise InvalidDeltaError(f"{name}: expected integers (got {t.dtype}); ids are int64")
@@ -202,7 +216,8 @@ def as_edges(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
     if edges.ndim != 2 or edges.shape[0] != 2:
         hint = "; pass its transpose" if edges.ndim == 2 and edges.shape[1] == 2 else ""
         raise InvalidDeltaError(
-            f"{name}: expected shape [2, num_edges], sources above targets (got {list(edges.shape)}){hint}"
+            f"{name}: expected shape [2, num_edges], sources above targets (got "
+            f"{list(edges.shape)}){hint}"
         )
     return edges
 
@@ -234,8 +249,8 @@ def edge_change_parts(value: Any) -> tuple[np.ndarray[Any, np.dtype[np.int64]], 
     refuse_data(value, "edge_changes")
     if not isinstance(value, (tuple, list)) or len(value) != 2 or not isinstance(value[1], Mapping):
         raise InvalidDeltaError(
-            "edge_changes: expected a pair (edge_index [2, r], {'edge_weight': [r], 'edge_attr': [r, edge_dim]}) "
-            f"(got {_describe(value)})"
+            "edge_changes: expected a pair (edge_index [2, r], {'edge_weight': [r], 'edge_attr': "
+            f"[r, edge_dim]}}) (got {_describe(value)})"
         )
     return as_edges(value[0], "edge_changes[0]"), value[1]
 
@@ -253,7 +268,8 @@ def _describe(value: Any) -> str:
 
 def pair_keys(edges: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
     """One int64 per edge, equal for equal pairs."""
-    return (edges[0] << 32) | edges[1]
+    keys: np.ndarray[Any, np.dtype[np.int64]] = (edges[0] << 32) | edges[1]
+    return keys
 
 
 def last_of_each(keys: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -274,7 +290,8 @@ def _mirrored(
 def _repeated(rows: Tensor, again: np.ndarray[Any, np.dtype[np.bool_]], name: str) -> Tensor:
     if rows.dim() == 0 or rows.shape[0] != again.size:
         raise InvalidDeltaError(
-            f"{name}: expected one row for each of the {again.size} listed edges (got shape {list(rows.shape)})"
+            f"{name}: expected one row for each of the {again.size} listed edges (got shape "
+            f"{list(rows.shape)})"
         )
     return torch.cat([rows, rows[torch.from_numpy(again)]])
 

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregate, Aggregator
-from pyg_incremental.graph import DynamicGraph, EdgeEvents
+from pyg_incremental.edge_store import EdgeEvents
+from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.plan import plan
 from pyg_incremental.program import Domain, Ones, Program, RowMap, Step, Whole
 from pyg_incremental.store import NO_EVENTS, NO_IDS, Backend, Cell, Context, Ids
@@ -65,7 +66,11 @@ class Engine:
         for e in self.executors:
             if isinstance(e, WholeExecutor):
                 e.graph_input = graph_input
-        self.edge_executors = [e for e in self.executors if e.out.domain is Domain.EDGE]
+        self.edge_executors = [
+            e
+            for e in self.executors
+            if isinstance(e, (InputExecutor, MapExecutor)) and e.out.domain is Domain.EDGE
+        ]
         self.node_executors = [e for e in self.executors if e.out.domain is not Domain.EDGE]
         self.inputs = {e.out.value.name: e for e in self.executors if isinstance(e, InputExecutor)}
         self._cells = list(self.cells.values())
@@ -89,7 +94,10 @@ class Engine:
         )
 
     def full(self, inputs: Mapping[str, Tensor]) -> None:
-        """Run every step on all rows and fill the store. `inputs` holds the node inputs and constants by name."""
+        """Run every step on all rows and fill the store.
+
+        `inputs` holds the node inputs and constants by name.
+        """
         context = self.context
         context.begin(NO_EVENTS, self.graph.num_nodes, NO_IDS)
         reads_left: dict[int, int] = {}
@@ -130,7 +138,8 @@ class Engine:
         Args:
             events: What happened to the edges.
             first_new: Ids from here on are new nodes.
-            rows: For each changed node input the distinct ids and their new rows, new nodes included.
+            rows: For each changed node input the distinct ids and their new rows, new nodes
+                included.
             renew: Rows of every aggregation to make afresh.
         """
         context = self.context
@@ -141,8 +150,8 @@ class Engine:
         if context.num_nodes > first_new or context.num_events:
             if (context.capacity, self.graph.slot_capacity) != self._sizes:
                 self._grow()
-            for e in self.edge_executors:
-                e.edges_changed()
+            for edge_executor in self.edge_executors:
+                edge_executor.edges_changed()
             for a in self.aggregators:
                 a.edges_changed()
         for name, given in rows.items():
@@ -181,6 +190,7 @@ class InputExecutor:
         self._first = tensor
 
     def full(self) -> None:
+        """Store what was handed in."""
         out = self.out
         if out.domain is Domain.EDGE:
             out.hold(self.context.graph.edge_data[out.value.name])
@@ -203,6 +213,7 @@ class InputExecutor:
             out.old_changed = events.overwritten.get(out.value.name)
 
     def rows_changed(self) -> None:
+        """Write the new rows of the delta."""
         out, context = self.out, self.context
         if self._materialize is not None:
             out.dirty = context.num_nodes > context.first_new or context.num_events > 0
@@ -228,10 +239,12 @@ class OnesExecutor:
         self.out, self.context = out, context
 
     def full(self) -> None:
+        """Store a one for every node."""
         like = self.context.backend.like
         self.out.put(like.new_ones(self.context.num_nodes, 1), self.context.capacity)
 
     def rows_changed(self) -> None:
+        """Give new nodes their one."""
         context, out = self.context, self.out
         if context.num_nodes > context.first_new and out.rows is not None:
             ids = context.backend.ids(torch.arange(context.first_new, context.num_nodes))
@@ -247,6 +260,7 @@ class MapExecutor:
         self.rowed = [c for c in inputs if c.domain is not Domain.WHOLE]
 
     def full(self) -> None:
+        """Compute all rows."""
         out = self.out
         count = (
             self.context.num_nodes
@@ -279,6 +293,7 @@ class MapExecutor:
         self.context.stats.append((out.value.name, "map", len(slots), len(slots), 0, 0))
 
     def rows_changed(self) -> None:
+        """Compute the rows where an input changed."""
         context, out = self.context, self.out
         sets: list[Ids] = []
         shared: Ids | None = None
@@ -330,12 +345,11 @@ class WholeExecutor:
 
     def _compute(self) -> Any:
         context = self.context
-        args = []
+        args: list[Any] = []
         for cell in self.inputs:
             if cell.domain is Domain.NODE:
-                args.append(
-                    cell.whole(context.num_nodes).clone()
-                )  # it may write to them, or return a view
+                # A copy: the step may write to it, or return a view.
+                args.append(cell.whole(context.num_nodes).clone())
             elif cell.domain is Domain.EDGE:
                 args.append(cell.read(torch.from_numpy(context.graph.slots_for_model())))
             elif self.graph_input is not None and cell is self.graph_input.out:
@@ -345,6 +359,7 @@ class WholeExecutor:
         return self.step.fn(*args)
 
     def full(self) -> None:
+        """Run once, on all rows."""
         result = self._compute()
         if self.out.domain is Domain.NODE:
             self.out.put(result, self.context.capacity)
@@ -352,6 +367,7 @@ class WholeExecutor:
             self.out.content = result
 
     def rows_changed(self) -> None:
+        """Run on all rows again if an input changed."""
         context, out = self.context, self.out
         graph_changed = context.num_events > 0 and any(c.domain is Domain.EDGE for c in self.inputs)
         if not graph_changed and not any(c.dirty or c.ids is not None for c in self.inputs):

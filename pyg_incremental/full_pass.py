@@ -17,7 +17,10 @@ _CACHES = ("_cached_edge_index", "_cached_adj_t", "_cached_x", "_cached_h")
 
 @contextlib.contextmanager
 def fresh_caches(model: nn.Module) -> Iterator[None]:
-    """Convs with `cached=True` would answer for the graph of their first call; let them see the current one."""
+    """Let convs with `cached=True` see the current graph.
+
+    They would otherwise answer for the graph of their first call.
+    """
     kept = [
         (m, name, getattr(m, name))
         for m in model.modules()
@@ -95,7 +98,10 @@ def neighbourhood(
 
 
 def difference(a: Any, b: Any) -> float:
-    """Largest absolute difference between two outputs of the same structure; NaN equals NaN, and infinity itself."""
+    """Largest absolute difference between two outputs of the same structure.
+
+    NaN equals NaN, and infinity itself.
+    """
     worst = 0.0
     for x, y in zip(pytree.tree_leaves(a), pytree.tree_leaves(b), strict=True):
         if not isinstance(x, Tensor):

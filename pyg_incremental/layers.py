@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, MessagePassing, SAGEConv
 
 from pyg_incremental import full_pass
@@ -19,8 +19,8 @@ C = TypeVar("C", bound="IncrementalConv")
 class IncrementalConv(MessagePassing):
     """What the incremental convs add to the PyG conv that they extend.
 
-    In training mode, inside a tracer and inside another incremental model it is just that conv. In eval mode a call fills the store, and
-    `apply_delta` updates it.
+    In training mode, inside a tracer and inside another incremental model it is just that conv. In
+    eval mode a call fills the store, and `apply_delta` updates it.
     """
 
     base: ClassVar[type[MessagePassing]]
@@ -37,8 +37,8 @@ class IncrementalConv(MessagePassing):
         """
         if not isinstance(conv, cls.base):
             raise UnsupportedModelError(
-                f"{cls.__name__}.from_conv: expected a {cls.base.__name__} (got {type(conv).__name__}); "
-                "to_incremental takes any model"
+                f"{cls.__name__}.from_conv: expected a {cls.base.__name__} (got "
+                f"{type(conv).__name__}); to_incremental takes any model"
             )
         made: C = cls.__new__(cls)
         made.__dict__ = {
@@ -48,10 +48,13 @@ class IncrementalConv(MessagePassing):
         return made
 
     def forward(self, x: Any, edge_index: Any, *args: Any, **kwargs: Any) -> Any:
-        """The forward of the conv that this class extends, with the same arguments; in eval mode it also fills the store.
+        """The forward of the conv that this class extends, with the same arguments.
+
+        In eval mode it also fills the store.
 
         Returns:
-            The output, `[num_nodes, out_channels]`. It carries gradients if they are enabled and parameters need them.
+            The output, `[num_nodes, out_channels]`. It carries gradients if they are enabled and
+            parameters need them.
         """
         if self.training or full_pass.is_running() or isinstance(x, fx.Proxy):
             return super().forward(x, edge_index, *args, **kwargs)
@@ -69,36 +72,45 @@ class IncrementalConv(MessagePassing):
 
     @property
     def incremental(self) -> IncrementalModel:
-        """The incremental model behind this conv: `out`, `verify()`, `refresh()`, `save()` and the rest."""
-        found = self.__dict__.get("_incremental")
+        """The incremental model behind this conv.
+
+        It has `out`, `verify()`, `refresh()`, `save()` and the rest.
+        """
+        found: IncrementalModel | None = self.__dict__.get("_incremental")
         if found is None:
             found = IncrementalModel(self._plain(), **self.__dict__.get("_settings", {}))
             self.__dict__["_incremental"] = found
-        assert isinstance(found, IncrementalModel)
         return found
 
     def configure(self: C, **settings: Any) -> C:
-        """Set `backend`, `accumulate_dtype`, `scrub_rows` or `strict`, as for `to_incremental`; forgets what is stored."""
+        """Set `backend`, `accumulate_dtype`, `scrub_rows` or `strict`, as for `to_incremental`.
+
+        What is stored is forgotten.
+        """
         IncrementalModel(self._plain(), **settings)
         self.__dict__["_settings"] = settings
         self.__dict__.pop("_incremental", None)
         return self
 
     def apply_delta(self, *args: Any, **kwargs: Any) -> Update:
-        """Apply a group of changes and bring the output up to date; see `IncrementalModel.apply_delta`.
+        """Apply a group of changes and bring the output up to date.
+
+        See `IncrementalModel.apply_delta` for the arguments.
 
         Raises:
             StaleStateError: Also before the first call in eval mode.
         """
         if self.training:
             raise StaleStateError(
-                f"{type(self).__name__} is in training mode; call eval(), then the conv once, then apply_delta"
+                f"{type(self).__name__} is in training mode; call eval(), then the conv once, then "
+                "apply_delta"
             )
         return self.incremental.apply_delta(*args, **kwargs)
 
-    def _plain(self) -> nn.Module:
+    def _plain(self) -> MessagePassing:
         """The same conv as an instance of the PyG class, sharing everything."""
-        plain = self.base.__new__(self.base)
+        base: Any = self.base
+        plain: MessagePassing = base.__new__(base)
         plain.__dict__ = self.__dict__
         plain._set_jittable_templates()
         return plain

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyg_incremental import snapshot
-from pyg_incremental.call_site import CallSite, bind, classify
+from pyg_incremental import snapshot, start
+from pyg_incremental.call_site import bind
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.errors import (
     IncrementalWarning,
@@ -23,46 +23,18 @@ from pyg_incremental.full_pass import difference
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.parameters import ParameterWatch, fingerprint
 from pyg_incremental.program import Program
-from pyg_incremental.session import Session, Settings, prepare
+from pyg_incremental.session import Session
+from pyg_incremental.settings import Settings
 from pyg_incremental.store import NO_EVENTS, NO_IDS
 from pyg_incremental.typing import BackendName
 from pyg_incremental.update import Update, UpdateStats
 
 
-def to_incremental(
-    model: nn.Module,
-    *,
-    strict: bool = False,
-    backend: BackendName = "auto",
-    accumulate_dtype: torch.dtype | None = None,
-    scrub_rows: int = 0,
-) -> IncrementalModel:
-    """Wrap a trained model so that its output stays exact while the graph changes.
-
-    Args:
-        model: A PyG model in eval mode, float32 or float64. It is not changed; its parameters are shared, not copied.
-        strict: Refuse a model of which any step has to run on all rows, by the names of these steps.
-        backend: `'compiled'` (Numba, CPU), `'reference'` (plain torch, any device) or `'auto'`.
-        accumulate_dtype: In which dtype sums are kept, such as `torch.float64`; by default that of the messages.
-        scrub_rows: How many rows every update makes afresh besides, taking turns through all nodes.
-
-    Returns:
-        The wrapped model. Call it once like the model itself, then call `apply_delta`.
-
-    Raises:
-        UnsupportedModelError: If `model` is not a module.
-    """
-    return IncrementalModel(
-        model,
-        strict=strict,
-        backend=backend,
-        accumulate_dtype=accumulate_dtype,
-        scrub_rows=scrub_rows,
-    )
-
-
 class IncrementalModel:
-    """A model whose output stays exact while its graph changes. Made by `to_incremental`, which documents the arguments."""
+    """A model whose output stays exact while its graph changes.
+
+    Made by `to_incremental`, which documents the arguments.
+    """
 
     def __init__(
         self,
@@ -75,21 +47,11 @@ class IncrementalModel:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise UnsupportedModelError(
-                f"to_incremental: expected a torch.nn.Module (got {type(model).__name__}); pass the trained model itself"
+                f"to_incremental: expected a torch.nn.Module (got {type(model).__name__}); pass "
+                "the trained model itself"
             )
-        if accumulate_dtype not in (None, torch.float32, torch.float64):
-            raise ValueError(
-                f"accumulate_dtype: expected torch.float32, torch.float64 or None (got {accumulate_dtype})"
-            )
-        if backend not in ("auto", "compiled", "reference"):
-            raise ValueError(
-                f"backend: expected 'auto', 'compiled' or 'reference' (got {backend!r})"
-            )
-        if scrub_rows < 0:
-            raise ValueError(f"scrub_rows: expected a number of rows, 0 or more (got {scrub_rows})")
         self.model = model
-        self._settings = Settings(strict, backend, accumulate_dtype)
-        self._scrub_rows = scrub_rows
+        self._settings = Settings(strict, backend, accumulate_dtype, scrub_rows)
         self._scrub_next = 0
         self._session: Session | None = None
         self._watch: ParameterWatch | None = None
@@ -104,8 +66,9 @@ class IncrementalModel:
         """Run one full pass and fill the store.
 
         Args:
-            *args: What the model takes: node features `[num_nodes, channels]`, a graph (`edge_index` int64 `[2, num_edges]`,
-                `EdgeIndex`, torch CSR or CSC, or `SparseTensor`), edge data, a `Data` object, ...
+            *args: What the model takes: node features `[num_nodes, channels]`, a graph
+                (`edge_index` int64 `[2, num_edges]`, `EdgeIndex`, torch CSR or CSC, or
+                `SparseTensor`), edge data, a `Data` object, ...
             **kwargs: Likewise.
 
         Returns:
@@ -113,27 +76,14 @@ class IncrementalModel:
 
         Raises:
             StaleStateError: If the model is in training mode.
-            UnsupportedModelError: If `strict` and some step has to run on all rows; if there is no graph among the arguments.
+            UnsupportedModelError: If `strict` and some step has to run on all rows; if there is no
+                graph among the arguments.
             InvalidDeltaError: If the arguments do not fit together.
         """
         self._refuse_training()
-        self._start(bind(self.model, args, kwargs))
-        return self._require().output(copy=True)
-
-    def _start(self, site: CallSite) -> None:
-        roles = classify(site)
-        nodes = {name: site.tensors[name].detach() for name in roles.nodes}
-        others = {name: site.tensors[name] for name in roles.others}
-        data = {name: site.tensors[name] for name in roles.edges}
-        if roles.values is not None:
-            data["edge_weight"] = roles.values
-        plan = prepare(site, roles, self._settings)
-        graph = DynamicGraph(roles.edge_index, roles.num_nodes, data, roles.by_target)
-        session = Session(plan, graph, nodes, others, self._settings)
-        session.engine.full({**nodes, **others})
-        self._take(session)
+        self._take(start.from_call(bind(self.model, args, kwargs), self._settings))
         self.version = 0
-        site.tensors = {}
+        return self._require().output(copy=True)
 
     def _take(self, session: Session) -> None:
         """From here on this session is the state. Say once that it runs full passes, if it does."""
@@ -142,7 +92,8 @@ class IncrementalModel:
         if reason and not self._warned:
             self._warned = True
             warnings.warn(
-                f"{type(self.model).__name__}: {reason}. Every update runs a full pass: exact, but not incremental",
+                f"{type(self.model).__name__}: {reason}. Every update runs a full pass: exact, but "
+                "not incremental",
                 IncrementalWarning,
                 stacklevel=4,
             )
@@ -152,8 +103,9 @@ class IncrementalModel:
         """Recompute from the current graph, features and parameters.
 
         Args:
-            nodes: Ids of the nodes whose accumulated rows are made afresh, int64 `[k]`; everything by default. Everything is
-                also what mends a stale state: after parameters changed, or after an update was interrupted.
+            nodes: Ids of the nodes whose accumulated rows are made afresh, int64 `[k]`; everything
+                by default. Everything is also what mends a stale state: after parameters changed,
+                or after an update was interrupted.
 
         Raises:
             StaleStateError: Before the first pass, or if the model is in training mode.
@@ -169,7 +121,7 @@ class IncrementalModel:
             return
         self._refuse_training()
         broken, self._interrupted = bool(self._interrupted), "a refresh was interrupted"
-        self._take(session.again(self._settings, broken))
+        self._take(start.from_session(session, self._settings, broken))
 
     # Updates -------------------------------------------------------------------------------------
 
@@ -190,22 +142,23 @@ class IncrementalModel:
     ) -> Update:
         """Apply one group of changes and bring the output up to date.
 
-        Either one `GraphDelta`, as the only argument, or its fields as keywords; `GraphDelta` documents their shapes and the order in
-        which they take effect.
+        Either one `GraphDelta`, as the only argument, or its fields as keywords; `GraphDelta`
+        documents their shapes and the order in which they take effect.
 
         Returns:
             The changed output rows, and what the update cost.
 
         Raises:
             InvalidDeltaError: If the delta does not fit the graph. Nothing was changed then.
-            StaleStateError: Before the first pass, if parameters changed, or after an interrupted update; see `refresh`.
+            StaleStateError: Before the first pass, if parameters changed, or after an interrupted
+                update; see `refresh`.
         """
         began = time.perf_counter()
         session = self._require()
         self._refuse_stale()
         delta = GraphDelta(
-            edge_index_add, edge_index_del, x_changes, edge_weight_add, edge_attr_add, edge_changes, x_add,
-            nodes_del, undirected, missing,  # type: ignore[arg-type]
+            edge_index_add, edge_index_del, x_changes, edge_weight_add, edge_attr_add, edge_changes,
+            x_add, nodes_del, undirected, missing,  # type: ignore[arg-type]
         )  # fmt: skip
         if isinstance(edge_index_add, GraphDelta):
             delta = delta.alone()
@@ -226,13 +179,13 @@ class IncrementalModel:
         )
 
     def _next_scrub(self) -> Tensor:
-        if not self._scrub_rows:
+        if not self._settings.scrub_rows:
             return NO_IDS
         count = self.num_nodes
-        ids = torch.arange(self._scrub_next, self._scrub_next + min(self._scrub_rows, count)) % max(
-            count, 1
-        )
-        self._scrub_next = (self._scrub_next + self._scrub_rows) % max(count, 1)
+        ids = torch.arange(
+            self._scrub_next, self._scrub_next + min(self._settings.scrub_rows, count)
+        ) % max(count, 1)
+        self._scrub_next = (self._scrub_next + self._settings.scrub_rows) % max(count, 1)
         return ids
 
     def inverse(self, delta: GraphDelta) -> GraphDelta:
@@ -243,7 +196,10 @@ class IncrementalModel:
 
     @property
     def out(self) -> Any:
-        """The current output: a live view, `[num_nodes, out_channels]`. Clone it to keep it; do not write to it."""
+        """The current output: a live view, `[num_nodes, out_channels]`.
+
+        Clone it to keep it; do not write to it.
+        """
         self._refuse_stale()
         return self._require().output(copy=False)
 
@@ -283,7 +239,10 @@ class IncrementalModel:
 
     @property
     def mode(self) -> str:
-        """`'incremental'`, `'mixed'` (some steps run on all rows), `'full pass'`, or `'not called yet'`."""
+        """How updates run: `'incremental'`, `'mixed'`, `'full pass'`, or `'not called yet'`.
+
+        In a `'mixed'` program some steps run on all rows.
+        """
         return self._session.plan.mode if self._session else "not called yet"
 
     @property
@@ -299,11 +258,14 @@ class IncrementalModel:
         return self._interrupted or self._watch.reason() or None
 
     def verify(self, num_nodes: int | None = None, *, seed: int = 0) -> float:
-        """Largest absolute difference between `out` and a full pass of the original model on the current graph.
+        """Largest absolute difference between `out` and a full pass on the current graph.
+
+        The full pass is that of the original model.
 
         Args:
-            num_nodes: Check that many nodes, drawn at random, on the part of the graph that they see; all by default. A model with steps that
-                run on all rows is always checked whole.
+            num_nodes: Check that many nodes, drawn at random, on the part of the graph that they
+                see; all by default. A model with steps that run on all rows is always checked
+                whole.
             seed: Seed of the draw.
 
         Raises:
@@ -313,7 +275,10 @@ class IncrementalModel:
         return difference(*self._require().against_full_pass(num_nodes, seed))
 
     def state_digest(self) -> str:
-        """SHA-256 over the graph and every stored row: equal digests mean equal states, bit by bit."""
+        """SHA-256 over the graph and every stored row.
+
+        Equal digests mean equal states, bit by bit.
+        """
         return snapshot.digest_of(self._require().state(exact=True))
 
     # Files ---------------------------------------------------------------------------------------
@@ -323,13 +288,15 @@ class IncrementalModel:
 
         Raises:
             StaleStateError: If the stored state is stale.
-            UnsupportedModelError: If the model was called with arguments that are neither tensors nor plain values.
+            UnsupportedModelError: If the model was called with arguments that are neither tensors
+                nor plain values.
         """
         self._refuse_stale()
         session = self._require()
         if not snapshot.is_plain(session.plan.site.constants):
             raise UnsupportedModelError(
-                f"save: the model was called with {session.plan.site.constants}, which cannot be saved without code"
+                f"save: the model was called with {session.plan.site.constants}, which cannot be "
+                "saved without code"
             )
         snapshot.write(
             path,
@@ -352,7 +319,8 @@ class IncrementalModel:
         Args:
             path: The file. No code from it is executed.
             model: The model that the state belongs to, with the parameters it had.
-            **settings: As for `to_incremental`; `accumulate_dtype` is that of the saved state by default.
+            **settings: As for `to_incremental`; `accumulate_dtype` is that of the saved state by
+                default.
 
         Raises:
             StateFileError: If the file is cut off or damaged, or belongs to another model.
@@ -360,8 +328,9 @@ class IncrementalModel:
         content = snapshot.read(path)
         if content["model"] != fingerprint(model):
             raise StateFileError(
-                f"'{path}' was saved for another model (or other parameters) than this {type(model).__name__}; load the "
-                "parameters that the model had, or call to_incremental and run a full pass"
+                f"'{path}' was saved for another model (or other parameters) than this "
+                f"{type(model).__name__}; load the parameters that the model had, or call "
+                "to_incremental and run a full pass"
             )
         dtype = {"torch.float32": torch.float32, "torch.float64": torch.float64}.get(
             content["accumulate_dtype"]
@@ -370,7 +339,7 @@ class IncrementalModel:
         loaded = cls(model, **settings)
         loaded._refuse_training()
         same_sums = settings["accumulate_dtype"] == dtype
-        loaded._take(Session.from_state(content, model, loaded._settings, exact_sums=same_sums))
+        loaded._take(start.from_state(content, model, loaded._settings, exact_sums=same_sums))
         loaded.version = content["version"]
         loaded._scrub_next = content["scrub_next"]
         return loaded
@@ -380,16 +349,17 @@ class IncrementalModel:
     def _require(self) -> Session:
         if self._session is None:
             raise StaleStateError(
-                f"{type(self.model).__name__} has not been called yet, so nothing is stored; first call it on the whole graph, "
-                "as in inc(x, edge_index), and then apply deltas"
+                f"{type(self.model).__name__} has not been called yet, so nothing is stored; first "
+                "call it on the whole graph, as in inc(x, edge_index), and then apply deltas"
             )
         return self._session
 
     def _refuse_training(self) -> None:
         if any(m.training for m in self.model.modules()):
             raise StaleStateError(
-                f"{type(self.model).__name__} is in training mode, where dropout and batch statistics make outputs depend on "
-                "chance; call model.eval() first, and refresh() if it was called before"
+                f"{type(self.model).__name__} is in training mode, where dropout and batch "
+                "statistics make outputs depend on chance; call model.eval() first, and refresh() "
+                "if it was called before"
             )
 
     def _refuse_stale(self) -> None:
@@ -397,8 +367,8 @@ class IncrementalModel:
         reason = self.stale
         if reason:
             raise StaleStateError(
-                f"the stored rows of {type(self.model).__name__} are stale: {reason}. Call refresh() to recompute them from the "
-                "current graph, features and parameters"
+                f"the stored rows of {type(self.model).__name__} are stale: {reason}. Call "
+                "refresh() to recompute them from the current graph, features and parameters"
             )
 
     def __repr__(self) -> str:
@@ -417,8 +387,3 @@ class IncrementalModel:
         if self.stale:
             parts.append(f"stale: {self.stale}")
         return f"{type(self).__name__}({', '.join(parts)})"
-
-
-def load(path: str | os.PathLike[str], model: nn.Module, **settings: Any) -> IncrementalModel:
-    """Continue from a state written by `IncrementalModel.save`; see `IncrementalModel.load`."""
-    return IncrementalModel.load(path, model, **settings)

@@ -4,13 +4,15 @@ import hashlib
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 
 class ParameterWatch:
     """Remembers all parameters and buffers of a model by identity, version and memory.
 
-    In-place changes under autograd's eyes (optimizers, `load_state_dict`, `copy_`) count up a tensor's version; `.to()` and
-    `.double()` give it new memory. Writing through `.data` leaves no trace that could be noticed at this price; `verify()` shows it.
+    In-place changes under autograd's eyes (optimizers, `load_state_dict`, `copy_`) count up a
+    tensor's version; `.to()` and `.double()` give it new memory. Writing through `.data` leaves no
+    trace that could be noticed at this price; `verify()` shows it.
 
     Args:
         model: The model.
@@ -23,7 +25,7 @@ class ParameterWatch:
             for m in self._modules
             for home in (m._parameters, m._buffers)
             for name, t in home.items()
-            if t is not None and not isinstance(t, nn.parameter.UninitializedTensorMixin)
+            if t is not None and not is_lazy(t)
         ]
         self._count = self._total()
 
@@ -61,4 +63,4 @@ def add_tensor(digest: "hashlib._Hash", value: Tensor) -> None:
     flat = value.detach().cpu().contiguous().reshape(-1)
     digest.update(f"{list(value.shape)}{value.dtype}".encode())
     if flat.numel():
-        digest.update(memoryview(flat.view(torch.uint8).numpy()))
+        digest.update(flat.view(torch.uint8).numpy().data)

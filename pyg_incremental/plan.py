@@ -9,8 +9,9 @@ from pyg_incremental.program import Domain, Program, RowMap, Step, Value
 def plan(program: Program) -> tuple[list[Step], set[Value]]:
     """The steps to run and the values to keep between updates.
 
-    A value is stored if something reads it at rows where it is not itself dirty; the exception is what costs less to compute
-    again than to keep: a cheap map that is read once becomes part of the map that reads it.
+    A value is stored if something reads it at rows where it is not itself dirty; the exception is
+    what costs less to compute again than to keep: a cheap map that is read once becomes part of the
+    map that reads it.
     """
     needed = _needed(program)
     steps = _merged(program, needed)
@@ -21,8 +22,8 @@ def plan(program: Program) -> tuple[list[Step], set[Value]]:
 def _needed(program: Program) -> set[Value]:
     """What is stored in any case.
 
-    That is: messages (their OLD rows are retracted), edge values, what runs on all rows, what leaves, and what a costly
-    map reads (rows that come out equal are then found before it runs).
+    That is: messages (their OLD rows are retracted), edge values, what runs on all rows, what
+    leaves, and what a costly map reads (rows that come out equal are then found before it runs).
     """
     needed = set(program.outputs)
     for s in program.steps:
@@ -36,13 +37,13 @@ def _needed(program: Program) -> set[Value]:
 def _with_origins(steps: list[Step], stored: set[Value]) -> set[Value]:
     """Add what is read at rows where it is not itself dirty.
 
-    The dirty rows of a value are described by the set of its *origins*: a stored value is its own origin, because what comes
-    out equal leaves its dirty set; any other value has the origins of its inputs. A map may read an input that is not stored only if
-    both have the same origins.
+    The dirty rows of a value are described by the set of its *origins*: a stored value is its own
+    origin, because what comes out equal leaves its dirty set; any other value has the origins of
+    its inputs. A map may read an input that is not stored only if both have the same origins.
     """
     while True:
         origins: dict[Value, frozenset[Value]] = {}
-        more = set()
+        more: set[Value] = set()
         for s in steps:
             union = frozenset[Value]().union(*(origins[v] for v in s.inputs))
             origins[s.output] = frozenset([s.output]) if s.output in stored else union
@@ -54,7 +55,10 @@ def _with_origins(steps: list[Step], stored: set[Value]) -> set[Value]:
 
 
 def _merged(program: Program, needed: set[Value]) -> list[Step]:
-    """The steps, with every cheap map that need not be stored and is read once merged into the map that reads it."""
+    """The steps, with cheap maps merged into the map that reads them.
+
+    Only a map that need not be stored and is read once is merged.
+    """
     readers: dict[Value, int] = {}
     for s in program.steps:
         for v in s.inputs:

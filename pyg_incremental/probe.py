@@ -1,4 +1,7 @@
-"""A small call of the same kind: it tells the shape of every intermediate result, and whether a program says what its model says."""
+"""A small call of the same kind.
+
+It tells the shape of every intermediate result, and whether a program says what its model says.
+"""
 
 from typing import Any
 
@@ -14,8 +17,8 @@ _SIZES = (23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79)
 def probe_graph(site: CallSite, roles: Roles) -> tuple[dict[str, Tensor], Tensor]:
     """Tensors by name, and edges, of a graph with a few dozen nodes.
 
-    Its numbers of nodes and of edges occur nowhere in the model, so that a first dimension can be told from its size. Feature rows and edge rows
-    are those of the call, as far as there are any.
+    Its numbers of nodes and of edges occur nowhere in the model, so that a first dimension can be
+    told from its size. Feature rows and edge rows are those of the call, as far as there are any.
     """
     taken = {
         d

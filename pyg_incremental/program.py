@@ -53,7 +53,10 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Input(Step):
-    """A tensor handed in by the user (`x`, `edge_weight`, ...) or the graph itself (domain `WHOLE`)."""
+    """A tensor handed in by the user (`x`, `edge_weight`, ...).
+
+    The graph itself is one too, of domain `WHOLE`.
+    """
 
     kind: ClassVar[str] = "input"
 
@@ -69,7 +72,8 @@ class Ones(Step):
 class RowMap(Step):
     """`fn(*rows)` on matching rows of the inputs; inputs of domain `WHOLE` are passed whole.
 
-    `costly` marks a map that contains a matrix product: its input is worth comparing with what it was, row by row, before it runs.
+    `costly` marks a map that contains a matrix product: its input is worth comparing with what it
+    was, row by row, before it runs.
     """
 
     kind: ClassVar[str] = "map"
@@ -79,7 +83,10 @@ class RowMap(Step):
 
 @dataclass(frozen=True, eq=False)
 class Whole(Step):
-    """`fn(*inputs)` on all rows, whenever anything changed. `reason` says why it is not done row by row."""
+    """`fn(*inputs)` on all rows, whenever anything changed.
+
+    `reason` says why it is not done row by row.
+    """
 
     kind: ClassVar[str] = "whole"
     fn: Callable[..., Any]
@@ -129,7 +136,10 @@ class Program:
         key: Hashable | None = None,
         costly: bool = False,
     ) -> Value:
-        """Add a row map. Steps of equal `key` and inputs are one step (two GCN layers on one graph have one degree)."""
+        """Add a row map.
+
+        Steps of equal `key` and inputs are one step (two GCN layers on one graph have one degree).
+        """
         domains = {v.domain for v in inputs} - {Domain.WHOLE}
         if len(domains) > 1:
             raise ValueError(f"row map '{name}' reads both node rows and edge rows: {list(inputs)}")
@@ -151,7 +161,10 @@ class Program:
         return self.add(None, lambda: Whole(self.value(name, domain), tuple(inputs), fn, reason))
 
     def add(self, key: Hashable | None, make: Callable[[], Step]) -> Value:
-        """Append the step that `make` returns, unless one of the same `key` is there already; returns its value."""
+        """Append the step that `make` returns, unless one of the same `key` is there already.
+
+        Returns its value.
+        """
         if key is not None and key in self._known:
             return self._known[key]
         step = make()

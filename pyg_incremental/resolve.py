@@ -1,4 +1,7 @@
-"""A delta held against the graph: checked whole, before anything is touched, and turned into slots and rows."""
+"""A delta held against the graph.
+
+It is checked whole, before anything is touched, and turned into slots and rows.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,8 +22,9 @@ from pyg_incremental.delta import (
     pair_keys,
     x_change_parts,
 )
+from pyg_incremental.edge_store import EdgeEvents, Edges, Ids
 from pyg_incremental.errors import InvalidDeltaError
-from pyg_incremental.graph import DynamicGraph, EdgeEvents, Edges, Ids
+from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.kernels.adjacency import out_of_range
 from pyg_incremental.typing import MAX_EDGES, MAX_NODES
 
@@ -119,8 +123,8 @@ class Resolver:
         added = self._edges(delta.edge_index_add, "edge_index_add", total)
         if graph.num_edges + added.shape[1] > MAX_EDGES or total > MAX_NODES:
             raise InvalidDeltaError(
-                f"the graph would have {total} nodes and {graph.num_edges + added.shape[1]} edges, more than the "
-                f"{MAX_NODES} that one process holds; partition it"
+                f"the graph would have {total} nodes and {graph.num_edges + added.shape[1]} edges, "
+                f"more than the {MAX_NODES} that one process holds; partition it"
             )
         data = self._added_data(delta, added.shape[1])
         removed = with_nodes = _NONE
@@ -205,8 +209,9 @@ class Resolver:
         at = out_of_range(ids, limit)
         if at >= 0:
             raise InvalidDeltaError(
-                f"{name}: node id {ids[at]} at position {at} is not in [0, {limit}); the graph has {limit} nodes"
-                f"{', those of x_add included' if ids[at] >= limit else ''}: add nodes with x_add"
+                f"{name}: node id {ids[at]} at position {at} is not in [0, {limit}); the graph has "
+                f"{limit} nodes{', those of x_add included' if ids[at] >= limit else ''}: add "
+                "nodes with x_add"
             )
 
     # Edges ---------------------------------------------------------------------------------------
@@ -222,7 +227,8 @@ class Resolver:
             at %= edges.shape[1]
             u, v = edges[:, at]
             raise InvalidDeltaError(
-                f"{name}: edge {at} is ({u}, {v}), but node ids lie in [0, {limit}); add nodes with x_add"
+                f"{name}: edge {at} is ({u}, {v}), but node ids lie in [0, {limit}); add nodes "
+                "with x_add"
             )
         return edges
 
@@ -234,8 +240,9 @@ class Resolver:
         if missing == "error":
             u, v = edges[:, absent[0]]
             raise InvalidDeltaError(
-                f"{name}: edge ({u}, {v}) at position {absent[0]} is not in the graph (or is listed more often than it "
-                f"occurs); {absent.size} of {slots.size} are missing. Use missing='ignore' to skip them"
+                f"{name}: edge ({u}, {v}) at position {absent[0]} is not in the graph (or is "
+                f"listed more often than it occurs); {absent.size} of {slots.size} are missing. "
+                "Use missing='ignore' to skip them"
             )
         return slots[slots >= 0]
 
@@ -253,8 +260,9 @@ class Resolver:
         for name in given:
             if name not in expected:
                 raise InvalidDeltaError(
-                    f"{name}_add: this model was first called without '{name}', so added edges cannot have one "
-                    f"(edge inputs: {sorted(expected) or 'none'}); call the model again with '{name}' or leave it out"
+                    f"{name}_add: this model was first called without '{name}', so added edges "
+                    f"cannot have one (edge inputs: {sorted(expected) or 'none'}); call the model "
+                    f"again with '{name}' or leave it out"
                 )
         data = {}
         for name, stored in expected.items():
@@ -264,8 +272,8 @@ class Resolver:
                 data[name] = stored.new_ones((count, *stored.shape[1:]))
             else:
                 raise InvalidDeltaError(
-                    f"edge_index_add: {count} edges come without '{name}', which the model was first called with; pass "
-                    f"{name}_add of shape {[count, *stored.shape[1:]]}"
+                    f"edge_index_add: {count} edges come without '{name}', which the model was "
+                    f"first called with; pass {name}_add of shape {[count, *stored.shape[1:]]}"
                 )
         return data
 
@@ -275,7 +283,8 @@ class Resolver:
             if rows.numel() == count * like.shape[1:].numel() and rows.shape[:1] == (count,):
                 return rows.reshape(count, *like.shape[1:])
             raise InvalidDeltaError(
-                f"{name}: expected shape {[count, *like.shape[1:]]}, one row for each edge (got {list(rows.shape)})"
+                f"{name}: expected shape {[count, *like.shape[1:]]}, one row for each edge (got "
+                f"{list(rows.shape)})"
             )
         return rows
 
@@ -318,13 +327,17 @@ class Resolver:
         for name, value in given.items():
             if name not in expected:
                 raise InvalidDeltaError(
-                    f"edge_changes[1]: this model has no edge input '{name}' (edge inputs: {sorted(expected) or 'none'})"
+                    f"edge_changes[1]: this model has no edge input '{name}' (edge inputs: "
+                    f"{sorted(expected) or 'none'})"
                 )
             rows[name] = self._edge_rows(value, f"edge_changes[1]['{name}']", expected[name], count)
         return rows
 
     def _like(self, value: Any, name: str, like: Tensor) -> Tensor:
-        """A tensor of the dtype and device of `like`. Lists and arrays are converted, tensors have to fit."""
+        """A tensor of the dtype and device of `like`.
+
+        Lists and arrays are converted, tensors have to fit.
+        """
         t = as_tensor(value, name)
         if not isinstance(value, Tensor):
             return t.to(like.device, like.dtype)
@@ -334,10 +347,12 @@ class Resolver:
             )
         if t.dtype != like.dtype:
             raise InvalidDeltaError(
-                f"{name}: expected dtype {like.dtype}, that of the first pass (got {t.dtype}); use .to({like.dtype})"
+                f"{name}: expected dtype {like.dtype}, that of the first pass (got {t.dtype}); use "
+                f".to({like.dtype})"
             )
         if t.device != like.device:
             raise InvalidDeltaError(
-                f"{name}: expected device '{like.device}', that of the first pass (got '{t.device}'); use .to('{like.device}')"
+                f"{name}: expected device '{like.device}', that of the first pass (got "
+                f"'{t.device}'); use .to('{like.device}')"
             )
         return t

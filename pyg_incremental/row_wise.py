@@ -12,14 +12,15 @@ import torch.nn.functional as F
 import torch_geometric.nn as pyg
 from torch import nn
 
-ACTIVATIONS = tuple(
-    getattr(nn, name)
-    for name in ["CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid", "Mish", "PReLU", "RReLU", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold"]
-)
+ACTIVATIONS = (
+    nn.CELU, nn.ELU, nn.GELU, nn.GLU, nn.Hardshrink, nn.Hardsigmoid, nn.Hardswish, nn.Hardtanh,
+    nn.LeakyReLU, nn.LogSigmoid, nn.Mish, nn.PReLU, nn.RReLU, nn.ReLU, nn.ReLU6, nn.SELU, nn.SiLU,
+    nn.Sigmoid, nn.Softplus, nn.Softshrink, nn.Softsign, nn.Tanh, nn.Tanhshrink, nn.Threshold,
+)  # fmt: skip
 _ROW_MODULES = (
-    *ACTIVATIONS, nn.Identity, nn.Dropout, nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Linear, nn.Bilinear, nn.LayerNorm,
-    nn.RMSNorm, nn.GroupNorm, nn.Embedding, nn.GRUCell, nn.LSTMCell, nn.RNNCell, pyg.Linear, pyg.MessageNorm,
-    pyg.JumpingKnowledge,
+    *ACTIVATIONS, nn.Identity, nn.Dropout, nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Linear,
+    nn.Bilinear, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.Embedding, nn.GRUCell, nn.LSTMCell,
+    nn.RNNCell, pyg.Linear, pyg.MessageNorm, pyg.JumpingKnowledge,
 )  # fmt: skip
 COSTLY_MODULES = (
     nn.Linear,
@@ -35,7 +36,7 @@ COSTLY_MODULES = (
 
 def why_not_row_wise(module: Callable[..., Any]) -> str:
     """Why a module may mix rows, or an empty string if it cannot."""
-    kind = type(module)
+    kind: type[Any] = type(module)
     name = kind.__name__
     if not isinstance(module, nn.Module):
         return (
@@ -45,31 +46,32 @@ def why_not_row_wise(module: Callable[..., Any]) -> str:
         )
     if module._forward_hooks or module._forward_pre_hooks:
         return f"hooks watch {name}"
+    layer: Any = module  # what is asked for below differs from kind to kind
     if kind in (nn.Softmax, nn.LogSoftmax, nn.Softmin):
-        return "" if module.dim in (-1, 1) else f"{name} runs over dim={module.dim}"
+        return "" if layer.dim in (-1, 1) else f"{name} runs over dim={layer.dim}"
     if kind is nn.Flatten:
-        return "" if module.start_dim != 0 else "Flatten starts at dim 0"
+        return "" if layer.start_dim != 0 else "Flatten starts at dim 0"
     if kind is nn.Unflatten:
-        return "" if module.dim not in (0,) else "Unflatten splits dim 0"
+        return "" if layer.dim not in (0,) else "Unflatten splits dim 0"
     if kind is nn.BatchNorm1d or kind is pyg.DiffGroupNorm or kind is pyg.InstanceNorm:
-        inner = module.norm if kind is pyg.DiffGroupNorm else module
+        inner = layer.norm if kind is pyg.DiffGroupNorm else layer
         return (
             ""
             if inner.track_running_stats
             else f"{name} without tracked statistics uses those of all rows"
         )
     if kind is pyg.BatchNorm:
-        return why_not_row_wise(module.module)
+        return why_not_row_wise(layer.module)
     if kind is pyg.LayerNorm:
         return (
             ""
-            if module.mode == "node"
+            if layer.mode == "node"
             else "LayerNorm(mode='graph') uses the statistics of all rows"
         )
     if kind is nn.Sequential or kind is nn.ModuleList:
-        return next(filter(None, map(why_not_row_wise, module)), "")
+        return next(filter(None, map(why_not_row_wise, layer)), "")
     if kind is pyg.MLP:
-        parts = [*module.lins, *module.norms, *([module.act] if module.act is not None else [])]
+        parts = [*layer.lins, *layer.norms, *([layer.act] if layer.act is not None else [])]
         return next(filter(None, map(why_not_row_wise, parts)), "")
     if kind in _ROW_MODULES:
         return ""
@@ -78,23 +80,41 @@ def why_not_row_wise(module: Callable[..., Any]) -> str:
     return f"{name} is not known to be row-wise"
 
 
+_ELEMENTWISE_NAMES = [
+    "add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "neg", "negative",
+    "pow", "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "square", "abs",
+    "absolute", "sign", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf",
+    "sigmoid", "logit", "relu", "relu_", "clamp", "clamp_", "clamp_min", "clamp_max", "clip",
+    "where", "maximum", "minimum", "fmax", "fmin", "reciprocal", "floor", "ceil", "round", "trunc",
+    "remainder", "fmod", "floor_divide", "lerp", "addcmul", "addcdiv", "isnan", "isinf", "isfinite",
+    "nan_to_num", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not",
+    "logical_xor", "zeros_like", "ones_like", "add_", "sub_", "mul_", "div_", "exp_", "sigmoid_",
+    "tanh_", "neg_", "sqrt_", "abs_", "pow_", "masked_fill", "masked_fill_", "float", "double",
+    "half", "to", "type", "contiguous", "clone", "detach", "bool", "int", "long", "celu", "selu",
+    "gelu", "elu", "leaky_relu", "silu", "mish", "softplus", "softsign", "hardtanh", "hardswish",
+    "hardsigmoid", "relu6", "logsigmoid", "tanhshrink", "softshrink", "hardshrink", "threshold",
+    "elu_", "leaky_relu_", "prelu",
+]  # fmt: skip
 _ELEMENTWISE: set[Any] = set()
-for _name in ["add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "neg", "negative", "pow", "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "square", "abs", "absolute", "sign", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf", "sigmoid", "logit", "relu", "relu_", "clamp", "clamp_", "clamp_min", "clamp_max", "clip", "where", "maximum", "minimum", "fmax", "fmin", "reciprocal", "floor", "ceil", "round", "trunc", "remainder", "fmod", "floor_divide", "lerp", "addcmul", "addcdiv", "isnan", "isinf", "isfinite", "nan_to_num", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor", "zeros_like", "ones_like", "add_", "sub_", "mul_", "div_", "exp_", "sigmoid_", "tanh_", "neg_", "sqrt_", "abs_", "pow_", "masked_fill", "masked_fill_", "float", "double", "half", "to", "type", "contiguous", "clone", "detach", "bool", "int", "long", "celu", "selu", "gelu", "elu", "leaky_relu", "silu", "mish", "softplus", "softsign", "hardtanh", "hardswish", "hardsigmoid", "relu6", "logsigmoid", "tanhshrink", "softshrink", "hardshrink", "threshold", "elu_", "leaky_relu_", "prelu"]:
+for _name in _ELEMENTWISE_NAMES:
     for _home in (torch, F, torch.Tensor):
         if hasattr(_home, _name):
             _ELEMENTWISE.add(getattr(_home, _name))
     if hasattr(torch.Tensor, _name):
         _ELEMENTWISE.add(_name)
 _ELEMENTWISE |= {
-    _op.add, _op.sub, _op.mul, _op.truediv, _op.neg, _op.pow, _op.pos, _op.iadd, _op.isub, _op.imul, _op.itruediv, _op.abs,
-    _op.eq, _op.ne, _op.lt, _op.le, _op.gt, _op.ge, _op.and_, _op.or_, _op.invert, _op.mod, _op.floordiv,
+    _op.add, _op.sub, _op.mul, _op.truediv, _op.neg, _op.pow, _op.pos, _op.iadd, _op.isub, _op.imul,
+    _op.itruediv, _op.abs, _op.eq, _op.ne, _op.lt, _op.le, _op.gt, _op.ge, _op.and_, _op.or_,
+    _op.invert, _op.mod, _op.floordiv,
 }  # fmt: skip
 _OVER_DIM = {
-    torch.softmax, F.softmax, torch.log_softmax, F.log_softmax, F.softmin, torch.mean, torch.sum, torch.prod, torch.amax,
-    torch.amin, torch.norm, torch.cumsum, torch.logsumexp, torch.var, torch.std, F.normalize, torch.unsqueeze, torch.squeeze,
-    torch.chunk, torch.split, torch.unbind, torch.flatten, torch.max, torch.min, torch.argmax, torch.argmin, F.glu, torch.narrow,
-    "softmax", "log_softmax", "mean", "sum", "prod", "amax", "amin", "norm", "cumsum", "logsumexp", "var", "std", "unsqueeze",
-    "squeeze", "chunk", "split", "unbind", "flatten", "max", "min", "argmax", "argmin", "narrow",
+    torch.softmax, F.softmax, torch.log_softmax, F.log_softmax, F.softmin, torch.mean, torch.sum,
+    torch.prod, torch.amax, torch.amin, torch.norm, torch.cumsum, torch.logsumexp, torch.var,
+    torch.std, F.normalize, torch.unsqueeze, torch.squeeze, torch.chunk, torch.split, torch.unbind,
+    torch.flatten, torch.max, torch.min, torch.argmax, torch.argmin, F.glu, torch.narrow, "softmax",
+    "log_softmax", "mean", "sum", "prod", "amax", "amin", "norm", "cumsum", "logsumexp", "var",
+    "std", "unsqueeze", "squeeze", "chunk", "split", "unbind", "flatten", "max", "min", "argmax",
+    "argmin", "narrow",
 }  # fmt: skip
 _PAIRWISE = {torch.max, torch.min, "max", "min"}
 _DIM_AT = {
@@ -107,9 +127,13 @@ _DIM_AT = {
     F.normalize: 2,
 }
 _DIM_DEFAULT = {F.normalize: 1, F.glu: -1}
-VIEWS = set(
-    ["view", "reshape", "getitem", "chunk", "split", "unbind", "t", "T", "transpose", "permute", "squeeze", "unsqueeze", "flatten", "unflatten", "narrow", "select", "detach", "contiguous", "expand", "expand_as", "view_as", "to", "float", "double", "type", "dropout", "alpha_dropout", "feature_alpha_dropout", "getattr", "movedim", "swapaxes", "swapdims", "real", "diagonal", "index_select", "__getitem__"]
-)
+VIEWS = {
+    "view", "reshape", "getitem", "chunk", "split", "unbind", "t", "T", "transpose", "permute",
+    "squeeze", "unsqueeze", "flatten", "unflatten", "narrow", "select", "detach", "contiguous",
+    "expand", "expand_as", "view_as", "to", "float", "double", "type", "dropout", "alpha_dropout",
+    "feature_alpha_dropout", "getattr", "movedim", "swapaxes", "swapdims", "real", "diagonal",
+    "index_select", "__getitem__",
+}  # fmt: skip
 """Functions whose result may share memory with their argument."""
 RESHAPES = {torch.reshape, "view", "reshape"}
 _JOINS = {torch.cat, torch.concat, torch.stack, torch.hstack, torch.column_stack}
@@ -132,7 +156,8 @@ def why_not_row_function(
         fn: The function, or the name of a tensor method.
         args: Its arguments; row values are recognised by `ranks`.
         kwargs: Its keyword arguments.
-        ranks: For each argument the number of dimensions of a row value, or None where it is not one.
+        ranks: For each argument the number of dimensions of a row value, or None where it is not
+            one.
         rank: The number of dimensions of the result, whose first dimension is known to be the rows.
     """
     name = fn if isinstance(fn, str) else getattr(fn, "__name__", str(fn))

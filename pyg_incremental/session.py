@@ -1,218 +1,25 @@
-"""One model on one graph: the plan that was made for the call, the graph, and the engine that keeps the rows."""
+"""One model on one graph: the graph, and the engine that keeps the rows."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch_geometric.data import Data
 
 from pyg_incremental import full_pass
-from pyg_incremental.call_site import CallSite, Roles, classify, to_format
+from pyg_incremental.call_plan import CallPlan
+from pyg_incremental.call_site import to_format
 from pyg_incremental.delta import GraphDelta
+from pyg_incremental.edge_store import EdgeEvents
 from pyg_incremental.engine import Engine
-from pyg_incremental.errors import UnsupportedModelError
-from pyg_incremental.graph import DynamicGraph, EdgeEvents
-from pyg_incremental.probe import probe_arguments, probe_graph
-from pyg_incremental.program import Domain, Program, Value
+from pyg_incremental.graph import DynamicGraph
+from pyg_incremental.program import Domain, Value
 from pyg_incremental.resolve import ResolvedDelta, Resolver
+from pyg_incremental.settings import Settings
 from pyg_incremental.store import NO_IDS, Backend, Cell
-from pyg_incremental.trace import NotTraceable, Output, Traced, trace
-from pyg_incremental.typing import BackendName
+from pyg_incremental.traced import Output
 from pyg_incremental.update import Work
-
-_NO_ARGUMENT = torch.empty(2, 0, dtype=torch.int64)
-_AGREE = {torch.float64: 1e-8, torch.float32: 1e-3}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the user chose."""
-
-    strict: bool = False
-    backend: BackendName = "auto"
-    accumulate_dtype: torch.dtype | None = None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a call is computed.
-
-    Attributes:
-        site: The call.
-        roles: What its tensors are.
-        traced: The program, and how its outputs are put together.
-        fallback: Why the whole model runs as one step, or an empty string.
-    """
-
-    site: CallSite
-    roles: Roles
-    traced: Traced
-    fallback: str
-
-    @property
-    def program(self) -> Program:
-        return self.traced.program
-
-    @property
-    def mode(self) -> str:
-        """`'incremental'`, `'mixed'` or `'full pass'`."""
-        return (
-            "full pass" if self.fallback else "mixed" if self.program.whole_steps else "incremental"
-        )
-
-    @property
-    def why(self) -> list[str]:
-        """What runs on all rows, and why."""
-        return [self.fallback] if self.fallback else [s.reason for s in self.program.whole_steps]
-
-
-def prepare(site: CallSite, roles: Roles, settings: Settings) -> Plan:
-    """Trace a call, and hold the program against the model on a small probe before it is trusted.
-
-    Raises:
-        UnsupportedModelError: If `strict` and some step has to run on all rows.
-    """
-    tensors, edge_index = probe_graph(site, roles)
-    if roles.by_target:
-        edge_index = edge_index[:, edge_index[1].argsort()]
-    arguments = probe_arguments(site, roles, tensors, edge_index)
-    lean = replace(roles, edge_index=_NO_ARGUMENT)
-    try:
-        expected = full_pass.run(site, arguments)
-    except Exception as error:  # a user's model may raise anything
-        reason = f"it does not run on a probe of {len(tensors[roles.x])} nodes ({type(error).__name__}: {error})"
-        expected = full_pass.run(
-            site, list(site.tensors.values())
-        )  # a broken call raises here as it does in PyG
-        plan = Plan(
-            site, lean, _one_step(site, roles, expected, roles.num_nodes), reason.splitlines()[0]
-        )
-    else:
-        try:
-            plan = Plan(site, lean, trace(site, roles, arguments), "")
-            _hold_against(plan, expected, tensors, edge_index, settings)
-        except NotTraceable as error:
-            plan = Plan(
-                site, lean, _one_step(site, roles, expected, len(tensors[roles.x])), str(error)
-            )
-    if settings.strict and plan.why:
-        raise UnsupportedModelError(
-            f"{type(site.model).__name__} has steps that run on all rows with every update: {'; '.join(plan.why)}. "
-            "Replace them, or wrap it without strict=True: it then stays exact at the cost of these steps"
-        )
-    return plan
-
-
-def _one_step(site: CallSite, roles: Roles, expected: Any, num_nodes: int) -> Traced:
-    """The program that runs the whole model."""
-    program = Program(format=roles.format)
-    values = []
-    for name in site.names:
-        if name == roles.graph:
-            program.graph = program.input(name, Domain.WHOLE)
-            values.append(program.graph)
-            if roles.values is not None:
-                program.input("edge_weight", Domain.EDGE)
-        else:
-            domain = (
-                Domain.NODE
-                if name in roles.nodes
-                else Domain.EDGE
-                if name in roles.edges
-                else Domain.WHOLE
-            )
-            values.append(program.input(name, domain))
-    leaves, structure = pytree.tree_flatten(expected)
-
-    def per_node(leaf: Any) -> bool:
-        return isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.shape[0] == num_nodes
-
-    def model(*tensors: Any) -> Any:
-        return full_pass.run(site, list(tensors))
-
-    places: list[Any] = []
-    if len(leaves) == 1 and per_node(leaves[0]):
-        program.outputs.append(program.whole("model", model, values, Domain.NODE, "the model"))
-        places.append(Output(0))
-    else:
-        result = program.whole("model", model, values, Domain.WHOLE, "the model")
-        for i, leaf in enumerate(leaves):
-            if not isinstance(leaf, Tensor):
-                raise UnsupportedModelError(
-                    f"{type(site.model).__name__} returns {type(leaf).__name__} beside tensors, which cannot be kept current"
-                )
-            domain = Domain.NODE if per_node(leaf) else Domain.WHOLE
-            program.outputs.append(
-                program.whole(
-                    f"out_{i}", lambda r, i=i: pytree.tree_leaves(r)[i], [result], domain, ""
-                )
-            )
-            places.append(Output(i))
-    return Traced(program, pytree.tree_unflatten(places, structure))
-
-
-def _hold_against(
-    plan: Plan, expected: Any, tensors: dict[str, Tensor], edge_index: Tensor, settings: Settings
-) -> None:
-    """Run the program on the probe, then a delta, and compare with the model.
-
-    Raises:
-        NotTraceable: If they disagree: the trace has missed something that the model does.
-    """
-    site, roles = plan.site, plan.roles
-    edges = {
-        k: v
-        for k, v in tensors.items()
-        if k in roles.edges or (k == "edge_weight" and roles.format != "coo")
-    }
-    nodes = {k: tensors[k] for k in roles.nodes}
-    others = {k: tensors[k] for k in roles.others}
-    try:
-        session = Session(
-            plan,
-            DynamicGraph(edge_index, len(nodes[roles.x]), edges, roles.by_target),
-            nodes,
-            others,
-            settings,
-        )
-        session.engine.full({**nodes, **others})
-        _same_or_raise(session.output(copy=False), expected, "on a probe")
-        delta = GraphDelta(
-            edge_index_add=edge_index[:, [0, 5]].flip(0),
-            edge_index_del=edge_index[:, [1, 7]],
-            x_changes=([2, 3], nodes[roles.x][[4, 5]]),
-            **{
-                f"{k}_add": v[[2, 3]] for k, v in edges.items() if k in ("edge_weight", "edge_attr")
-            },
-        )
-        if set(edges) <= {"edge_weight", "edge_attr"}:
-            session.update(session.resolver.resolve(delta))
-            _same_or_raise(
-                session.output(copy=False), session.model_output(), "on a probe after a delta"
-            )
-    except NotTraceable:
-        raise
-    except Exception as error:  # a user's model may raise anything when it sees fewer rows
-        raise NotTraceable(
-            f"the program of {type(site.model).__name__} fails on a probe ({type(error).__name__}: {error})"
-        ) from error
-
-
-def _same_or_raise(ours: Any, theirs: Any, where: str) -> None:
-    leaves = [t for t in pytree.tree_leaves(theirs) if isinstance(t, Tensor)]
-    dtype = next((t.dtype for t in leaves if t.dtype.is_floating_point), torch.float64)
-    scale = max(
-        (float(t.double().nan_to_num(0, 0, 0).abs().max()) for t in leaves if t.numel()),
-        default=0.0,
-    )
-    gap = full_pass.difference(ours, theirs)
-    if gap > _AGREE.get(dtype, 0.1) * max(scale, 1.0):
-        raise NotTraceable(f"the traced program differs from the model by {gap:.3g} {where}")
 
 
 class Session:
@@ -228,7 +35,7 @@ class Session:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: CallPlan,
         graph: DynamicGraph,
         nodes: dict[str, Tensor],
         others: dict[str, Tensor],
@@ -249,7 +56,10 @@ class Session:
         )
         refuse = ""
         if len(self.roles.nodes) > 1:
-            refuse = f"new nodes would need rows of {list(self.roles.nodes[1:])} too; call the model on the new graph"
+            refuse = (
+                f"new nodes would need rows of {list(self.roles.nodes[1:])} too; "
+                "call the model on the new graph"
+            )
         values = self.roles.values
         unit = values is not None and values.dim() == 1 and bool((values == 1).all())
         self.resolver = Resolver(graph, x[:0], refuse, unit)
@@ -260,10 +70,15 @@ class Session:
 
     # Running -------------------------------------------------------------------------------------
 
+    def fill(self, nodes: dict[str, Tensor], others: dict[str, Any]) -> None:
+        """Compute all rows from the node inputs and other tensors."""
+        self.engine.full({**nodes, **others})
+
     def update(self, resolved: ResolvedDelta, renew: Tensor = NO_IDS) -> tuple[EdgeEvents, Work]:
         """Take a delta, and bring every row up to date.
 
-        Until it is through, `_pending` says how to finish the job: which edges were there before, and what was to change.
+        Until it is through, `_pending` says how to finish the job: which edges were there before,
+        and what was to change.
         """
         graph = self.graph
         first_new = graph.num_nodes
@@ -275,15 +90,20 @@ class Session:
         self._pending = None
         return events, stats
 
-    def _finished(self, broken: bool) -> tuple[DynamicGraph, dict[str, Tensor]]:
-        """Graph and node inputs; the delta of an interrupted update is applied, wherever it stopped."""
+    def finished(self, broken: bool) -> tuple[DynamicGraph, dict[str, Tensor]]:
+        """Graph and node inputs, with the delta of an interrupted update applied.
+
+        It does not matter where the update was interrupted.
+        """
         graph = self.graph
         nodes = self.nodes(graph.num_nodes)
         if not broken:
             return graph, nodes
         if self._pending is None:
             none = np.empty(0, np.int64)
-            return graph.remade(none, graph.next_order, none.reshape(2, 0), {}, graph.num_nodes), nodes
+            return graph.remade(
+                none, graph.next_order, none.reshape(2, 0), {}, graph.num_nodes
+            ), nodes
         resolved, order, before = self._pending
         x = self.nodes(before)[self.roles.x]
         nodes[self.roles.x] = x = torch.cat([x, x.new_zeros((resolved.new_nodes, *x.shape[1:]))])
@@ -291,22 +111,6 @@ class Session:
         return self.graph.remade(
             resolved.removed, order, resolved.added, resolved.data_now(self.graph), len(x)
         ), nodes
-
-    def again(self, settings: Settings, broken: bool) -> Session:
-        """A new session on the current graph and features, traced and computed anew.
-
-        Args:
-            settings: What the user chose.
-            broken: Whether an update was interrupted.
-        """
-        site = self.plan.site
-        graph, nodes = self._finished(broken)
-        site.tensors = dict(zip(site.names, self._arguments(graph, nodes), strict=True))
-        plan = prepare(site, classify(site), settings)
-        site.tensors = {}
-        session = Session(plan, graph, nodes, self.others(), settings)
-        session.engine.full({**nodes, **self.others()})
-        return session
 
     # Reading -------------------------------------------------------------------------------------
 
@@ -327,9 +131,10 @@ class Session:
 
     def arguments(self) -> list[Any]:
         """The arguments with which the model would be called now."""
-        return self._arguments(self.graph, self.nodes(self.graph.num_nodes))
+        return self.arguments_on(self.graph, self.nodes(self.graph.num_nodes))
 
-    def _arguments(self, graph: DynamicGraph, nodes: dict[str, Tensor]) -> list[Any]:
+    def arguments_on(self, graph: DynamicGraph, nodes: dict[str, Tensor]) -> list[Any]:
+        """The arguments of a call on the given graph and node inputs."""
         state = graph.state(for_model=True)
         edge_index = state.pop("edge_index")
         return full_pass.arguments(
@@ -364,7 +169,7 @@ class Session:
         return self._in_structure(fill)
 
     def changed(self) -> tuple[Any, Any]:
-        """Ids and new rows of the outputs that the last update changed, in the structure of the output."""
+        """Ids and new rows of what the last update changed, in the structure of the output."""
         if isinstance(self.plan.traced.structure, Output) and self._only is not None:
             ids = _sorted(self._only)
             return ids, self._only.gather(self.backend.ids(ids))
@@ -395,8 +200,11 @@ class Session:
         structure = self.plan.traced.structure
         if isinstance(structure, Output):
             return fill(structure)
-        leaf = lambda v: isinstance(v, Output)  # noqa: E731
-        return pytree.tree_map(lambda v: fill(v) if leaf(v) else v, structure, is_leaf=leaf)
+
+        def filled(leaf: Any) -> Any:
+            return fill(leaf) if isinstance(leaf, Output) else leaf
+
+        return pytree.tree_map(filled, structure, is_leaf=_is_output)
 
     def against_full_pass(self, num_nodes: int | None, seed: int) -> tuple[Any, Any]:
         """Our output and the model's, for all nodes or on what a sample of them sees."""
@@ -476,6 +284,7 @@ class Session:
         state: dict[str, Any] = {
             "names": site.names,
             "constants": site.constants,
+            "positional": site.positional,
             "data_fields": {k: list(v) for k, v in site.data_fields.items()},
             "num_nodes": count,
             "graph": self.graph.state(),
@@ -491,39 +300,9 @@ class Session:
             state["lists"] = self.graph.lists()
         return state
 
-    @classmethod
-    def from_state(
-        cls, content: dict[str, Any], model: nn.Module, settings: Settings, *, exact_sums: bool
-    ) -> Session:
-        """Continue from `state(exact=False)`."""
-        fields = {name for names in content["data_fields"].values() for name in names}
-        graph_state = dict(content["graph"])
-        edge_index = graph_state.pop("edge_index")
-        tensors: dict[str, Any] = {**content["others"], **graph_state}
-        node_rows = {k: v for k, v in content["rows"].items() if k in content["names"]}
-        tensors |= node_rows
-        x = next(iter(node_rows.values()))
-        graph_name = next(n for n in content["names"] if n not in tensors)
-        fmt = content["program_format"]
-        tensors[graph_name] = to_format(
-            fmt, edge_index, graph_state.get("edge_weight"), content["num_nodes"], x.device
-        )
-        arguments: dict[str, Any] = dict(content["constants"])
-        for key, names in content["data_fields"].items():
-            arguments[key] = Data(**{n: tensors[n] for n in names})
-        arguments |= {n: tensors[n] for n in content["names"] if n not in fields}
-        site = CallSite(model, arguments)
-        roles = classify(site)
-        plan = prepare(site, roles, settings)
-        nodes = {n: tensors[n] for n in roles.nodes}
-        others = {n: tensors[n] for n in roles.others}
-        graph = DynamicGraph(edge_index, content["num_nodes"], graph_state, content["by_target"])
-        session = cls(plan, graph, nodes, others, settings)
-        session.engine.full({**nodes, **others})
-        site.tensors = {}
-        if exact_sums and str(plan.program) == content["program"] and plan.mode == "incremental":
-            session.engine.restore(content["rows"], content["aggregators"])
-        return session
+
+def _is_output(value: Any) -> bool:
+    return isinstance(value, Output)
 
 
 def _sorted(cell: Cell) -> Tensor:

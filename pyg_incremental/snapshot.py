@@ -41,7 +41,10 @@ def digest_of(content: Any) -> str:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value can be saved without code: numbers, strings, None, and lists and dicts of them."""
+    """Whether a value can be saved without code.
+
+    That is numbers, strings, None, and lists and dicts of them.
+    """
     if isinstance(value, dict):
         return all(isinstance(k, str) and is_plain(v) for k, v in value.items())
     if isinstance(value, (list, tuple)):
@@ -50,7 +53,10 @@ def is_plain(value: Any) -> bool:
 
 
 def write(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
-    """Write a state whole or not at all: into a temporary file beside `path`, which then takes its place."""
+    """Write a state whole or not at all.
+
+    It goes into a temporary file beside `path`, which then takes its place.
+    """
     target = Path(path)
     body = {"format": FORMAT, "content": content, "digest": digest_of(content)}
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
@@ -86,15 +92,19 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         AttributeError,
     ) as error:
         raise StateFileError(
-            f"'{path}' cannot be read as a saved state ({type(error).__name__}); it may be cut off; save again"
+            f"'{path}' cannot be read as a saved state ({type(error).__name__}); it may be cut "
+            "off; save again"
         ) from error
-    if not isinstance(body, dict) or body.get("format") != FORMAT or "content" not in body:
+    if (
+        not isinstance(body, dict)
+        or body.get("format") != FORMAT
+        or not isinstance(body.get("content"), dict)
+    ):
         found = body.get("format") if isinstance(body, dict) else type(body).__name__
         raise StateFileError(f"'{path}' is not a saved state of format {FORMAT} (got {found})")
-    content = body["content"]
+    content: dict[str, Any] = body["content"]
     if digest_of(content) != body.get("digest"):
         raise StateFileError(
             f"'{path}' is damaged: its content does not match its checksum; save again"
         )
-    assert isinstance(content, dict)
     return content

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from pyg_incremental.edge_store import EdgeEvents, Edges
 from pyg_incremental.errors import UnsupportedModelError
-from pyg_incremental.graph import DynamicGraph, EdgeEvents, Edges
+from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.kernels import compiled, reference
 from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.program import Value
@@ -25,6 +27,7 @@ NO_IDS = torch.empty(0, dtype=torch.int64)
 _NONE = np.empty(0, np.int64)
 NO_EDGES = Edges(_NONE, _NONE, _NONE)
 NO_EVENTS = EdgeEvents(NO_EDGES, NO_EDGES, NO_EDGES, {})
+T = TypeVar("T", Adjacency, Edges)
 
 
 class Ids:
@@ -49,7 +52,8 @@ class Backend:
     """One set of kernels and the arrays it takes: NumPy views on the CPU, or tensors on any device.
 
     Args:
-        name: `'auto'` takes the compiled kernels for float32 and float64 on the CPU, else the reference.
+        name: `'auto'` takes the compiled kernels for float32 and float64 on the CPU, else the
+            reference.
         like: A tensor of the device and dtype that the rows will have.
     """
 
@@ -57,8 +61,8 @@ class Backend:
         compilable = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
         if name == "compiled" and not compilable:
             raise UnsupportedModelError(
-                f"backend='compiled' needs float32 or float64 features on the CPU (got {like.dtype} on "
-                f"'{like.device}'); use backend='auto' or 'reference'"
+                "backend='compiled' needs float32 or float64 features on the CPU (got "
+                f"{like.dtype} on '{like.device}'); use backend='auto' or 'reference'"
             )
         self.like = like[:0]
         self.name = "compiled" if compilable and name != "reference" else "reference"
@@ -80,7 +84,7 @@ class Backend:
         """Ids from a kernel's array, which they keep."""
         return Ids(array, None if self.is_compiled else array)
 
-    def host(self, array: np.ndarray) -> Array:  # type: ignore[type-arg]
+    def host(self, array: NDArray[Any]) -> Array:
         """A kernel's view of an array on the host."""
         return array if self.is_compiled else torch.from_numpy(array)
 
@@ -117,7 +121,10 @@ class Scratch:
 
 
 class Rows:
-    """A tensor with room to grow, `[capacity, ...]`, and the kernels' view of it, `[capacity, channels]`."""
+    """A tensor with room to grow, `[capacity, ...]`, and the kernels' view of it.
+
+    The view is `[capacity, channels]`.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -156,8 +163,10 @@ class Cell(Rows):
     Attributes:
         ids: Rows that changed in the running update, or None.
         fresh: The new rows of `ids`, `[k, ...]`, or None if they are only in the store.
-        old: What stood in the rows `ids` before, as a kernel's array `[k, channels]`; only where an aggregation retracts it.
-        old_changed: For an edge value, the OLD rows of the changed edges, or None if it did not change there.
+        old: What stood in the rows `ids` before, as a kernel's array `[k, channels]`; only where an
+            aggregation retracts it.
+        old_changed: For an edge value, the OLD rows of the changed edges, or None if it did not
+            change there.
         dirty: Whether a value of domain `WHOLE` changed.
         content: A value of domain `WHOLE`.
     """
@@ -191,6 +200,7 @@ class Cell(Rows):
         return self.ids is None and not self.dirty and self.old_changed is None
 
     def hold(self, rows: Tensor) -> None:
+        """Store `rows` as they are, and remember their dtype and shape for `commit`."""
         super().hold(rows)
         self._dtype, self._tail = rows.dtype, rows.shape[1:]
         self.array = self.backend.array(rows.view(rows.shape[0], self._tail.numel()))
@@ -206,7 +216,10 @@ class Cell(Rows):
         return rows if self.out_dtype is None else rows.to(self.out_dtype)
 
     def gather(self, ids: Ids) -> Tensor:
-        """Like `read`. NumPy starts faster than torch, which matters for a few rows and no longer for many."""
+        """Like `read`.
+
+        NumPy starts faster than torch, which matters for a few rows and no longer for many.
+        """
         if self._few is None or ids.count > FEW:
             return self.read(ids.tensor)
         return torch.from_numpy(self._few.take(ids.array, 0))
@@ -217,12 +230,16 @@ class Cell(Rows):
         return rows if self.out_dtype is None else rows.to(self.out_dtype)
 
     def commit(self, ids: Ids, new: Tensor, first_new: int) -> int:
-        """Write new rows and keep as `ids` those that differ from what was stored; returns their number."""
+        """Write new rows and keep as `ids` those that differ from what was stored.
+
+        Returns their number.
+        """
         backend, count = self.backend, ids.count
         if new.dtype is not self._dtype or new.shape[1:] != self._tail:
             raise UnsupportedModelError(
-                f"step '{self.value}' made rows of {new.dtype} {list(new.shape[1:])}, but of {self._dtype} "
-                f"{list(self._tail)} in the first pass; the model behaves differently on fewer rows"
+                f"step '{self.value}' made rows of {new.dtype} {list(new.shape[1:])}, but of "
+                f"{self._dtype} {list(self._tail)} in the first pass; the model behaves "
+                "differently on fewer rows"
             )
         flat = new if new.dim() == 2 else new.reshape(count, self._tail.numel())
         compare = backend.array(flat.contiguous())
@@ -251,7 +268,8 @@ class Context:
         events: What the running delta did to the edges, as kernels take it.
         num_nodes: Number of nodes, those of the running delta included.
         first_new: Ids from here on were added by the running delta.
-        settle: Rows that every aggregation settles, whatever changed: new nodes, and rows to be made afresh.
+        settle: Rows that every aggregation settles, whatever changed: new nodes, and rows to be
+            made afresh.
         renew: The rows to be made afresh.
         stats: The work done so far.
         lists: Neighbour lists along out-edges and along in-edges.
@@ -284,9 +302,12 @@ class Context:
             len(events.removed.slots) + len(events.added.slots) + len(events.changed.slots)
         )
         if not self.backend.is_compiled:
-            self.lists = tuple(Adjacency(*map(torch.from_numpy, adj)) for adj in self.lists)
+            self.lists = (_as_tensors(self.graph.out), _as_tensors(self.graph.inn))
             self.events = EdgeEvents(
-                *(Edges(*map(torch.from_numpy, e)) for e in events[:3]), events.overwritten
+                removed=_as_tensors(events.removed),
+                added=_as_tensors(events.added),
+                changed=_as_tensors(events.changed),
+                overwritten=events.overwritten,
             )
 
     @property
@@ -310,3 +331,7 @@ class Context:
         for ids in sets:
             count = unite(ids.array, scratch.touched, count, scratch.stamp, epoch)
         return scratch.taken(count)
+
+
+def _as_tensors(arrays: T) -> T:
+    return type(arrays)(*map(torch.from_numpy, arrays))

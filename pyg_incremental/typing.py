@@ -17,8 +17,9 @@ MAX_NODES = 2**31 - 1
 MAX_EDGES = 2**31 - 1
 
 DRIFT_LIMIT = {torch.float32: 2.0**9, torch.float64: 2.0**16}
-"""How much magnitude may move through an accumulated row, in units of the row's own magnitude, before the row is summed afresh.
+"""How much magnitude may move through an accumulated row before it is summed afresh.
 
-Every addition leaves a rounding error of at most half a unit in the last place of what is added or of the row, so a row is kept
-within this many units in its last place of a fresh sum (float32: 3e-5, float64: 7e-12, relative to the row).
+The unit is the row's own magnitude. Every addition leaves a rounding error of at most half a unit
+in the last place of what is added or of the row, so a row is kept within this many units in its
+last place of a fresh sum (float32: 3e-5, float64: 7e-12, relative to the row).
 """

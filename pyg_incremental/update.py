@@ -13,7 +13,8 @@ class StepStats(NamedTuple):
         name: The value that the step makes, as in `print(inc.program)`.
         kind: `'input'`, `'map'`, `'sum'`, `'softmax'`, `'rows'` or `'whole'`.
         rows: Rows computed or touched.
-        changed: Rows that differ from what was stored; a step that does not compare counts all of `rows`.
+        changed: Rows that differ from what was stored; a step that does not compare counts all of
+            `rows`.
         edges: Edges along which something was pushed or read.
         reread: Rows made afresh over all of their in-edges.
     """
@@ -79,7 +80,8 @@ class UpdateStats:
             for s in self.steps
         ]
         lines.append(
-            f"{self.mode}: {self.edges_added:,} edges added, {self.edges_deleted:,} deleted, {1e3 * self.seconds:.3f} ms"
+            f"{self.mode}: {self.edges_added:,} edges added, {self.edges_deleted:,} deleted, "
+            f"{1e3 * self.seconds:.3f} ms"
         )
         return "\n".join(lines)
 
@@ -89,8 +91,8 @@ class Update:
     """The result of one `apply_delta`.
 
     Attributes:
-        changed: Ids of the output rows whose value changed, ascending, int64 `[k]`; for a model with several outputs,
-            in the structure of its output.
+        changed: Ids of the output rows whose value changed, ascending, int64 `[k]`; for a model
+            with several outputs, in the structure of its output.
         out: The new values of these rows, `[k, out_channels]`, as a copy.
         stats: What the update cost, step by step.
         version: How many updates have been applied since the first pass.
@@ -103,4 +105,5 @@ class Update:
 
     def __repr__(self) -> str:
         changed = self.changed.numel() if isinstance(self.changed, Tensor) else "..."
-        return f"Update(version={self.version}, changed={changed} rows, {1e3 * self.stats.seconds:.3f} ms)"
+        took = f"{1e3 * self.stats.seconds:.3f} ms"
+        return f"Update(version={self.version}, changed={changed} rows, {took})"

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import torch
 
-from pyg_incremental.graph import Edges
+from pyg_incremental.edge_store import Edges
 from pyg_incremental.program import Step, Value
 from pyg_incremental.store import Cell, Context, Ids, Rows
 from pyg_incremental.typing import DRIFT_LIMIT, Array
@@ -60,11 +60,17 @@ class Aggregator(ABC):
 
     @abstractmethod
     def edges_changed(self) -> None:
-        """Retract the removed edges and insert the added ones, all with the OLD messages of their sources."""
+        """Retract the removed edges and insert the added ones.
+
+        All of them count with the OLD messages of their sources.
+        """
 
     @abstractmethod
     def rows_changed(self) -> None:
-        """Take the changed messages and settle the rows touched; these become the changed rows of the output."""
+        """Take the changed messages and settle the rows touched.
+
+        These become the changed rows of the output.
+        """
 
     # What the kinds share ------------------------------------------------------------------------
 
@@ -98,7 +104,8 @@ class Aggregator(ABC):
         if context.settle.count:
             count = kernels.unite(context.settle.array, touched, count, stamp, epoch)
         if context.num_events:
-            for edges in context.events[: 3 if with_changed else 2]:
+            removed, added, changed, _ = context.events
+            for edges in (removed, added, changed) if with_changed else (removed, added):
                 if len(edges.slots):
                     src, dst = self._ends(edges)
                     events += len(dst)
@@ -113,7 +120,10 @@ class Aggregator(ABC):
 
 
 def drift_limit(dtype: torch.dtype, state_dtype: torch.dtype) -> float:
-    """How much magnitude may move through a row of `state_dtype` that is used in `dtype`, in units of its own."""
+    """How much magnitude may move through a row, in units of its own.
+
+    The row is kept in `state_dtype` and used in `dtype`.
+    """
     if dtype == state_dtype:
         return DRIFT_LIMIT.get(dtype, 2.0**4)
     return torch.finfo(dtype).eps / torch.finfo(state_dtype).eps

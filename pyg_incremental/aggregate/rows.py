@@ -1,11 +1,12 @@
-"""The exact fallback for anything that a row computes from its in-neighbourhood: compute the row again.
+"""The exact fallback for anything that a row computes from its in-neighbourhood.
 
-It serves every reduction without a rule of its own (median, standard deviation, power mean, maximum, ...).
+The row is computed again. It serves every reduction without a rule of its own (median, standard
+deviation, power mean, maximum, ...).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,7 +20,8 @@ CHUNK = 65_536
 """Rows computed at a time in a full pass."""
 
 
-class Neighborhood(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Neighborhood:
     """What some rows see: their in-edges, one behind the other, in order of the rows.
 
     Attributes:
@@ -41,7 +43,10 @@ class Neighborhood(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Rows(Aggregate):
-    """`out[rows] = fn(neighbourhood of rows)`, recomputed wherever anything in the neighbourhood changed."""
+    """`out[rows] = fn(neighbourhood of rows)`.
+
+    Rows are recomputed wherever anything in their neighbourhood changed.
+    """
 
     kind: ClassVar[str] = "rows"
     fn: Callable[[Neighborhood], Tensor]
@@ -50,6 +55,7 @@ class Rows(Aggregate):
     edges: tuple[Value, ...]
 
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "RowsState":
+        """The executor: it computes rows again."""
         return RowsState(self, cell, context)
 
 
@@ -64,6 +70,7 @@ class RowsState(Aggregator):
         self.edges = [cell(v) for v in step.edges]
 
     def full(self) -> None:
+        """Compute all rows, some at a time."""
         context = self.context
         ids = context.all_nodes.tensor
         parts = [self._compute(context.backend.ids(some))[0] for some in ids.split(CHUNK)]
@@ -91,6 +98,7 @@ class RowsState(Aggregator):
         """Nothing to do: the targets of event edges are computed again."""
 
     def rows_changed(self) -> None:
+        """Compute the rows again whose neighbourhood changed."""
         context, out = self.context, self.out
         scratch = context.scratch
         own = tuple(c.ids for c in self.targets if c.ids is not None)

@@ -1,9 +1,10 @@
 """Sums weighted by a softmax over the in-edges: attention.
 
-Per row and head three things are kept: a reference, the mass `sum exp(logit - reference)` and the numerator
-`sum exp(logit - reference) * value` (the neighbourhood context of NeutronRT, Section 4). A source that changed is retracted with its old
-logit and value and inserted with its new ones. A row whose own term of the logits changed is made afresh, and so is one in
-which cancellation has cost too many bits (see `kernels.compiled.softmax_push`).
+Per row and head three things are kept: a reference, the mass `sum exp(logit - reference)` and the
+numerator `sum exp(logit - reference) * value` (the neighbourhood context of NeutronRT, Section 4).
+A source that changed is retracted with its old logit and value and inserted with its new ones. A
+row whose own term of the logits changed is made afresh, and so is one in which cancellation has
+cost too many bits (see `kernels.compiled.softmax_push`).
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate.base import Aggregate, Aggregator, drift_limit
-from pyg_incremental.graph import Edges
+from pyg_incremental.edge_store import Edges
 from pyg_incremental.program import Value
 from pyg_incremental.store import Cell, Context, Rows
 from pyg_incremental.typing import Array
@@ -22,15 +23,18 @@ from pyg_incremental.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxSum(Aggregate):
-    """`out[i] = [numerator, mass, reference]` of `sum_j softmax_j(leaky_relu(logit[j, i])) * value[j]`, per head.
+    """`out[i]` stands for `sum_j softmax_j(leaky_relu(logit[j, i])) * value[j]`, per head.
 
-    The logit of an edge is `source part + target part + edge part`.
+    It holds `[numerator, mass, reference]` of that sum. The logit of an edge is
+    `source part + target part + edge part`.
 
     Attributes:
-        source: Node value `[num_nodes, heads * channels + heads]`: the values, then the source's logit parts.
+        source: Node value `[num_nodes, heads * channels + heads]`: the values, then the source's
+            logit parts.
         target: Node value `[num_nodes, heads]`: the target's logit parts.
         edge: Edge value `[num_edges, heads]`, or None.
-        loop: Node value `[num_nodes, heads]`: logits (before leaky ReLU) of a self-loop that every node has, or None.
+        loop: Node value `[num_nodes, heads]`: logits (before leaky ReLU) of a self-loop that every
+            node has, or None.
         slope: Negative slope of the leaky ReLU.
     """
 
@@ -43,9 +47,11 @@ class SoftmaxSum(Aggregate):
 
     @property
     def messages(self) -> tuple[Value, ...]:
+        """The source: its values and logit parts are retracted together."""
         return (self.source,)
 
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "SoftmaxState":
+        """The executor: it keeps numerator, mass and reference of every row."""
         return SoftmaxState(self, cell, context)
 
 
@@ -58,7 +64,10 @@ def softmax_result(state: Tensor, heads: int) -> Tensor:
 
 
 class SoftmaxState(Aggregator):
-    """Keeps softmax-weighted sums current. `drift` is what has moved through each row's mass and through its numerator."""
+    """Keeps softmax-weighted sums current.
+
+    `drift` is what has moved through each row's mass and through its numerator.
+    """
 
     def __init__(self, step: SoftmaxSum, cell: Callable[[Value], Cell], context: Context) -> None:
         super().__init__(step, cell(step.output), context)
@@ -70,14 +79,15 @@ class SoftmaxState(Aggregator):
         self.drift = self.extra["drift"] = Rows(context.backend)
 
     def full(self) -> None:
+        """Sum all rows, each with its largest logit as reference."""
         context, rows, heads = self.context, self.source.tensor, self.target.tensor.shape[1]
         self.limit = drift_limit(rows.dtype, rows.dtype)
         self.out.hold(rows.new_zeros(rows.shape[0], rows.shape[1] + heads))
         self.drift.hold(rows.new_zeros(rows.shape[0], 2))
         self._nothing: Array = context.backend.array(rows.new_empty(0, 1))
         context.kernels.softmax_rows(
-            context.all_nodes.array, self.out.array, self.drift.array, self.source.array, self.target.array,
-            self._edge(), self._loop(), self.slope, self._lists()[1], self.drop,
+            context.all_nodes.array, self.out.array, self.drift.array, self.source.array,
+            self.target.array, self._edge(), self._loop(), self.slope, self._lists()[1], self.drop,
         )  # fmt: skip
 
     def _edge(self) -> Array:
@@ -87,6 +97,7 @@ class SoftmaxState(Aggregator):
         return self._nothing if self.loop is None else self.loop.array
 
     def edges_changed(self) -> None:
+        """Retract and insert the terms of event edges, with the OLD values and logits."""
         edge = self.edge
         removed, added, changed, _ = self.context.events
         for edges, sign in ((removed, -1), (added, 1)):
@@ -99,11 +110,12 @@ class SoftmaxState(Aggregator):
     def _add(self, edges: Edges, edge_rows: Array, sign: int) -> None:
         src, dst = self._ends(edges)
         self.context.kernels.softmax_edges(
-            self.out.array, self.drift.array, self.source.array, self.target.array, src, dst, edge_rows,
-            self.slope, sign, self.drop,
+            self.out.array, self.drift.array, self.source.array, self.target.array, src, dst,
+            edge_rows, self.slope, sign, self.drop,
         )  # fmt: skip
 
     def rows_changed(self) -> None:
+        """Replace the terms of changed sources, and make rows afresh where that is due."""
         context, source, out = self.context, self.source, self.out
         scratch = context.scratch
         # Rows whose own part changed come first: the kernel makes them afresh.
@@ -124,8 +136,8 @@ class SoftmaxState(Aggregator):
         pushed, inn = self._lists()
         count, edges, reread, read = context.kernels.softmax_push(
             out.array, self.drift.array, self.limit, source.array, self.target.array, self._edge(),
-            self._loop(), self.slope, ids, old, pushed, inn, self.drop, scratch.touched, count, renewed,
-            scratch.stamp, epoch,
+            self._loop(), self.slope, ids, old, pushed, inn, self.drop, scratch.touched, count,
+            renewed, scratch.stamp, epoch,
         )  # fmt: skip
         if count:
             out.ids = scratch.taken(count)

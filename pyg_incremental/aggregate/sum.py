@@ -1,7 +1,7 @@
 """Sums of messages, with an optional weight per edge: what mean, degree and count are made of.
 
-Retract, insert and push are additions, as in RIPPLE (delta messages for linear aggregations). How far additions may blur a row is
-bounded by the drift rule of `kernels.compiled.sum_push`.
+Retract, insert and push are additions, as in RIPPLE (delta messages for linear aggregations). How
+far additions may blur a row is bounded by the drift rule of `kernels.compiled.sum_push`.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 
 from pyg_incremental.aggregate.base import Aggregate, Aggregator, drift_limit
-from pyg_incremental.graph import Edges
+from pyg_incremental.edge_store import Edges
 from pyg_incremental.program import Value
 from pyg_incremental.store import Cell, Context, Rows
 from pyg_incremental.typing import Array
@@ -19,7 +19,9 @@ from pyg_incremental.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class Sum(Aggregate):
-    """`out[i] = sum over in-edges (j, i) of weight[j, i] * source[j]`, zero where there is no in-edge.
+    """`out[i] = sum over in-edges (j, i) of weight[j, i] * source[j]`.
+
+    It is zero where there is no in-edge.
 
     Attributes:
         source: Node value `[num_nodes, channels]`.
@@ -32,14 +34,19 @@ class Sum(Aggregate):
 
     @property
     def messages(self) -> tuple[Value, ...]:
+        """The source."""
         return (self.source,)
 
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "SumState":
+        """The executor: it keeps the sum and the drift of every row."""
         return SumState(self, cell, context)
 
 
 class SumState(Aggregator):
-    """Keeps sums current. `drift` is the magnitude that has moved through each row since it was last summed afresh."""
+    """Keeps sums current.
+
+    `drift` is the magnitude that has moved through each row since it was last summed afresh.
+    """
 
     def __init__(self, step: Sum, cell: Callable[[Value], Cell], context: Context) -> None:
         super().__init__(step, cell(step.output), context)
@@ -49,6 +56,7 @@ class SumState(Aggregator):
         self._nothing: Array = None
 
     def full(self) -> None:
+        """Sum all rows."""
         context, rows = self.context, self.source.tensor
         dtype = self.accumulate_dtype or rows.dtype
         self.out.out_dtype = rows.dtype if dtype != rows.dtype else None
@@ -57,14 +65,15 @@ class SumState(Aggregator):
         self.drift.hold(rows.new_zeros(rows.shape[0], dtype=dtype))
         self._nothing = context.backend.array(rows.new_empty(0))
         context.kernels.sum_rows(
-            context.all_nodes.array, self.out.array, self.drift.array, self.source.array, self._weight(),
-            self._lists()[1], self.drop,
+            context.all_nodes.array, self.out.array, self.drift.array, self.source.array,
+            self._weight(), self._lists()[1], self.drop,
         )  # fmt: skip
 
     def _weight(self) -> Array:
         return self._nothing if self.weight is None else self.weight.array.reshape(-1)
 
     def edges_changed(self) -> None:
+        """Subtract the messages of removed edges and add those of added ones, all OLD."""
         weight = self.weight
         removed, added, changed, _ = self.context.events
         for edges, sign in ((removed, -1), (added, 1)):
@@ -83,6 +92,7 @@ class SumState(Aggregator):
         )
 
     def rows_changed(self) -> None:
+        """Push what changed in the messages, and sum rows afresh that have drifted too far."""
         context, source, out = self.context, self.source, self.out
         scratch = context.scratch
         with_changed = self.weight is not None and self.weight.old_changed is not None
@@ -98,8 +108,8 @@ class SumState(Aggregator):
         )
         pushed, inn = self._lists()
         count, edges, reread, read = context.kernels.sum_push(
-            out.array, self.drift.array, self.limit, source.array, self._weight(), ids, old, pushed, inn,
-            self.drop, scratch.touched, count, scratch.stamp, epoch,
+            out.array, self.drift.array, self.limit, source.array, self._weight(), ids, old, pushed,
+            inn, self.drop, scratch.touched, count, scratch.stamp, epoch,
         )  # fmt: skip
         if count:
             out.ids = scratch.taken(count)

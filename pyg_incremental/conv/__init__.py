@@ -1,4 +1,7 @@
-"""Convs as programs, one file per family. A conv knows nothing about deltas, and the engine knows no conv."""
+"""Convs as programs, one file per family.
+
+A conv knows nothing about deltas, and the engine knows no conv.
+"""
 
 from pyg_incremental.conv import gat, gcn, gin, graph_conv, sage
 from pyg_incremental.conv.call import ConvCall, NotIncremental

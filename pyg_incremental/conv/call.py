@@ -16,18 +16,24 @@ from pyg_incremental.program import Domain, Program, Value
 
 
 class NotIncremental(Exception):
-    """This call cannot be written as a program; the message is the reason. The conv then runs on all rows."""
+    """This call cannot be written as a program; the message is the reason.
+
+    The conv then runs on all rows.
+    """
 
 
 _ROW_LOCAL = (
-    aggr.SumAggregation, aggr.MeanAggregation, aggr.MaxAggregation, aggr.MinAggregation, aggr.MulAggregation,
-    aggr.VarAggregation, aggr.StdAggregation, aggr.SoftmaxAggregation, aggr.PowerMeanAggregation,
-    aggr.MedianAggregation, aggr.QuantileAggregation,
+    aggr.SumAggregation, aggr.MeanAggregation, aggr.MaxAggregation, aggr.MinAggregation,
+    aggr.MulAggregation, aggr.VarAggregation, aggr.StdAggregation, aggr.SoftmaxAggregation,
+    aggr.PowerMeanAggregation, aggr.MedianAggregation, aggr.QuantileAggregation,
 )  # fmt: skip
 
 
 def is_row_local(module: torch.nn.Module | None) -> bool:
-    """Whether an aggregation module computes each row from that row's messages only (LSTM and GRU pad to the largest degree)."""
+    """Whether an aggregation module computes each row from that row's messages only.
+
+    LSTM and GRU do not: they pad to the largest degree.
+    """
     if isinstance(module, aggr.MultiAggregation):
         return all(is_row_local(m) for m in module.aggrs)
     return type(module) in _ROW_LOCAL
@@ -39,7 +45,8 @@ class ConvCall:
 
     Attributes:
         program: The program being written.
-        conv: The conv; parameters are read when the program runs, so steps refer to it and do not copy from it.
+        conv: The conv; parameters are read when the program runs, so steps refer to it and do not
+            copy from it.
         name: Where it stands in the model, such as `convs.0`.
         args: Its arguments by name; tensors as values.
         weights: The values of a sparse adjacency, or None.
@@ -77,23 +84,27 @@ class ConvCall:
 
     @property
     def is_coo(self) -> bool:
+        """Whether the graph was handed in as an `edge_index`."""
         return self.program.format == "coo"
 
     @property
     def fused(self) -> bool:
-        """Whether PyG runs `message_and_aggregate` instead of `message`, which reads weights differently."""
+        """Whether PyG runs `message_and_aggregate`; it reads weights differently."""
         return bool(self.conv.fuse) and not self.is_coo
 
     @property
     def reverse(self) -> bool:
+        """Whether messages flow against the edges."""
         return bool(self.conv.flow == "target_to_source")
 
     @property
     def is_sum(self) -> bool:
+        """Whether the conv adds its messages up."""
         return type(self.conv.aggr_module) is aggr.SumAggregation
 
     @property
     def is_mean(self) -> bool:
+        """Whether the conv takes the mean of its messages."""
         return type(self.conv.aggr_module) is aggr.MeanAggregation
 
     @property
@@ -111,7 +122,10 @@ class ConvCall:
         shared: str = "",
         costly: bool = False,
     ) -> Value:
-        """A row map. `shared` names a map that does not depend on this conv, so that all convs share it."""
+        """A row map.
+
+        `shared` names a map that does not depend on this conv, so that all convs share it.
+        """
         name = shared or f"{self.name}.{part}"
         key = shared or (id(self.conv), part)
         return self.program.map(name, fn, inputs, key=key, costly=costly)
@@ -139,7 +153,7 @@ class ConvCall:
         )
 
     def check_row_local(self) -> torch.nn.Module:
-        """The aggregation module, if each row of its result depends on the messages of that row only."""
+        """The aggregation module, which has to compute each row from that row's messages only."""
         module: torch.nn.Module = self.conv.aggr_module
         if not is_row_local(module):
             raise NotIncremental(f"{module} is not local to rows")
@@ -220,10 +234,11 @@ class ConvCall:
 def reduced(
     module: torch.nn.Module, messages: Tensor, index: Tensor, num_rows: int, dim: int = -2
 ) -> Tensor:
-    """Messages of rows `index` (ascending, `[num_edges]`) reduced by an aggregation module, `[num_rows, ...]`.
+    """Messages reduced by an aggregation module, `[num_rows, ...]`.
 
-    Rows without a message are left out, because some modules fail on them if they come first or last; what such a row gets
-    is found between two rows that have one.
+    `index` names the row of each message, ascending, `[num_edges]`. Rows without a message are left
+    out, because some modules fail on them if they come first or last; what such a row gets is found
+    between two rows that have one.
     """
     rows, place = index.unique_consecutive(return_inverse=True)
     if rows.shape[0] == num_rows:

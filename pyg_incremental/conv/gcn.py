@@ -3,7 +3,8 @@
     deg = Sum(weight) + loop      dinv = deg ** -0.5      z = lin(x) * dinv
     out = (Sum(weight * z) + loop * z) * dinv + bias
 
-The degree is an aggregation like any other, so a changed degree dirties the rows that read it and nothing else is needed.
+The degree is an aggregation like any other, so a changed degree dirties the rows that read it and
+nothing else is needed.
 """
 
 import torch
@@ -19,6 +20,7 @@ from pyg_incremental.program import Value
 
 @register(GCNConv)
 def gcn(call: ConvCall) -> Value:
+    """`GCNConv` as steps: normalised sum over the in-edges and a self-loop."""
     conv = call.conv
     call.only("x", "edge_weight")
     x = call.node()
@@ -49,10 +51,11 @@ def gcn(call: ConvCall) -> Value:
 
 
 def _normalization(call: ConvCall) -> tuple[Value | None, Loops, Value | float]:
-    """The weights, which self-loops are aggregated as edges, and the weight of the loop that every node gets.
+    """The weights, which self-loops count as edges, and the weight of the loop at every node.
 
-    What an explicit self-loop means depends on the format (audit of PyG 2.8.1): COO keeps the weight of the last one, CSR adds
-    to it, SparseTensor replaces it. `improved` is ignored by COO without weights, because the ones come after the loops.
+    What an explicit self-loop means depends on the format (audit of PyG 2.8.1): COO keeps the
+    weight of the last one, CSR adds to it, SparseTensor replaces it. `improved` is ignored by COO
+    without weights, because the ones come after the loops.
     """
     conv = call.conv
     fill = 2.0 if conv.improved else 1.0
@@ -72,7 +75,8 @@ def _normalization(call: ConvCall) -> tuple[Value | None, Loops, Value | float]:
         values = around.edge[0].new_full((around.num_rows, 1), fill)
         by_age = around.order.argsort()
         for_row, value = around.index[by_age], around.edge[0][by_age]
-        # Of equal indices the last one has to win, so all but the youngest loop of each row are left out.
+        # Of equal indices the last one has to win, so all but the youngest loop of each row are
+        # left out.
         youngest = torch.zeros(around.num_rows, dtype=torch.int64, device=values.device)
         youngest.scatter_reduce_(
             0, for_row, torch.arange(len(for_row), device=values.device), "amax"
@@ -111,6 +115,8 @@ def _by_rows(
         raise NotIncremental("CSR merges a self-loop with the added one into a single message")
     z = call.map("lin", linear(call.conv.lin), x, costly=True)
 
+    constant = 0.0 if isinstance(loop, Value) else loop
+
     def fn(around: Neighborhood) -> Tensor:
         own_z, own_dinv, *own_loop = around.target
         index = around.index
@@ -119,7 +125,7 @@ def _by_rows(
             norm = norm * around.edge[0][:, None]
         messages = norm * around.source[0]
         if loop:
-            w = own_loop[0] if own_loop else loop
+            w = own_loop[0] if own_loop else constant
             messages = torch.cat([messages, own_dinv * w * own_dinv * own_z])
             index = torch.cat([index, torch.arange(around.num_rows, device=index.device)])
             index, order = index.sort(stable=True)

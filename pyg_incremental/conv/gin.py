@@ -2,7 +2,8 @@
 
     out = nn((1 + eps) * x + Sum(x))
 
-When `nn` begins with a linear layer, that layer moves in front of the sum: `z = x W`, `out = rest((1 + eps) * z + Sum(z) + b)`.
+When `nn` begins with a linear layer, that layer moves in front of the sum: `z = x W`,
+`out = rest((1 + eps) * z + Sum(z) + b)`.
 """
 
 from torch import Tensor
@@ -17,6 +18,7 @@ from pyg_incremental.row_wise import why_not_row_wise
 
 @register(GINConv)
 def gin(call: ConvCall) -> Value:
+    """`GINConv` as steps: `nn` of a node's own features and the sum of its neighbours'."""
     conv = call.conv
     call.only("x")
     x = call.node()

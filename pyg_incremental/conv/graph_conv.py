@@ -15,6 +15,7 @@ from pyg_incremental.program import Value
 
 @register(GraphConv)
 def graph_conv(call: ConvCall) -> Value:
+    """`GraphConv` as steps: aggregated neighbours plus root term."""
     conv = call.conv
     call.only("x", "edge_weight")
     x = call.node()

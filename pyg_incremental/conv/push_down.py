@@ -1,6 +1,10 @@
-"""When a linear map is worth moving in front of a linear aggregation: `lin(sum(x)) = sum(lin(x))`."""
+"""When a linear map is worth moving in front of a linear aggregation.
+
+The two agree, since `lin(sum(x)) = sum(lin(x))`.
+"""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,27 +12,32 @@ from torch_geometric.nn import MLP
 
 
 def pays(weight: Tensor) -> bool:
-    """Whether messages after a map of this weight `[out, in]` are at most twice as wide as before."""
+    """Whether a map of this weight `[out, in]` makes messages at most twice as wide."""
     return weight.shape[0] <= 2 * weight.shape[1]
 
 
 def split_first_linear(
     nn: torch.nn.Module,
 ) -> tuple[torch.nn.Module, Callable[[Tensor], Tensor]] | None:
-    """A network as its first linear layer and the rest, or None if it does not begin with one that is worth moving."""
+    """A network as its first linear layer and the rest.
+
+    None if it does not begin with a linear layer that is worth moving.
+    """
     if _plain_linear(nn):
         return nn, lambda h: h
     if type(nn) is torch.nn.Sequential and len(nn) and _plain_linear(nn[0]):
         return nn[0], lambda h: _run(list(nn)[1:], h)
-    if type(nn) is MLP and _plain_linear(nn.lins[0]) and not nn._forward_hooks:
-        return nn.lins[0], lambda h: _rest_of_mlp(nn, h)
+    mlp: Any = nn
+    if type(nn) is MLP and _plain_linear(mlp.lins[0]) and not nn._forward_hooks:
+        return mlp.lins[0], lambda h: _rest_of_mlp(mlp, h)
     return None
 
 
 def _plain_linear(module: torch.nn.Module) -> bool:
-    if not hasattr(module, "weight") or type(module).__name__ != "Linear":
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, Tensor) or type(module).__name__ != "Linear":
         return False
-    return not module._forward_hooks and not module._forward_pre_hooks and pays(module.weight)
+    return not module._forward_hooks and not module._forward_pre_hooks and pays(weight)
 
 
 def _run(modules: list[torch.nn.Module], h: Tensor) -> Tensor:

@@ -13,7 +13,10 @@ _BUILDERS: dict[type[torch.nn.Module], Builder] = {}
 
 
 def register(conv: type[torch.nn.Module]) -> Callable[[Builder], Builder]:
-    """Declare how a conv class is written as a program. Subclasses count only if they leave the computation alone."""
+    """Declare how a conv class is written as a program.
+
+    Subclasses count only if they leave the computation alone.
+    """
 
     def add(builder: Builder) -> Builder:
         _BUILDERS[conv] = builder

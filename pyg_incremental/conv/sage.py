@@ -2,8 +2,9 @@
 
     out = lin_l(Aggr(x)) + lin_r(x)
 
-For sum and mean `lin_l` moves in front of the aggregation when that makes rows no wider than twice what they were: its matrix
-product then runs at the few changed sources and not at the many touched targets.
+For sum and mean `lin_l` moves in front of the aggregation when that makes rows no wider than twice
+what they were: its matrix product then runs at the few changed sources and not at the many touched
+targets.
 """
 
 import torch.nn.functional as F
@@ -18,10 +19,12 @@ from pyg_incremental.program import Value
 
 @register(SAGEConv)
 def sage(call: ConvCall) -> Value:
+    """`SAGEConv` as steps: aggregated neighbours plus root term."""
     conv = call.conv
     call.only("x")
     x = call.node()
-    # A sparse matrix of PyTorch keeps its values in the product; a SparseTensor is stripped of them.
+    # A sparse matrix of PyTorch keeps its values in the product; a SparseTensor is stripped of
+    # them.
     weight = (
         call.matrix_weights() if call.fused and call.program.format != "sparse_tensor" else None
     )
@@ -38,7 +41,8 @@ def sage(call: ConvCall) -> Value:
     finish = _plain if moved else linear(lin, bias=not conv.root_weight)
     inputs = [call.reduce(source, weight)]
     if conv.root_weight:
-        # The bias of lin_l joins the root term, which is stored: one addition less at every touched row.
+        # The bias of lin_l joins the root term, which is stored: one addition less at every touched
+        # row.
         root = linear(conv.lin_r, bias_of=lin)
         inputs.append(call.map("root", root, x, costly=True))
     elif moved and lin.bias is not None:

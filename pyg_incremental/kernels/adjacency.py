@@ -1,8 +1,9 @@
 """Neighbour lists that take edge changes in amortised constant time.
 
-An edge lives in a *slot*. Three structures know it: the list of its source, the list of its target (both with slack, so that an
-append rarely moves a list), and a hash table from the pair (source, target) to the slot added last; earlier slots of the same
-pair are chained behind it. The lists are bookkeeping on the host, whatever device the features are on.
+An edge lives in a *slot*. Three structures know it: the list of its source, the list of its target
+(both with slack, so that an append rarely moves a list), and a hash table from the pair (source,
+target) to the slot added last; earlier slots of the same pair are chained behind it. The lists are
+bookkeeping on the host, whatever device the features are on.
 """
 
 from typing import NamedTuple
@@ -18,7 +19,9 @@ GONE = -2
 
 
 class Adjacency(NamedTuple):
-    """Neighbour lists with slack: the list of node `v` is `neighbor[start[v] : start[v] + degree[v]]`.
+    """Neighbour lists with slack.
+
+    The list of node `v` is `neighbor[start[v] : start[v] + degree[v]]`.
 
     Attributes:
         start: Where each list begins, int64 `[num_nodes]`.
@@ -101,7 +104,10 @@ def _seek(u, v, table, slots):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def enter(chosen, table, slots):  # type: ignore[no-untyped-def]
-    """Enter slots, oldest edge first, into a table that has room; returns how many empty places were used."""
+    """Enter slots, oldest edge first, into a table that has room.
+
+    Returns how many empty places were used.
+    """
     used = 0
     for i in range(chosen.size):
         used += _enter(chosen[i], table, slots)
@@ -134,7 +140,8 @@ def find(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
 def claim(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
     """Like `find`, but a pair listed k times gets its k youngest slots, one each.
 
-    Slots already claimed are marked by flipping `out_at`; `unclaim` takes the marks off again. Returns how many were missing.
+    Slots already claimed are marked by flipping `out_at`; `unclaim` takes the marks off again.
+    Returns how many were missing.
     """
     missing = 0
     for i in range(us.size):
@@ -183,7 +190,8 @@ def _append(v, other, slot, adj, top):  # type: ignore[no-untyped-def]
 def insert(first, us, vs, taken, order, slots, table, out, inn, tops):  # type: ignore[no-untyped-def]
     """Put edges `first ...` into the slots `taken`; returns (edges done, places of the table used).
 
-    Stops early when a pool is full; the caller then makes room and calls again from where it stopped.
+    Stops early when a pool is full; the caller then makes room and calls again from where it
+    stopped.
     """
     used = 0
     for i in range(first, us.size):
@@ -218,7 +226,10 @@ def _drop(v, at, adj, positions):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def remove(gone, slots, table, out, inn):  # type: ignore[no-untyped-def]
-    """Take edges out of lists and table. Their slots keep `src` and `dst` until they are released."""
+    """Take edges out of lists and table.
+
+    Their slots keep `src` and `dst` until they are released.
+    """
     for i in range(gone.size):
         slot = gone[i]
         u, v = slots.src[slot], slots.dst[slot]
@@ -237,7 +248,10 @@ def remove(gone, slots, table, out, inn):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def incident(nodes, slots, out, inn, found):  # type: ignore[no-untyped-def]
-    """The slots of all unclaimed edges at some nodes, each once, marked as by `claim`; returns their number."""
+    """The slots of all unclaimed edges at some nodes, each once, marked as by `claim`.
+
+    Returns their number.
+    """
     n = 0
     for i in range(nodes.size):
         v = nodes[i]
@@ -258,7 +272,10 @@ def incident(nodes, slots, out, inn, found):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def compact(adj, neighbor, edge, room):  # type: ignore[no-untyped-def]
-    """Copy every list into a new pool, with `room` entries of slack behind lists that have outgrown their first size."""
+    """Copy every list into a new pool.
+
+    Lists that have outgrown their first size get `room` entries of slack.
+    """
     total = 0
     for v in range(adj.degree.size):
         old = adj.start[v]

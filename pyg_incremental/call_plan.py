@@ -1,0 +1,41 @@
+"""How one call of a model is computed."""
+
+from dataclasses import dataclass
+
+from pyg_incremental.call_site import CallSite, Roles
+from pyg_incremental.program import Program
+from pyg_incremental.traced import Traced
+
+
+@dataclass(frozen=True)
+class CallPlan:
+    """How a call is computed.
+
+    Attributes:
+        site: The call.
+        roles: What its tensors are.
+        traced: The program, and how its outputs are put together.
+        fallback: Why the whole model runs as one step, or an empty string.
+    """
+
+    site: CallSite
+    roles: Roles
+    traced: Traced
+    fallback: str
+
+    @property
+    def program(self) -> Program:
+        """The program that the call was traced to."""
+        return self.traced.program
+
+    @property
+    def mode(self) -> str:
+        """`'incremental'`, `'mixed'` or `'full pass'`."""
+        return (
+            "full pass" if self.fallback else "mixed" if self.program.whole_steps else "incremental"
+        )
+
+    @property
+    def why(self) -> list[str]:
+        """What runs on all rows, and why."""
+        return [self.fallback] if self.fallback else [s.reason for s in self.program.whole_steps]

@@ -1,0 +1,289 @@
+"""Edges that come and go in amortised constant time: slots, neighbour lists and a hash table."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pyg_incremental.kernels import adjacency as kernel
+from pyg_incremental.kernels.adjacency import Adjacency, Slots
+from pyg_incremental.typing import MAX_EDGES, MAX_NODES, Array
+
+Ids = NDArray[np.int64]
+T = TypeVar("T", bound=np.generic)
+
+_NONE = np.empty(0, np.int64)
+
+
+class Edges(NamedTuple):
+    """Some edges: their slots and endpoints, int64 `[k]` each."""
+
+    slots: Array
+    src: Array
+    dst: Array
+
+
+class EdgeEvents(NamedTuple):
+    """What one delta did to the edges.
+
+    Removed slots keep their endpoints and data until `EdgeStore.release`, because a retraction
+    needs the OLD data.
+    """
+
+    removed: Edges
+    added: Edges
+    changed: Edges
+    overwritten: Mapping[str, Tensor]
+    """The OLD data of the changed edges, by name, where it was given anew."""
+
+
+class EdgeStore:
+    """The edges of a graph, changed in steps as an update needs it.
+
+    Args:
+        edge_index: Sources and targets, int64 `[2, num_edges]`.
+        num_nodes: Number of nodes, below 2^31.
+        edge_data: Per-edge tensors `[num_edges, ...]` by name, such as `edge_weight`.
+
+    Adding or deleting an edge costs amortised constant time: a list that is full moves to twice its
+    room, and a pool that is full is packed into one of twice its size. Nothing else grows with the
+    graph.
+    """
+
+    def __init__(
+        self,
+        edge_index: Tensor,
+        num_nodes: int,
+        edge_data: dict[str, Tensor] | None = None,
+    ) -> None:
+        if num_nodes > MAX_NODES or edge_index.shape[1] > MAX_EDGES:
+            raise ValueError(
+                f"a graph holds at most {MAX_NODES} nodes and as many edges "
+                f"(got {num_nodes} nodes and {edge_index.shape[1]} edges); partition it"
+            )
+        src, dst = edge_index.detach().cpu().numpy().astype(np.int32)
+        count: int = src.size
+        self.num_nodes = num_nodes
+        self.num_edges = count
+        # Some room, so that the first update does not pay for growing.
+        room = min(MAX_EDGES, count + count // 16 + 16)
+        self.slots = Slots(
+            src=_longer(src, room),
+            dst=_longer(dst, room),
+            out_at=np.zeros(room, np.int32),
+            in_at=np.full(room, -1, np.int32),
+            older=np.zeros(room, np.int32),
+            order=np.arange(room, dtype=np.int64),
+        )
+        self.next_order = count
+        self._end = count  # slots at and behind it were never used
+        self._free: Ids = np.empty(0, np.int64)
+        self.out = self._group(src, dst, self.slots.out_at)
+        self.inn = self._group(dst, src, self.slots.in_at)
+        self._tops = np.array([count, count], np.int64)
+        self._tabulate()
+        self.edge_data = {
+            name: _with_room(t.detach(), room) for name, t in (edge_data or {}).items()
+        }
+
+    def _group(
+        self, key: NDArray[np.int32], other: NDArray[np.int32], at: NDArray[np.int32]
+    ) -> Adjacency:
+        n, count = self.num_nodes, key.size
+        adj = Adjacency(
+            start=np.empty(n, np.int64),
+            degree=np.zeros(n, np.int32),
+            capacity=np.empty(n, np.int32),
+            neighbor=np.empty(count + count // 4 + 1024, np.int32),
+            edge=np.empty(count + count // 4 + 1024, np.int32),
+        )
+        kernel.group(key, other, adj.degree, adj.start, adj.neighbor, adj.edge, at)
+        adj.capacity[:] = adj.degree
+        return adj
+
+    def _tabulate(self, more: int = 0) -> None:
+        """Make the hash table anew, at most a third full once `more` edges are in."""
+        size = 1 << max(4, int(3 * (self.num_edges + more)).bit_length())
+        self._table = np.full(size, kernel.EMPTY, np.int32)
+        # Chains run from young to old, so slots are entered in the order in which their edges came.
+        self._used = kernel.enter(self.slots_in_order(), self._table, self.slots)
+
+    # Reading ---------------------------------------------------------------------------------
+
+    def slots_in_order(self) -> Ids:
+        """The slots of the current edges, int64 `[num_edges]`, in order of insertion."""
+        live = np.flatnonzero(self.slots.in_at[: self._end] >= 0)
+        order = self.slots.order[live]
+        if order.size > 1 and np.any(order[1:] < order[:-1]):
+            live = live[np.argsort(order, kind="stable")]
+        return live
+
+    def find(self, src: Ids, dst: Ids) -> Ids:
+        """The slot of the most recently added edge of each pair, int64 `[k]`; -1 for none."""
+        found = np.empty(src.size, np.int64)
+        kernel.find(src, dst, self._table, self.slots, found)
+        return found
+
+    def edges(self, slots: Ids) -> Edges:
+        """Some slots with their endpoints."""
+        if not slots.size:
+            return Edges(slots, slots, slots)
+        return Edges(
+            slots, self.slots.src[slots].astype(np.int64), self.slots.dst[slots].astype(np.int64)
+        )
+
+    @property
+    def slot_capacity(self) -> int:
+        """Number of edge slots, used or not: the length of every per-slot array."""
+        return int(self.slots.src.size)
+
+    # Changing in steps -----------------------------------------------------------------------
+
+    def resolve_removal(self, src: Ids, dst: Ids, nodes: Ids) -> tuple[Ids, Ids]:
+        """Find the slots that leave, without changing anything.
+
+        Args:
+            src: Sources of the edges to remove, `[k]`; each listed pair removes one occurrence, the
+                youngest first.
+            dst: Their targets.
+            nodes: Nodes of which every other edge leaves too.
+
+        Returns:
+            The slots of the listed pairs (-1: no such edge), and the slots that leave with the
+            nodes.
+        """
+        listed, more = np.empty(src.size, np.int64), _NONE
+        kernel.claim(src, dst, self._table, self.slots, listed)
+        if nodes.size:
+            room = int(self.out.degree[nodes].sum()) + int(self.inn.degree[nodes].sum())
+            more = np.empty(room, np.int64)
+            more = more[: kernel.incident(nodes, self.slots, self.out, self.inn, more)]
+            kernel.unclaim(more, self.slots)
+        kernel.unclaim(listed, self.slots)
+        return listed, more
+
+    def resolve_change(self, src: Ids, dst: Ids, removed: Ids) -> Ids:
+        """The youngest slot of each (distinct) pair once `removed` is gone, -1 where none is left.
+
+        Nothing changes.
+        """
+        if not removed.size:
+            return self.find(src, dst)
+        mark = self.slots.out_at
+        mark[removed] = ~mark[removed]
+        found = np.empty(src.size, np.int64)
+        kernel.claim(src, dst, self._table, self.slots, found)
+        kernel.unclaim(found, self.slots)
+        mark[removed] = ~mark[removed]
+        return found
+
+    def remove(self, slots: Ids) -> None:
+        """Take edges out. Endpoints and data stay readable until `release`."""
+        kernel.remove(slots, self.slots, self._table, self.out, self.inn)
+        self.num_edges -= slots.size
+
+    def add(self, src: Ids, dst: Ids, data: dict[str, Tensor]) -> Ids:
+        """Append edges with their data `[k, ...]`; returns their slots, int64 `[k]`."""
+        count = src.size
+        taken = self._take(count)
+        if 2 * (self._used + count) > self._table.size:
+            self._tabulate(count)
+        done = 0
+        while True:
+            done, used = kernel.insert(
+                done,
+                src,
+                dst,
+                taken,
+                self.next_order,
+                self.slots,
+                self._table,
+                self.out,
+                self.inn,
+                self._tops,
+            )
+            self._used += used
+            if done == count:
+                break
+            self._make_room()
+        self.next_order += count
+        self.num_edges += count
+        self.write(taken, data)
+        return taken
+
+    def write(self, slots: Ids, data: dict[str, Tensor]) -> None:
+        """Set data of some slots: tensors `[k, ...]` by name."""
+        for name, rows in data.items():
+            self.edge_data[name][torch.from_numpy(slots)] = rows
+
+    def release(self, slots: Ids) -> None:
+        """Let removed slots be used again."""
+        if not slots.size:
+            return
+        self._free = np.concatenate([self._free, slots]) if self._free.size else slots
+
+    def make_node_room(self, count: int) -> None:
+        """See that both neighbour lists have room for `count` nodes, with slack if they grow."""
+        if count > self.out.start.size:
+            room = max(count, 3 * count // 2)
+            self.out, self.inn = (_with_node_room(adj, room) for adj in (self.out, self.inn))
+
+    def _take(self, count: int) -> Ids:
+        """Free slots, the most recently freed first, then fresh ones."""
+        reused = min(count, self._free.size)
+        fresh = count - reused
+        if not fresh:
+            kept = self._free.size - count
+            taken: Ids = self._free[kept:].copy()
+            self._free = self._free[:kept]
+            return taken
+        if self._end + fresh > self.slot_capacity:
+            self._grow_slots(self._end + fresh)
+        taken = np.concatenate(
+            [self._free[self._free.size - reused :], np.arange(self._end, self._end + fresh)]
+        )
+        self._free = self._free[: self._free.size - reused]
+        self._end += fresh
+        return taken
+
+    def _grow_slots(self, needed: int) -> None:
+        room = max(16, needed, 3 * needed // 2)
+        if room > MAX_EDGES:
+            room = MAX_EDGES
+        longer = Slots._make(_longer(a, room) for a in self.slots)
+        longer.in_at[self.slot_capacity :] = -1
+        self.slots = longer
+        for name, t in self.edge_data.items():
+            self.edge_data[name] = _with_room(t, room)
+
+    def _make_room(self) -> None:
+        """Pack both pools into new ones with as much room again."""
+        packed = []
+        for side, adj in enumerate((self.out, self.inn)):
+            live = int(np.maximum(adj.capacity, adj.degree)[: self.num_nodes].sum())
+            size = 2 * live + 1024
+            neighbor, edge = np.empty(size, np.int32), np.empty(size, np.int32)
+            self._tops[side] = kernel.compact(adj, neighbor, edge, 2**30)
+            packed.append(adj._replace(neighbor=neighbor, edge=edge))
+        self.out, self.inn = packed
+
+
+def _longer(a: NDArray[T], size: int) -> NDArray[T]:
+    grown = np.zeros(size, a.dtype)
+    grown[: a.size] = a
+    return grown
+
+
+def _with_room(t: Tensor, size: int) -> Tensor:
+    return torch.cat([t, t.new_zeros((size - t.shape[0], *t.shape[1:]))])
+
+
+def _with_node_room(adj: Adjacency, size: int) -> Adjacency:
+    return adj._replace(
+        start=_longer(adj.start, size),
+        degree=_longer(adj.degree, size),
+        capacity=_longer(adj.capacity, size),
+    )

@@ -1,0 +1,50 @@
+"""The two ways to get an incremental model: from a trained model, and from a file."""
+
+import os
+from typing import Any
+
+import torch
+from torch import nn
+
+from pyg_incremental.model import IncrementalModel
+from pyg_incremental.typing import BackendName
+
+
+def to_incremental(
+    model: nn.Module,
+    *,
+    strict: bool = False,
+    backend: BackendName = "auto",
+    accumulate_dtype: torch.dtype | None = None,
+    scrub_rows: int = 0,
+) -> IncrementalModel:
+    """Wrap a trained model so that its output stays exact while the graph changes.
+
+    Args:
+        model: A PyG model in eval mode, float32 or float64. It is not changed; its parameters are
+            shared, not copied.
+        strict: Refuse a model of which any step has to run on all rows, by the names of these
+            steps.
+        backend: `'compiled'` (Numba, CPU), `'reference'` (plain torch, any device) or `'auto'`.
+        accumulate_dtype: In which dtype sums are kept, such as `torch.float64`; by default that of
+            the messages.
+        scrub_rows: How many rows every update makes afresh besides, taking turns through all nodes.
+
+    Returns:
+        The wrapped model. Call it once like the model itself, then call `apply_delta`.
+
+    Raises:
+        UnsupportedModelError: If `model` is not a module.
+    """
+    return IncrementalModel(
+        model,
+        strict=strict,
+        backend=backend,
+        accumulate_dtype=accumulate_dtype,
+        scrub_rows=scrub_rows,
+    )
+
+
+def load(path: str | os.PathLike[str], model: nn.Module, **settings: Any) -> IncrementalModel:
+    """Continue from a state written by `IncrementalModel.save`; see `IncrementalModel.load`."""
+    return IncrementalModel.load(path, model, **settings)

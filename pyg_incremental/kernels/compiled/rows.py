@@ -1,0 +1,100 @@
+"""Writing rows, and collecting the rows that a change reaches."""
+
+from numba import njit
+
+
+@njit(cache=True, fastmath={"reassoc"})
+def magnitude(row):  # type: ignore[no-untyped-def]
+    """Sum of the absolute values of one row."""
+    total = row.dtype.type(0)
+    for f in range(row.size):
+        total += abs(row[f])
+    return total
+
+
+@njit(cache=True)
+def commit(store, ids, new, old, first_new, changed, where):  # type: ignore[no-untyped-def]
+    """Write `new` into the rows `ids`; rows from `first_new` on always count as changed.
+
+    With integer views of floats the comparison is bitwise, with floats it is by value (NaN equals
+    NaN). `old`, if it has rows, takes what was there. `changed` and `where` take the ids that
+    changed and their positions in `ids`.
+    """
+    n = 0
+    keep = old.shape[0] > 0
+    width = store.shape[1]
+    for i in range(ids.size):
+        v = ids[i]
+        differs = v >= first_new
+        for f in range(width):
+            a, b = store[v, f], new[i, f]
+            differs |= (a != b) & ((a == a) | (b == b))
+        if keep and differs:
+            for f in range(width):
+                old[n, f] = store[v, f]
+        for f in range(width):
+            store[v, f] = new[i, f]
+        if differs:
+            changed[n] = v
+            where[n] = i
+            n += 1
+    return n
+
+
+@njit(cache=True)
+def unite(ids, touched, count, stamp, epoch):  # type: ignore[no-untyped-def]
+    """Collect `ids` behind the `count` rows already in `touched`."""
+    for i in range(ids.size):
+        v = ids[i]
+        if stamp[v] != epoch:
+            stamp[v] = epoch
+            touched[count] = v
+            count += 1
+    return count
+
+
+@njit(cache=True)
+def unite_ends(src, dst, drop, touched, count, stamp, epoch):  # type: ignore[no-untyped-def]
+    """Collect the targets of some edges behind the `count` rows already in `touched`."""
+    for i in range(dst.size):
+        v = dst[i]
+        if stamp[v] != epoch and not (drop and src[i] == v):
+            stamp[v] = epoch
+            touched[count] = v
+            count += 1
+    return count
+
+
+@njit(cache=True)
+def reach(ids, out, drop, touched, count, stamp, epoch):  # type: ignore[no-untyped-def]
+    """Collect the targets of the out-edges of `ids`. Returns (rows collected, edges read)."""
+    edges = 0
+    for i in range(ids.size):
+        u = ids[i]
+        edges += out.degree[u]
+        for k in range(out.start[u], out.start[u] + out.degree[u]):
+            v = out.neighbor[k]
+            if stamp[v] != epoch and not (drop and v == u):
+                stamp[v] = epoch
+                touched[count] = v
+                count += 1
+    return count, edges
+
+
+@njit(cache=True)
+def expand(ids, adj, loops, index, neighbor, edge):  # type: ignore[no-untyped-def]
+    """Write out the lists of `ids` one behind the other: position in `ids`, neighbour, edge slot.
+
+    Returns how many. `loops`: 0 all edges, 1 without self-loops, 2 self-loops only.
+    """
+    n = 0
+    for i in range(ids.size):
+        v = ids[i]
+        for k in range(adj.start[v], adj.start[v] + adj.degree[v]):
+            u = adj.neighbor[k]
+            if loops == 0 or (loops == 1) == (u != v):
+                index[n] = i
+                neighbor[n] = u
+                edge[n] = adj.edge[k]
+                n += 1
+    return n

@@ -1,0 +1,209 @@
+"""Softmax-weighted sums over in-edges.
+
+A message row is [values, heads * channels | logit part of the source, heads]. A state row is
+[numerator, heads * channels | mass, heads | reference, heads]: with e the logit of an edge, mass =
+sum exp(e - reference) and numerator = sum exp(e - reference) * value. `edge` holds logit parts of
+the edge slots, `loop` the whole logit (before leaky ReLU) of a self-loop that every row has; either
+may be empty.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from pyg_incremental.kernels.compiled.rows import magnitude
+
+REACH = 16.0
+"""How far a logit may exceed its row's reference before the row is made afresh.
+
+exp(16) is far from any overflow.
+"""
+
+
+@njit(cache=True)
+def _logit(a, slope):  # type: ignore[no-untyped-def]
+    return a if a > 0 else (a * slope if a <= 0 else a)
+
+
+@njit(cache=True)
+def _softmax_term(row, h, heads, channels, message, shift, sign):  # type: ignore[no-untyped-def]
+    """Add one edge of logit `shift + reference` to head `h` of a state row.
+
+    Returns the mass that moved.
+    """
+    p = math.exp(shift)
+    width = heads * channels
+    row[width + h] += sign * p
+    for c in range(h * channels, (h + 1) * channels):
+        row[c] += sign * p * message[c]
+    return p
+
+
+@njit(cache=True)
+def _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop):  # type: ignore[no-untyped-def]
+    """One row afresh over its in-edges and its self-loop, with the largest logit as reference."""
+    heads = target.shape[1]
+    channels = message.shape[1] // heads - 1
+    width = heads * channels
+    row = state[v]
+    row[:] = 0
+    drift[v] = 0
+    begin, end = inn.start[v], inn.start[v] + inn.degree[v]
+    for h in range(heads):
+        top = -np.inf
+        for k in range(begin, end):
+            u = inn.neighbor[k]
+            if drop and u == v:
+                continue
+            a = message[u, width + h] + target[v, h]
+            if edge.size:
+                a += edge[inn.edge[k], h]
+            a = _logit(a, slope)
+            if not a <= top:
+                top = a
+        if loop.size:
+            a = _logit(loop[v, h], slope)
+            if not a <= top:
+                top = a
+        row[width + heads + h] = top
+        for k in range(begin, end):
+            u = inn.neighbor[k]
+            if drop and u == v:
+                continue
+            a = message[u, width + h] + target[v, h]
+            if edge.size:
+                a += edge[inn.edge[k], h]
+            _softmax_term(row, h, heads, channels, message[u], _logit(a, slope) - top, 1)
+        if loop.size:
+            _softmax_term(row, h, heads, channels, message[v], _logit(loop[v, h], slope) - top, 1)
+
+
+@njit(cache=True)
+def softmax_rows(ids, state, drift, message, target, edge, loop, slope, inn, drop):  # type: ignore[no-untyped-def]
+    """The rows `ids` afresh. Returns the number of edges read."""
+    edges = 0
+    for i in range(ids.size):
+        _softmax_row(ids[i], state, drift, message, target, edge, loop, slope, inn, drop)
+        edges += inn.degree[ids[i]]
+    return edges
+
+
+@njit(cache=True)
+def _softmax_edge(v, source, state, drift, target, edge_row, slope, sign):  # type: ignore[no-untyped-def]
+    """Add or retract one edge.
+
+    A logit far above the reference makes the drift infinite, so that the row is made afresh.
+    """
+    heads = target.shape[1]
+    channels = source.size // heads - 1
+    width = heads * channels
+    row = state[v]
+    for h in range(heads):
+        a = source[width + h] + target[v, h]
+        if edge_row.size:
+            a += edge_row[h]
+        shift = _logit(a, slope) - row[width + heads + h]
+        if not shift <= REACH:
+            drift[v, 0] = np.inf
+            return
+        p = _softmax_term(row, h, heads, channels, source, shift, sign)
+        drift[v, 0] += p
+        drift[v, 1] += p * magnitude(source[h * channels : (h + 1) * channels])
+
+
+@njit(cache=True)
+def softmax_edges(state, drift, message, target, src, dst, edge_rows, slope, sign, drop):  # type: ignore[no-untyped-def]
+    """Add (`sign` 1) or retract (-1) the listed edges.
+
+    Messages and logits count as they are stored.
+    """
+    for i in range(src.size):
+        if drop and src[i] == dst[i]:
+            continue
+        row = edge_rows[i] if edge_rows.size else edge_rows.ravel()
+        _softmax_edge(dst[i], message[src[i]], state, drift, target, row, slope, sign)
+
+
+@njit(cache=True)
+def _softmax_settle(v, state, drift, limit, heads, channels):  # type: ignore[no-untyped-def]
+    """Whether every head still has enough of its bits.
+
+    Mass and numerator each have to outweigh what moved through them.
+    """
+    width = heads * channels
+    sound = True
+    mass, size = state.dtype.type(0), state.dtype.type(0)
+    for h in range(heads):
+        m = state[v, width + h]
+        s = magnitude(state[v, h * channels : (h + 1) * channels])
+        sound &= (
+            (drift[v, 0] / limit <= m) & (drift[v, 1] / limit <= s) & (m < np.inf) & (s < np.inf)
+        )
+        mass += m
+        size += s
+    drift[v, 0] += mass
+    drift[v, 1] += size
+    return sound
+
+
+@njit(cache=True)
+def softmax_push(  # type: ignore[no-untyped-def]
+    state,
+    drift,
+    limit,
+    message,
+    target,
+    edge,
+    loop,
+    slope,
+    ids,
+    old,
+    out,
+    inn,
+    drop,
+    touched,
+    count,
+    renewed,
+    stamp,
+    epoch,
+):
+    """Replace the terms of the changed sources `ids`, then mend and settle every row touched.
+
+    The first `renewed` rows of `touched` are made afresh, because their own term in the logits (or
+    their self-loop) changed; the terms of their in-edges are not touched one by one.
+
+    Returns:
+        (rows touched, edges pushed, rows made afresh, edges read for that)
+    """
+    heads = target.shape[1]
+    channels = message.shape[1] // heads - 1
+    edges, fresh, read = 0, 0, 0
+    for i in range(renewed):
+        drift[touched[i], 0] = np.inf
+    for i in range(ids.size):
+        u = ids[i]
+        edges += out.degree[u]
+        for k in range(out.start[u], out.start[u] + out.degree[u]):
+            v = out.neighbor[k]
+            if drop and v == u:
+                continue
+            if stamp[v] != epoch:
+                stamp[v] = epoch
+                touched[count] = v
+                count += 1
+            if drift[v, 0] < np.inf:
+                row = edge[out.edge[k]] if edge.size else edge.ravel()
+                _softmax_edge(v, old[i], state, drift, target, row, slope, -1)
+                if drift[v, 0] < np.inf:
+                    _softmax_edge(v, message[u], state, drift, target, row, slope, 1)
+    for i in range(count):
+        v = touched[i]
+        if inn.degree[v] == 0 and not loop.size:
+            state[v] = 0
+            drift[v] = 0
+        elif drift[v, 0] != 0 and not _softmax_settle(v, state, drift, limit, heads, channels):
+            _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop)
+            fresh += 1
+            read += inn.degree[v]
+    return count, edges, fresh, read

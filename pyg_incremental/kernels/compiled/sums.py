@@ -1,0 +1,107 @@
+"""Sums over in-edges: from the start, edge by edge, and by pushing what changed."""
+
+import numpy as np
+from numba import njit
+
+from pyg_incremental.kernels.compiled.rows import magnitude
+
+
+@njit(cache=True)
+def _sum_row(v, state, drift, message, weight, inn, drop):  # type: ignore[no-untyped-def]
+    """Sum one row afresh over its in-edges."""
+    row = state[v]
+    row[:] = 0
+    drift[v] = 0
+    for k in range(inn.start[v], inn.start[v] + inn.degree[v]):
+        u = inn.neighbor[k]
+        if drop and u == v:
+            continue
+        if weight.size:
+            w = weight[inn.edge[k]]
+            for f in range(row.size):
+                row[f] += row.dtype.type(message[u, f]) * w
+        else:
+            for f in range(row.size):
+                row[f] += message[u, f]
+
+
+@njit(cache=True)
+def sum_rows(ids, state, drift, message, weight, inn, drop):  # type: ignore[no-untyped-def]
+    """Sum the rows `ids` afresh. Returns the number of edges read."""
+    edges = 0
+    for i in range(ids.size):
+        _sum_row(ids[i], state, drift, message, weight, inn, drop)
+        edges += inn.degree[ids[i]]
+    return edges
+
+
+@njit(cache=True)
+def sum_edges(state, drift, message, src, dst, factor, sign, drop):  # type: ignore[no-untyped-def]
+    """Add `sign * factor * message` of each listed edge to its target; no `factor` means one."""
+    width = state.shape[1]
+    for i in range(src.size):
+        u, v = src[i], dst[i]
+        if drop and u == v:
+            continue
+        w = state.dtype.type(sign * factor[i] if factor.size else sign)
+        for f in range(width):
+            state[v, f] += w * message[u, f]
+        drift[v] += abs(w) * magnitude(message[u])
+
+
+@njit(cache=True)
+def sum_push(  # type: ignore[no-untyped-def]
+    state, drift, limit, message, weight, ids, old, out, inn, drop, touched, count, stamp, epoch
+):
+    """Push `message - old` of the rows `ids` along their out-edges.
+
+    Then mend and settle every row touched. A row is summed afresh when the magnitude that has moved
+    through it exceeds `limit` times its own: additions have then cost it that many units in the
+    last place. NaN and infinities fail the comparison too, and so does an empty row that is not
+    exactly zero, so one rule mends drift, cancellation and non-finite messages that leave.
+
+    Returns:
+        (rows touched, edges pushed, rows summed afresh, edges read for that)
+    """
+    width = state.shape[1]
+    diff = np.empty(width, state.dtype)
+    edges = 0
+    for i in range(ids.size):
+        u = ids[i]
+        for f in range(width):
+            diff[f] = state.dtype.type(message[u, f]) - state.dtype.type(old[i, f])
+        moved = magnitude(diff)
+        if moved == 0:
+            continue
+        edges += out.degree[u]
+        for k in range(out.start[u], out.start[u] + out.degree[u]):
+            v = out.neighbor[k]
+            if drop and v == u:
+                continue
+            if weight.size:
+                w = weight[out.edge[k]]
+                for f in range(width):
+                    state[v, f] += w * diff[f]
+                drift[v] += abs(w) * moved
+            else:
+                for f in range(width):
+                    state[v, f] += diff[f]
+                drift[v] += moved
+            if stamp[v] != epoch:
+                stamp[v] = epoch
+                touched[count] = v
+                count += 1
+    fresh, read = 0, 0
+    for i in range(count):
+        v = touched[i]
+        if inn.degree[v] == 0:
+            state[v] = 0
+            drift[v] = 0
+        elif drift[v] != 0:
+            size = magnitude(state[v])
+            drift[v] += size
+            if not (drift[v] / limit <= size and size < np.inf):
+                _sum_row(v, state, drift, message, weight, inn, drop)
+                fresh += 1
+                read += inn.degree[v]
+    return count, edges, fresh, read

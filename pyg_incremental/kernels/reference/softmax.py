@@ -1,0 +1,149 @@
+"""Softmax-weighted sums over in-edges."""
+
+import torch
+from torch import Tensor
+
+from pyg_incremental.kernels.adjacency import Adjacency
+from pyg_incremental.kernels.compiled import REACH
+from pyg_incremental.kernels.reference.rows import edges_of, unite
+
+
+def _heads(message: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Values `[k, heads, channels]` and logit parts `[k, heads]` of message rows."""
+    heads = target.shape[1]
+    width = message.shape[1] - heads
+    return message[:, :width].reshape(len(message), heads, width // heads), message[:, width:]
+
+
+def softmax_rows(
+    ids: Tensor,
+    state: Tensor,
+    drift: Tensor,
+    message: Tensor,
+    target: Tensor,
+    edge: Tensor,
+    loop: Tensor,
+    slope: float,
+    inn: Adjacency,
+    drop: bool,
+) -> int:
+    """Make some softmax-weighted rows afresh."""
+    heads = target.shape[1]
+    index, source, slot = edges_of(ids, inn, drop)
+    index = index.to(state.device)
+    value, part = _heads(message[source], target)
+    logit = part + target[ids][index]
+    if edge.numel():
+        logit = logit + edge[slot]
+    if loop.numel():
+        own, _ = _heads(message[ids], target)
+        value = torch.cat([value, own])
+        logit = torch.cat([logit, loop[ids]])
+        index = torch.cat([index, torch.arange(len(ids), device=index.device)])
+    logit = torch.nn.functional.leaky_relu(logit, slope)
+    at = index[:, None].expand(-1, heads)
+    top = torch.full((len(ids), heads), -torch.inf, dtype=logit.dtype, device=logit.device)
+    top = top.scatter_reduce(0, at, logit, "amax")
+    p = (logit - top[index]).exp()
+    mass = torch.zeros_like(top).index_add_(0, index, p)
+    numerator = value.new_zeros(len(ids), *value.shape[1:]).index_add_(
+        0, index, p[..., None] * value
+    )
+    state[ids] = torch.cat([numerator.flatten(1), mass, top], 1)
+    drift[ids] = 0
+    return int(inn.degree[ids].sum())
+
+
+def _softmax_terms(
+    state: Tensor,
+    drift: Tensor,
+    source: Tensor,
+    target: Tensor,
+    dst: Tensor,
+    edge_rows: Tensor,
+    slope: float,
+    sign: int,
+) -> None:
+    heads = target.shape[1]
+    dst = dst.to(state.device)
+    value, part = _heads(source, target)
+    logit = part + target[dst]
+    if edge_rows.numel():
+        logit = logit + edge_rows
+    shift = torch.nn.functional.leaky_relu(logit, slope) - state[dst, -heads:]
+    near = (shift <= REACH).all(1)
+    drift[dst[~near], 0] = torch.inf
+    dst, value, p = dst[near], value[near], shift[near].exp()
+    terms = sign * torch.cat([(p[..., None] * value).flatten(1), p, torch.zeros_like(p)], 1)
+    state.index_add_(0, dst, terms)
+    moved = torch.stack([p.sum(1), (p * value.abs().sum(2)).sum(1)], 1)
+    drift.index_add_(0, dst, moved)
+
+
+def softmax_edges(
+    state: Tensor,
+    drift: Tensor,
+    message: Tensor,
+    target: Tensor,
+    src: Tensor,
+    dst: Tensor,
+    edge_rows: Tensor,
+    slope: float,
+    sign: int,
+    drop: bool,
+) -> None:
+    """Add or retract the terms of listed edges."""
+    if drop:
+        keep = src != dst
+        src, dst = src[keep], dst[keep]
+        edge_rows = edge_rows[keep] if edge_rows.numel() else edge_rows
+    _softmax_terms(state, drift, message[src], target, dst, edge_rows, slope, sign)
+
+
+def softmax_push(
+    state: Tensor,
+    drift: Tensor,
+    limit: float,
+    message: Tensor,
+    target: Tensor,
+    edge: Tensor,
+    loop: Tensor,
+    slope: float,
+    ids: Tensor,
+    old: Tensor,
+    out: Adjacency,
+    inn: Adjacency,
+    drop: bool,
+    touched: Tensor,
+    count: int,
+    renewed: int,
+    stamp: Tensor,
+    epoch: int,
+) -> tuple[int, int, int, int]:
+    """Replace the terms of changed sources, then mend and settle the rows they reach."""
+    heads = target.shape[1]
+    width = message.shape[1] - heads
+    drift[touched[:renewed], 0] = torch.inf
+    edges = int(out.degree[ids].sum())
+    index, at, slot = edges_of(ids, out, drop)
+    count = unite(at, touched, count, stamp, epoch)
+    near = (drift[at, 0] < torch.inf).cpu()
+    index, at, slot = index[near], at[near], slot[near]
+    edge_rows = edge[slot] if edge.numel() else edge
+    _softmax_terms(state, drift, old[index], target, at, edge_rows, slope, -1)
+    _softmax_terms(state, drift, message[ids[index]], target, at, edge_rows, slope, 1)
+    rows = touched[:count]
+    if not loop.numel():
+        empty = inn.degree[rows] == 0
+        state[rows[empty]] = 0
+        drift[rows[empty]] = 0
+        rows = rows[~empty]
+    rows = rows[(drift[rows, 0] != 0).cpu()]
+    mass = state[rows, width : width + heads]
+    size = state[rows, :width].reshape(len(rows), heads, width // heads).abs().sum(2)
+    sound = (drift[rows, :1] / limit <= mass) & (drift[rows, 1:] / limit <= size)
+    sound = (sound & (mass < torch.inf) & (size < torch.inf)).all(1)
+    drift[rows] += torch.stack([mass.sum(1), size.sum(1)], 1)
+    rows = rows[~sound.cpu()]
+    read = softmax_rows(rows, state, drift, message, target, edge, loop, slope, inn, drop)
+    return count, edges, len(rows), read

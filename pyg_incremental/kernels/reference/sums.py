@@ -1,0 +1,89 @@
+"""Sums over in-edges: from the start, edge by edge, and by pushing what changed."""
+
+import torch
+from torch import Tensor
+
+from pyg_incremental.kernels.adjacency import Adjacency
+from pyg_incremental.kernels.reference.rows import edges_of, unite
+
+
+def sum_rows(
+    ids: Tensor,
+    state: Tensor,
+    drift: Tensor,
+    message: Tensor,
+    weight: Tensor,
+    inn: Adjacency,
+    drop: bool,
+) -> int:
+    """Sum some rows afresh."""
+    index, source, slot = edges_of(ids, inn, drop)
+    terms = message[source].to(state.dtype)
+    if weight.numel():
+        terms = terms * weight[slot, None]
+    fresh = state.new_zeros(len(ids), state.shape[1])
+    state[ids] = fresh.index_add_(0, index.to(state.device), terms)
+    drift[ids] = 0
+    return int(inn.degree[ids].sum())
+
+
+def sum_edges(
+    state: Tensor,
+    drift: Tensor,
+    message: Tensor,
+    src: Tensor,
+    dst: Tensor,
+    factor: Tensor,
+    sign: int,
+    drop: bool,
+) -> None:
+    """Add or subtract the messages of listed edges."""
+    w = (factor if factor.numel() else state.new_ones(len(src))).to(state.dtype) * sign
+    if drop:
+        keep = src != dst
+        src, dst, w = src[keep], dst[keep], w[keep.to(w.device)]
+    terms = w[:, None] * message[src].to(state.dtype)
+    dst = dst.to(state.device)
+    state.index_add_(0, dst, terms)
+    drift.index_add_(0, dst, w.abs() * message[src].abs().sum(1).to(state.dtype))
+
+
+def sum_push(
+    state: Tensor,
+    drift: Tensor,
+    limit: float,
+    message: Tensor,
+    weight: Tensor,
+    ids: Tensor,
+    old: Tensor,
+    out: Adjacency,
+    inn: Adjacency,
+    drop: bool,
+    touched: Tensor,
+    count: int,
+    stamp: Tensor,
+    epoch: int,
+) -> tuple[int, int, int, int]:
+    """Push changed messages, then mend and settle the rows they reach."""
+    diff = message[ids].to(state.dtype) - old[: len(ids)].to(state.dtype)
+    moving = (diff.abs().sum(1) != 0).nonzero().flatten().cpu()
+    ids, diff = ids[moving], diff[moving.to(diff.device)]
+    edges = int(out.degree[ids].sum())
+    index, target, slot = edges_of(ids, out, drop)
+    w = weight[slot].to(state.dtype) if weight.numel() else state.new_ones(len(slot))
+    at, index = target.to(state.device), index.to(state.device)
+    state.index_add_(0, at, w[:, None] * diff[index])
+    drift.index_add_(0, at, w.abs() * diff.abs().sum(1)[index])
+    count = unite(target, touched, count, stamp, epoch)
+    rows = touched[:count]
+    empty = inn.degree[rows] == 0
+    state[rows[empty]] = 0
+    drift[rows[empty]] = 0
+    rows = rows[~empty]
+    rows = rows[(drift[rows] != 0).cpu()]
+    size = state[rows].abs().sum(1)
+    drift[rows] += size
+    sound = (drift[rows] / limit <= size) & (size < torch.inf)
+    rows = rows[~sound.cpu()]
+    read = sum_rows(rows, state, drift, message, weight, inn, drop)
+    return count, edges, len(rows), read

@@ -1,0 +1,36 @@
+"""What the user chose, checked."""
+
+from dataclasses import dataclass
+
+import torch
+
+from pyg_incremental.typing import BackendName
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of `to_incremental`, which documents them.
+
+    Raises:
+        ValueError: If one of them is not among what it can be.
+    """
+
+    strict: bool = False
+    backend: BackendName = "auto"
+    accumulate_dtype: torch.dtype | None = None
+    scrub_rows: int = 0
+
+    def __post_init__(self) -> None:
+        if self.accumulate_dtype not in (None, torch.float32, torch.float64):
+            raise ValueError(
+                "accumulate_dtype: expected torch.float32, torch.float64 or None (got "
+                f"{self.accumulate_dtype})"
+            )
+        if self.backend not in ("auto", "compiled", "reference"):
+            raise ValueError(
+                f"backend: expected 'auto', 'compiled' or 'reference' (got {self.backend!r})"
+            )
+        if self.scrub_rows < 0:
+            raise ValueError(
+                f"scrub_rows: expected a number of rows, 0 or more (got {self.scrub_rows})"
+            )

@@ -1,0 +1,387 @@
+"""The operations of a traced model become steps of a program.
+
+Each becomes a row map, a conv's program, or a step on all rows.
+"""
+
+import inspect
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch_geometric.nn import MessagePassing
+
+from pyg_incremental.call_site import CallSite, Roles
+from pyg_incremental.conv import ConvCall, NotIncremental, builder_of
+from pyg_incremental.full_pass import plainly
+from pyg_incremental.program import Domain, Program, Value
+from pyg_incremental.row_wise import (
+    ACTIVATIONS,
+    COSTLY_FUNCTIONS,
+    COSTLY_MODULES,
+    RESHAPES,
+    VIEWS,
+    why_not_row_function,
+    why_not_row_wise,
+)
+from pyg_incremental.traced import NotTraceable, Output, Traced
+
+
+class Writer:
+    """Turns the nodes of an fx graph into steps.
+
+    Args:
+        site: The call that was traced.
+        roles: What its tensors are.
+        results: What every node gave on the probe.
+        probe: The tensors of the probe.
+    """
+
+    def __init__(
+        self, site: CallSite, roles: Roles, results: dict[fx.Node, Any], probe: list[Any]
+    ) -> None:
+        self.site = site
+        self.roles = roles
+        self.results = results
+        self.program = Program(format=roles.format)
+        self.num_nodes = probe[site.names.index(roles.x)].shape[0]
+        self.env: dict[fx.Node, Any] = {}
+        self.names = iter(site.names)
+        self.modules = dict(site.named_modules())
+        self.weights: Value | None = None
+
+    def write(self, graph: fx.Graph) -> Traced:
+        """The program of a graph.
+
+        Raises:
+            NotTraceable: If it writes to or returns what a program cannot.
+        """
+        structure: Any = None
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                self.env[node] = self._input(next(self.names))
+            elif node.op == "get_attr":
+                self.env[node] = self._attribute(str(node.target))
+            elif node.op == "output":
+                structure = self._output(node.args[0])
+                self._finish_outputs()
+            elif not node.users and node.op != "call_module":
+                continue  # such as the assertions that fx leaves behind
+            else:
+                self.env[node] = self._operation(node)
+                if _in_place(node, self._callable(node)[0]):
+                    self._overwritten(node)
+        return Traced(self.program, structure)
+
+    def _input(self, name: str) -> Value:
+        roles = self.roles
+        if name == roles.graph:
+            value = self.program.input(name, Domain.WHOLE)
+            self.program.graph = value
+            if roles.values is not None:
+                self.weights = self.program.input("edge_weight", Domain.EDGE)
+            return value
+        domain = (
+            Domain.NODE
+            if name in roles.nodes
+            else Domain.EDGE
+            if name in roles.edges
+            else Domain.WHOLE
+        )
+        return self.program.input(name, domain)
+
+    def _attribute(self, path: str) -> Any:
+        """A parameter or buffer: read anew whenever a step runs."""
+        owner, _, name = path.rpartition(".")
+        module = self.site.get_submodule(owner)
+        return _Live(lambda: getattr(module, name))
+
+    def _output(self, result: Any) -> Any:
+        """An output with an `Output` in place of each value, in plain containers."""
+        if isinstance(result, fx.Node):
+            result = self.env[result]
+        if isinstance(result, dict):
+            return {k: self._output(v) for k, v in result.items()}
+        if isinstance(result, (tuple, list)):
+            made = [self._output(v) for v in result]
+            if hasattr(result, "_fields"):
+                return type(result)(*made)
+            return made if isinstance(result, list) else tuple(made)
+        if not isinstance(result, Value):
+            raise NotTraceable(f"it returns {type(result).__name__} beside tensors")
+        if result.domain is Domain.EDGE:
+            raise NotTraceable("it returns one row per edge")
+        self.program.outputs.append(result)
+        return Output(len(self.program.outputs) - 1)
+
+    def _finish_outputs(self) -> None:
+        values = self.program.outputs
+        readers = {v for s in self.program.steps for v in s.inputs}
+        for i, value in enumerate(values):
+            # What leaves is compared by value, what goes on bit by bit; so one that does both gets
+            # a step of its own.
+            if value.domain is Domain.NODE and (
+                value in readers or not _is_map(self.program, value) or value in values[:i]
+            ):
+                values[i] = self.program.map("out", _as_it_is, [value])
+
+    def _operation(self, node: fx.Node) -> Any:
+        fn, name = self._callable(node)
+        if (
+            node.op == "call_function"
+            and fn is operator.getitem
+            and isinstance(node.args[0], fx.Node)
+        ):
+            held = self.env[node.args[0]]
+            if isinstance(held, tuple) and isinstance(node.args[1], (int, slice)):
+                return held[node.args[1]]
+        if isinstance(fn, MessagePassing):
+            try:
+                return self._conv(fn, name, node)
+            except NotIncremental as error:
+                reason = str(error)
+        else:
+            reason = self._row_reason(node, fn)
+            if not reason:
+                return self._row_map(node, fn, name)
+        return self._whole(node, fn, name, reason)
+
+    def _overwritten(self, node: fx.Node) -> None:
+        """Whoever reads what an in-place operation has written to from here on reads its result."""
+        target = node.args[0]
+        if not isinstance(target, fx.Node):
+            raise NotTraceable(
+                f"'{node.name}' writes in place to something that is not a plain tensor"
+            )
+        before = self.env[target]
+        shared = [n for n, v in self.env.items() if v is before and n is not node]
+        for n in shared:
+            views = [
+                u
+                for u in (*n.users, n)
+                if u is not node and u.op != "placeholder" and self._may_view(u)
+            ]
+            if views:
+                raise NotTraceable(
+                    f"'{node.name}' writes in place to '{n.name}', of which '{views[0].name}' may "
+                    "be a view"
+                )
+        for n in shared:
+            self.env[n] = self.env[node]
+
+    def _may_view(self, node: fx.Node) -> bool:
+        """Whether the result of an operation may share memory with its argument."""
+        fn, _ = self._callable(node)
+        if node.op == "call_module":
+            return not isinstance(
+                fn, (nn.Linear, MessagePassing, nn.Identity, nn.Dropout, *ACTIVATIONS)
+            )
+        name = fn if isinstance(fn, str) else getattr(fn, "__name__", "")
+        return name in VIEWS
+
+    def _callable(self, node: fx.Node) -> tuple[Any, str]:
+        if node.op == "call_module":
+            path = str(node.target)
+            return self.modules[path], path.removeprefix("model.") if path != "model" else type(
+                self.modules[path]
+            ).__name__
+        return node.target, node.name
+
+    # Convs ---------------------------------------------------------------------------------------
+
+    def _conv(self, conv: MessagePassing, name: str, node: fx.Node) -> Value:
+        builder = builder_of(conv)
+        bound = inspect.signature(conv.forward).bind(*node.args, **node.kwargs)
+        args = {k: self._filled(v) for k, v in bound.arguments.items()}
+        graph = next((args[k] for k in ("edge_index", "adj_t") if k in args), None)
+        if graph is not self.program.graph:
+            raise NotIncremental("its edges are computed by the model")
+        steps = len(self.program.steps)
+        try:
+            return builder(ConvCall(self.program, conv, name, args, self.weights))
+        except NotIncremental:
+            self.program.forget(steps)
+            raise
+
+    def _filled(self, argument: Any) -> Any:
+        """An argument with values in place of nodes."""
+        if isinstance(argument, fx.Node):
+            return self.env[argument]
+        if isinstance(argument, (tuple, list)):
+            return tuple(map(self._filled, argument))
+        return argument
+
+    # Row maps ------------------------------------------------------------------------------------
+
+    def _values(self, node: fx.Node) -> list[Value]:
+        """The values that an operation reads."""
+        found: list[Value] = []
+        for n in node.all_input_nodes:
+            held = self.env[n]
+            for value in held if isinstance(held, tuple) else (held,):
+                if isinstance(value, Value) and value not in found:
+                    found.append(value)
+        return found
+
+    def _row_reason(self, node: fx.Node, fn: Any) -> str:
+        values = self._values(node)
+        rowed = {v.domain for v in values} - {Domain.WHOLE}
+        if not rowed:
+            return "it does not work on rows"
+        if len(rowed) > 1:
+            return "it mixes node rows and edge rows"
+        if self.program.graph in values:
+            return "it reads the graph"
+        rows = next(r for n in node.all_input_nodes if (r := self._rows_of(n)) is not None).shape[0]
+        result = self.results[node]
+        results = result if isinstance(result, (tuple, list)) else [result]
+        if not all(isinstance(r, Tensor) and r.dim() > 0 and r.shape[0] == rows for r in results):
+            return "its result does not have one row for each input row"
+        if any(self.num_nodes in r.shape[1:] for r in results):
+            return "its rows grow with the graph"
+        if node.op == "call_module":
+            return why_not_row_wise(fn)
+        if fn is operator.getitem:
+            return _index_reason(node.args[1])
+        ranks: list[int | None] = []
+        for a in (*node.args, *node.kwargs.values()):
+            held = self.env.get(a) if isinstance(a, fx.Node) else a
+            ranks += [self._rank(v) for v in a] if isinstance(a, (tuple, list)) else (
+                [results[0].dim()] * len(held) if isinstance(held, tuple) else [self._rank(a)]
+            )  # fmt: skip
+        return why_not_row_function(fn, node.args, dict(node.kwargs), ranks, results[0].dim())
+
+    def _rows_of(self, argument: Any) -> Tensor | None:
+        """The probe's rows of an argument that has rows, or None."""
+        if not isinstance(argument, fx.Node):
+            return None
+        held, result = self.env[argument], self.results[argument]
+        if isinstance(held, tuple):
+            held, result = held[0], result[0]
+        has_rows = isinstance(held, Value) and held.domain is not Domain.WHOLE
+        return result if has_rows and isinstance(result, Tensor) else None
+
+    def _rank(self, argument: Any) -> int | None:
+        rows = self._rows_of(argument)
+        return None if rows is None else rows.dim()
+
+    def _row_map(self, node: fx.Node, fn: Any, name: str) -> Any:
+        costly = (
+            fn in COSTLY_FUNCTIONS if node.op != "call_module" else isinstance(fn, COSTLY_MODULES)
+        )
+        if isinstance(fn, (nn.Identity, nn.Dropout)) or fn is torch.nn.functional.dropout:
+            return self.env[node.all_input_nodes[0]]
+        result = self.results[node]
+        if fn in RESHAPES:
+            tail = list(result.shape)[1:]
+            return self.program.map(
+                name, lambda rows: rows.reshape(rows.shape[0], *tail), self._values(node)[:1]
+            )
+        run, values = self._closure(node, fn)
+        if isinstance(result, (tuple, list)):
+            return tuple(
+                self.program.map(
+                    f"{name}_{i}", lambda *rows, i=i: run(*rows)[i], values, costly=costly
+                )
+                for i in range(len(result))
+            )
+        key = (
+            ("module", id(fn))
+            if node.op == "call_module" and not node.kwargs and len(node.args) == 1
+            else None
+        )
+        return self.program.map(name, run, values, key=key, costly=costly)
+
+    def _closure(self, node: fx.Node, fn: Any) -> tuple[Callable[..., Any], list[Value]]:
+        """`fn` with everything but program values filled in, and these values."""
+        values = self._values(node)
+        held = {n: self.env[n] for n in node.all_input_nodes}
+        if node.op == "call_method":
+            method = str(node.target)
+            call: Callable[..., Any] = lambda *a, **k: getattr(a[0], method)(*a[1:], **k)  # noqa: E731
+        elif isinstance(fn, nn.Module) and not fn._forward_hooks and not fn._forward_pre_hooks:
+            call = fn.forward
+        else:
+            call = fn
+        if _in_place(node, fn):
+            # The rows handed in may be the stored ones.
+            change, call = call, lambda first, *a, **k: change(first.clone(), *a, **k)
+        if len(node.args) == 1 and not node.kwargs and isinstance(held.get(node.args[0]), Value):  # type: ignore[arg-type]
+            return call, values
+
+        def run(*rows: Any) -> Any:
+            def one(value: Any) -> Any:
+                if isinstance(value, Value):
+                    return rows[values.index(value)]
+                return tuple(map(one, value)) if isinstance(value, tuple) else value.read()
+
+            def fill(n: fx.Node) -> Any:
+                return one(held[n])
+
+            return call(*fx.node.map_arg(node.args, fill), **fx.node.map_arg(node.kwargs, fill))
+
+        return run, values
+
+    # Everything else -----------------------------------------------------------------------------
+
+    def _whole(self, node: fx.Node, fn: Any, name: str, reason: str) -> Any:
+        run, values = self._closure(node, _plain(fn) if isinstance(fn, MessagePassing) else fn)
+        result = self.results[node]
+        if not values:  # made of parameters and constants only
+            return self.program.map(name, run, [])
+        rowed = any(v.domain is not Domain.WHOLE for v in values) or self.program.graph in values
+        # One row for each node, and rows of a width that does not grow with the graph.
+        per_node = isinstance(result, Tensor) and [
+            i for i, d in enumerate(result.shape) if d == self.num_nodes
+        ] == [0]
+        if not rowed and not per_node:
+            return self.program.map(name, run, values)
+        return self.program.whole(
+            name, run, values, Domain.NODE if per_node else Domain.WHOLE, f"{name}: {reason}"
+        )
+
+
+@dataclass(frozen=True)
+class _Live:
+    """A parameter or buffer."""
+
+    read: Callable[[], Any]
+
+
+def _is_map(program: Program, value: Value) -> bool:
+    return any(s.output is value and s.kind == "map" for s in program.steps)
+
+
+def _plain(conv: MessagePassing) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with plainly(conv):
+            return conv(*args, **kwargs)
+
+    return call
+
+
+def _in_place(node: fx.Node, fn: Any) -> bool:
+    name = str(node.target) if node.op == "call_method" else getattr(fn, "__name__", "")
+    return (
+        (name.endswith("_") and not name.endswith("__"))
+        or fn in (operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow)
+        or bool(node.kwargs.get("inplace", False))
+        or bool(getattr(fn, "inplace", False))
+    )
+
+
+def _as_it_is(rows: Tensor) -> Tensor:
+    return rows
+
+
+def _index_reason(index: Any) -> str:
+    first = index[0] if isinstance(index, tuple) and index else index
+    if first is Ellipsis or (isinstance(first, slice) and first == slice(None)):
+        return (
+            ""
+            if isinstance(index, tuple)
+            else ("" if first == slice(None) else "it picks columns by ...")
+        )
+    return "it picks rows by index"
