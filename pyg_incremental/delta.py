@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -14,8 +14,13 @@ from torch_geometric.data import Data, HeteroData
 
 from pyg_incremental.errors import InvalidDeltaError
 
-if TYPE_CHECKING:
-    from pyg_incremental.model import IncrementalModel
+
+class HasState(Protocol):
+    """What a delta is turned around against: an `IncrementalModel`."""
+
+    def inverse(self, delta: GraphDelta) -> GraphDelta:
+        """The delta that undoes `delta`, read off the current state."""
+
 
 EDGE_DATA = {"edge_weight_add": "edge_weight", "edge_attr_add": "edge_attr"}
 
@@ -148,14 +153,14 @@ class GraphDelta:
             parts["edge_index_del"] = torch.from_numpy(deleted[:, stays_deleted])
         return replace(delta, **parts)
 
-    def inverse(self, model: IncrementalModel) -> GraphDelta:
+    def inverse(self, model: HasState) -> GraphDelta:
         """The delta that undoes this one, read off the state before it is applied.
 
         New nodes cannot be taken out again; the inverse removes their edges and sets their features
         to zero.
 
         Args:
-            model: The model to which this delta is about to be applied.
+            model: The `IncrementalModel` to which this delta is about to be applied.
         """
         return model.inverse(self)
 
