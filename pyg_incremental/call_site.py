@@ -1,6 +1,7 @@
 """How a model was called: which arguments are node rows, edge rows, the graph, or constants."""
 
 import inspect
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from torch_geometric.data import Data
 from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
 from pyg_incremental.typing import HAS_TORCH_SPARSE, Format
 
+_EDGE_NAMES = ("weight", "weights", "attr")
 _DATA_FIELDS = ("x", "edge_index", "adj_t", "edge_weight", "edge_attr", "batch", "pos")
 
 
@@ -47,7 +49,7 @@ class CallSite(nn.Module):
         self.tensors: dict[str, Any] = {}
         for key, value in arguments.items():
             if isinstance(value, Data):
-                fields = tuple(n for n in _DATA_FIELDS if value.get(n) is not None)
+                fields = _fields_read(model, arguments, value)
                 self.tensors.update({n: value[n] for n in fields})
                 self.data_fields[key] = fields
             elif isinstance(value, Tensor) or is_sparse_tensor(value):
@@ -66,6 +68,43 @@ class CallSite(nn.Module):
             data._store._mapping.update({name: given.pop(name) for name in fields})
         arguments.update(given)
         return self.model(*[arguments.pop(name) for name in self.positional], **arguments)
+
+
+class _Recording(Data):  # type: ignore[misc]
+    """A `Data` object that remembers which of its fields were read."""
+
+    def __init__(self, data: Data) -> None:
+        super().__init__()
+        self._store._mapping.update(data.to_dict())
+        self.__dict__["read"] = set()
+
+    def __getattr__(self, key: str) -> Any:
+        self.__dict__.get("read", set()).add(key)
+        return super().__getattr__(key)
+
+    def __getitem__(self, key: str) -> Any:
+        self.__dict__["read"].add(key)
+        return super().__getitem__(key)
+
+
+def _fields_read(model: nn.Module, arguments: Mapping[str, Any], data: Data) -> tuple[str, ...]:
+    """The tensors of a `Data` object that a model reads, found by running it on a few nodes.
+
+    What it does not read (labels, masks) is no input, so new nodes need no row of it.
+    """
+    present = [k for k, v in data.to_dict().items() if isinstance(v, Tensor) or is_sparse_tensor(v)]
+    usual = [k for k in present if k in _DATA_FIELDS]
+    if len(usual) == len(present):
+        return tuple(usual)
+    try:
+        small = _Recording(data.subgraph(torch.arange(min(30, data.num_nodes or 0))))
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model(**{k: small if v is data else v for k, v in arguments.items()})
+    except Exception:  # a user's model may raise anything; the usual fields are the best guess
+        return tuple(usual)
+    read: set[str] = small.__dict__["read"]
+    return tuple(k for k in present if k in read or k in ("x", "edge_index", "adj_t"))
 
 
 def bind(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSite:
@@ -179,7 +218,8 @@ def classify(site: CallSite) -> Roles:
         if name == x:
             continue
         rows = _rows(site.tensors[name])
-        if name.startswith("edge"):
+        edge_like = rows == edge_index.shape[1] and (rows != count or name in _EDGE_NAMES)
+        if name.startswith("edge") or edge_like:
             if rows != edge_index.shape[1]:
                 raise InvalidDeltaError(
                     f"{where}: '{name}' has {rows} rows, but the graph has {edge_index.shape[1]} "

@@ -47,6 +47,8 @@ class GraphDelta:
         x_add: Features of new nodes, `[n, in_channels]`; their ids follow the last one.
         nodes_del: Nodes to remove, int64 `[d]`: their edges leave, their ids stay and read as
             isolated nodes with zero features.
+        edge_data_add: Data of the added edges by the name of the edge input, `[k, ...]` each:
+            what a model needs that takes other edge inputs than `edge_weight` and `edge_attr`.
         undirected: Take every edge of this delta in both directions (a self-loop once).
         missing: What to do about deleted or changed edges that are not there: `'error'` or
             `'ignore'`.
@@ -60,6 +62,7 @@ class GraphDelta:
     edge_changes: Any = None
     x_add: Any = None
     nodes_del: Any = None
+    edge_data_add: Any = None
     undirected: bool = False
     missing: Literal["error", "ignore"] = "error"
 
@@ -102,14 +105,19 @@ class GraphDelta:
             for name in EDGE_DATA:
                 rows = getattr(self, name)
                 if rows is not None:
-                    parts[name] = _repeated(as_tensor(rows, name), again, name)
+                    parts[name] = _repeated(as_rows(rows, name), again, name)
+            if self.edge_data_add is not None:
+                parts["edge_data_add"] = {
+                    k: _repeated(as_rows(v, k), again, k)
+                    for k, v in added_data(self.edge_data_add).items()
+                }
         if self.edge_index_del is not None:
             parts["edge_index_del"], _ = _mirrored(as_edges(self.edge_index_del, "edge_index_del"))
         if self.edge_changes is not None:
             edge_index, data = edge_change_parts(self.edge_changes)
             edges, again = _mirrored(edge_index)
             data = {
-                k: _repeated(as_tensor(v, f"edge_changes[1]['{k}']"), again, k)
+                k: _repeated(as_rows(v, f"edge_changes[1]['{k}']"), again, k)
                 for k, v in data.items()
             }
             parts["edge_changes"] = (edges, data)
@@ -129,20 +137,21 @@ class GraphDelta:
             keep = last_of_each(ids)
             parts["x_changes"] = (
                 torch.from_numpy(ids[keep]),
-                as_tensor(rows, "x_changes[1]")[keep],
+                as_rows(rows, "x_changes[1]")[keep],
             )
         if delta.edge_changes is not None:
             edge_index, data = edge_change_parts(delta.edge_changes)
             keep = last_of_each(pair_keys(edge_index))
             parts["edge_changes"] = (
                 torch.from_numpy(edge_index[:, keep]),
-                {k: as_tensor(v, k)[keep] for k, v in data.items()},
+                {k: as_rows(v, k)[keep] for k, v in data.items()},
             )
         if delta.nodes_del is not None:
             parts["nodes_del"] = torch.from_numpy(np.unique(as_ids(delta.nodes_del, "nodes_del")))
         plain = (
             delta.edge_weight_add is None
             and delta.edge_attr_add is None
+            and delta.edge_data_add is None
             and delta.missing == "error"
         )
         if plain and delta.edge_index_add is not None and delta.edge_index_del is not None:
@@ -178,18 +187,44 @@ def refuse_data(value: object, name: str) -> None:
         )
 
 
-def as_tensor(value: Any, name: str) -> Tensor:
-    """A tensor, from a tensor, an array or nested lists."""
+def as_rows(value: Any, name: str) -> Any:
+    """A tensor as it is; anything else as an array, which is later converted to the right dtype."""
     if isinstance(value, Tensor):
         return value.detach()
     refuse_data(value, name)
     try:
-        return torch.as_tensor(np.asarray(value))
+        rows = np.asarray(value)
     except (TypeError, ValueError) as error:
+        raise _not_numbers(value, name, error) from error
+    return rows
+
+
+def as_tensor(value: Any, name: str) -> Tensor:
+    """A tensor, from a tensor, an array or nested lists."""
+    rows = as_rows(value, name)
+    try:
+        return torch.as_tensor(rows)
+    except (TypeError, ValueError) as error:
+        raise _not_numbers(value, name, error) from error
+
+
+def _not_numbers(value: Any, name: str, error: Exception) -> InvalidDeltaError:
+    return InvalidDeltaError(
+        f"{name}: expected a tensor, an array or a list of numbers (got {type(value).__name__}: "
+        f"{error})"
+    )
+
+
+def added_data(value: Any) -> Mapping[str, Any]:
+    """The entries of `edge_data_add`."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
         raise InvalidDeltaError(
-            f"{name}: expected a tensor, an array or a list of numbers (got "
-            f"{type(value).__name__}: {error})"
-        ) from error
+            "edge_data_add: expected a mapping from the name of an edge input to its rows, as in "
+            f"{{'edge_type': [k]}} (got {_describe(value)})"
+        )
+    return value
 
 
 def _integers(value: Any, name: str, empty: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -292,13 +327,15 @@ def _mirrored(
     return torch.from_numpy(np.concatenate([edges, edges[::-1, again]], axis=1)), again
 
 
-def _repeated(rows: Tensor, again: np.ndarray[Any, np.dtype[np.bool_]], name: str) -> Tensor:
-    if rows.dim() == 0 or rows.shape[0] != again.size:
+def _repeated(rows: Any, again: np.ndarray[Any, np.dtype[np.bool_]], name: str) -> Any:
+    if not rows.ndim or rows.shape[0] != again.size:
         raise InvalidDeltaError(
             f"{name}: expected one row for each of the {again.size} listed edges (got shape "
             f"{list(rows.shape)})"
         )
-    return torch.cat([rows, rows[torch.from_numpy(again)]])
+    if isinstance(rows, Tensor):
+        return torch.cat([rows, rows[torch.from_numpy(again)]])
+    return np.concatenate([rows, rows[again]])
 
 
 def _without_common(

@@ -80,7 +80,8 @@ class EdgeStore:
         )
         self.next_order = count
         self._end = count  # slots at and behind it were never used
-        self._free: Ids = np.empty(0, np.int64)
+        self._free: Ids = np.empty(0, np.int64)  # a stack, of which `_num_free` entries count
+        self._num_free = 0
         self.out = self._group(src, dst, self.slots.out_at)
         self.inn = self._group(dst, src, self.slots.in_at)
         self._tops = np.array([count, count], np.int64)
@@ -161,8 +162,8 @@ class EdgeStore:
             room = int(self.out.degree[nodes].sum()) + int(self.inn.degree[nodes].sum())
             more = np.empty(room, np.int64)
             more = more[: kernel.incident(nodes, self.slots, self.out, self.inn, more)]
-            kernel.unclaim(more, self.slots)
-        kernel.unclaim(listed, self.slots)
+            self.slots.out_at[more] = ~self.slots.out_at[more]
+        kernel.unclaim(listed, self._table, self.slots)
         return listed, more
 
     def resolve_change(self, src: Ids, dst: Ids, removed: Ids) -> Ids:
@@ -175,13 +176,15 @@ class EdgeStore:
         mark = self.slots.out_at
         mark[removed] = ~mark[removed]
         found = np.empty(src.size, np.int64)
-        kernel.claim(src, dst, self._table, self.slots, found)
-        kernel.unclaim(found, self.slots)
+        kernel.find_left(src, dst, self._table, self.slots, found)
         mark[removed] = ~mark[removed]
         return found
 
     def remove(self, slots: Ids) -> None:
         """Take edges out. Endpoints and data stay readable until `release`."""
+        if slots.size > 1:
+            # Youngest first: a chain of parallel edges is then taken apart from its head.
+            slots = slots[np.argsort(-self.slots.order[slots], kind="stable")]
         kernel.remove(slots, self.slots, self._table, self.out, self.inn)
         self.num_edges -= slots.size
 
@@ -221,9 +224,11 @@ class EdgeStore:
 
     def release(self, slots: Ids) -> None:
         """Let removed slots be used again."""
-        if not slots.size:
-            return
-        self._free = np.concatenate([self._free, slots]) if self._free.size else slots
+        needed = self._num_free + slots.size
+        if needed > self._free.size:
+            self._free = _longer(self._free, max(16, 2 * needed))
+        self._free[self._num_free : needed] = slots
+        self._num_free = needed
 
     def make_node_room(self, count: int) -> None:
         """See that both neighbour lists have room for `count` nodes, with slack if they grow."""
@@ -233,19 +238,15 @@ class EdgeStore:
 
     def _take(self, count: int) -> Ids:
         """Free slots, the most recently freed first, then fresh ones."""
-        reused = min(count, self._free.size)
+        reused = min(count, self._num_free)
+        self._num_free -= reused
+        taken: Ids = self._free[self._num_free : self._num_free + reused].copy()
         fresh = count - reused
         if not fresh:
-            kept = self._free.size - count
-            taken: Ids = self._free[kept:].copy()
-            self._free = self._free[:kept]
             return taken
         if self._end + fresh > self.slot_capacity:
             self._grow_slots(self._end + fresh)
-        taken = np.concatenate(
-            [self._free[self._free.size - reused :], np.arange(self._end, self._end + fresh)]
-        )
-        self._free = self._free[: self._free.size - reused]
+        taken = np.concatenate([taken, np.arange(self._end, self._end + fresh)])
         self._end += fresh
         return taken
 
@@ -260,11 +261,11 @@ class EdgeStore:
             self.edge_data[name] = _with_room(t, room)
 
     def _make_room(self) -> None:
-        """Pack both pools into new ones with as much room again."""
+        """Pack both pools into new ones with twice as much room again."""
         packed = []
         for side, adj in enumerate((self.out, self.inn)):
             live = int(np.maximum(adj.capacity, adj.degree)[: self.num_nodes].sum())
-            size = 2 * live + 1024
+            size = 3 * live + 1024  # the longest list may have to move to twice its room
             neighbor, edge = np.empty(size, np.int32), np.empty(size, np.int32)
             self._tops[side] = kernel.compact(adj, neighbor, edge, 2**30)
             packed.append(adj._replace(neighbor=neighbor, edge=edge))

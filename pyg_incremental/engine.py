@@ -125,6 +125,8 @@ class Engine:
         for a in self.aggregators:
             for name, extra in a.extra.items():
                 extra.tensor[: self.graph.num_nodes] = kept[a.step.output.name][name]
+            if a.scale.rows is not None:
+                a.scale.hold(kept[a.step.output.name]["scale"])
 
     def update(
         self,
@@ -383,17 +385,18 @@ class WholeExecutor:
             else:
                 changed = out.commit(context.all_nodes, result, context.first_new)
         else:
-            out.dirty = not (
-                isinstance(result, Tensor)
-                and isinstance(out.content, Tensor)
-                and _same(result, out.content)
-            )
+            out.dirty = not _same(result, out.content)
             out.content, changed = result, rows if out.dirty else 0
         edges = context.graph.num_edges if self.graph_input is not None else 0
         context.stats.append((out.value.name, "whole", rows, changed, edges, 0))
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
-    return (
-        a.shape == b.shape and a.dtype == b.dtype and bool(((a == b) | ((a != a) & (b != b))).all())
-    )
+def _same(a: Any, b: Any) -> bool:
+    """Whether a value of domain `WHOLE` came out as it was."""
+    if isinstance(a, (int, float, torch.Size)):
+        return type(a) is type(b) and bool(a == b)
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return False
+    if a.shape != b.shape or a.dtype != b.dtype or a.layout is not torch.strided:
+        return False
+    return bool(((a == b) | ((a != a) & (b != b))).all())

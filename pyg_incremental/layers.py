@@ -9,7 +9,7 @@ from torch import Tensor, fx
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, MessagePassing, SAGEConv
 
 from pyg_incremental import full_pass
-from pyg_incremental.errors import StaleStateError, UnsupportedModelError
+from pyg_incremental.errors import IncrementalError, StaleStateError, UnsupportedModelError
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.update import Update
 
@@ -50,7 +50,8 @@ class IncrementalConv(MessagePassing):
     def forward(self, x: Any, edge_index: Any, *args: Any, **kwargs: Any) -> Any:
         """The forward of the conv that this class extends, with the same arguments.
 
-        In eval mode it also fills the store.
+        In eval mode it also fills the store, unless it is called in a way that only PyG can serve
+        (two sets of nodes, a batch of feature matrices, attention weights).
 
         Returns:
             The output, `[num_nodes, out_channels]`. It carries gradients if they are enabled and
@@ -58,13 +59,20 @@ class IncrementalConv(MessagePassing):
         """
         if self.training or full_pass.is_running() or isinstance(x, fx.Proxy):
             return super().forward(x, edge_index, *args, **kwargs)
-        if any(v is not None for v in (kwargs.get("return_attention_weights"), *args[2:3])):
-            return super().forward(x, edge_index, *args, **kwargs)
-        out = self.incremental(x, edge_index, *args, **kwargs)
-        if torch.is_grad_enabled() and (
+        self.incremental.forget()
+        plain = any(v is not None for v in (kwargs.get("return_attention_weights"), *args[2:3]))
+        needs_grad = torch.is_grad_enabled() and (
             any(p.requires_grad for p in self.parameters())
             or (isinstance(x, Tensor) and x.requires_grad)
-        ):
+        )
+        if not plain:
+            try:
+                out = self.incremental(x, edge_index, *args, **kwargs)
+            except IncrementalError:
+                # What PyG accepts and this package cannot keep current is still computed;
+                # `apply_delta` then says that nothing is stored.
+                plain = True
+        if plain or needs_grad:
             return super().forward(x, edge_index, *args, **kwargs)
         return out
 

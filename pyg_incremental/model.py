@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +58,7 @@ class IncrementalModel:
         self._watch: ParameterWatch | None = None
         self._interrupted = ""
         self._warned = False
+        self._lock = threading.RLock()  # threads that share a model take turns
         self.version = 0
 
     # Full pass -----------------------------------------------------------------------------------
@@ -80,10 +82,16 @@ class IncrementalModel:
                 graph among the arguments.
             InvalidDeltaError: If the arguments do not fit together.
         """
-        self._refuse_training()
-        self._take(start.from_call(bind(self.model, args, kwargs), self._settings))
-        self.version = 0
-        return self._require().output(copy=True)
+        with self._lock:
+            self._refuse_training()
+            _refuse_autocast()
+            self._take(start.from_call(bind(self.model, args, kwargs), self._settings))
+            self.version = 0
+            return self._require().output(copy=True)
+
+    def forget(self) -> None:
+        """Let go of everything that is stored, as if the model had not been called yet."""
+        self._session, self._watch, self._interrupted = None, None, ""
 
     def _take(self, session: Session) -> None:
         """From here on this session is the state. Say once that it runs full passes, if it does."""
@@ -111,17 +119,20 @@ class IncrementalModel:
             StaleStateError: Before the first pass, or if the model is in training mode.
             InvalidDeltaError: If an id is out of range.
         """
-        session = self._require()
-        if nodes is not None:
-            self._refuse_stale()
-            ids = session.resolver.ids(nodes, "nodes")
-            self._interrupted = "a refresh was interrupted"
-            session.engine.update(NO_EVENTS, session.graph.num_nodes, {}, torch.from_numpy(ids))
-            self._interrupted = ""
-            return
-        self._refuse_training()
-        broken, self._interrupted = bool(self._interrupted), "a refresh was interrupted"
-        self._take(start.from_session(session, self._settings, broken))
+        with self._lock:
+            session = self._require()
+            _refuse_autocast()
+            if nodes is not None:
+                self._refuse_stale()
+                ids = session.resolver.ids(nodes, "nodes")
+                self._interrupted = "a refresh was interrupted"
+                session.engine.update(NO_EVENTS, session.graph.num_nodes, {}, torch.from_numpy(ids))
+                self._interrupted = ""
+                return
+            self._refuse_training()
+            session.refuse_other_kind()
+            broken, self._interrupted = bool(self._interrupted), "a refresh was interrupted"
+            self._take(start.from_session(session, self._settings, broken))
 
     # Updates -------------------------------------------------------------------------------------
 
@@ -137,6 +148,7 @@ class IncrementalModel:
         edge_changes: Any = None,
         x_add: Any = None,
         nodes_del: Any = None,
+        edge_data_add: Any = None,
         undirected: bool = False,
         missing: str = "error",
     ) -> Update:
@@ -154,14 +166,19 @@ class IncrementalModel:
                 update; see `refresh`.
         """
         began = time.perf_counter()
-        session = self._require()
-        self._refuse_stale()
         delta = GraphDelta(
             edge_index_add, edge_index_del, x_changes, edge_weight_add, edge_attr_add, edge_changes,
-            x_add, nodes_del, undirected, missing,  # type: ignore[arg-type]
+            x_add, nodes_del, edge_data_add, undirected, missing,  # type: ignore[arg-type]
         )  # fmt: skip
         if isinstance(edge_index_add, GraphDelta):
             delta = delta.alone()
+        with self._lock:
+            return self._apply(delta, began)
+
+    def _apply(self, delta: GraphDelta, began: float) -> Update:
+        session = self._require()
+        self._refuse_stale()
+        _refuse_autocast()
         self._interrupted = "an update was interrupted"
         try:
             resolved = session.resolver.resolve(delta)
@@ -371,6 +388,13 @@ class IncrementalModel:
                 "refresh() to recompute them from the current graph, features and parameters"
             )
 
+    def __reduce__(self) -> NoReturn:
+        """Neither copies nor pickles: rows and the kernels' views of them would come apart."""
+        raise UnsupportedModelError(
+            f"{type(self).__name__} cannot be copied or pickled; use save(path) and load(path, "
+            "model), or wrap a copy of the model"
+        )
+
     def __repr__(self) -> str:
         if self._session is None:
             return f"{type(self).__name__}({type(self.model).__name__}, not called yet)"
@@ -387,3 +411,11 @@ class IncrementalModel:
         if self.stale:
             parts.append(f"stale: {self.stale}")
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _refuse_autocast() -> None:
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        raise UnsupportedModelError(
+            "torch.autocast is on, so each operation would choose its own precision; leave it, or "
+            "disable it around calls of the incremental model (torch.autocast(..., enabled=False))"
+        )

@@ -1,6 +1,8 @@
 """Noticing that a model is no longer the one whose results are stored."""
 
 import hashlib
+from operator import is_
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +14,8 @@ class ParameterWatch:
 
     In-place changes under autograd's eyes (optimizers, `load_state_dict`, `copy_`) count up a
     tensor's version; `.to()` and `.double()` give it new memory. Writing through `.data` leaves no
-    trace that could be noticed at this price; `verify()` shows it.
+    trace that could be noticed at this price, and neither does setting an attribute such as
+    `conv.negative_slope`; `verify()` shows both. Replaced submodules and hooks are noticed.
 
     Args:
         model: The model.
@@ -20,31 +23,47 @@ class ParameterWatch:
 
     def __init__(self, model: nn.Module) -> None:
         self._modules = list(model.modules())
-        self._seen = [
-            (home, name, t, t._version, t.data_ptr())
+        held = [
+            (home, name, t)
             for m in self._modules
             for home in (m._parameters, m._buffers)
             for name, t in home.items()
             if t is not None and not is_lazy(t)
         ]
-        self._count = self._total()
+        children = [
+            (m._modules, name, child) for m in self._modules for name, child in m._modules.items()
+        ]
+        self._tensors = [t for _, _, t in held]
+        self._homes: list[dict[str, Any]] = [home for home, *_ in [*held, *children]]
+        self._names = [name for _, name, _ in [*held, *children]]
+        self._things: list[Any] = [thing for *_, thing in [*held, *children]]
+        self._hooks = [h for m in self._modules for h in (m._forward_hooks, m._forward_pre_hooks)]
+        self._versions, self._memory, self._num_hooks = self._read()
 
-    def _total(self) -> int:
-        return sum(len(m._parameters) + len(m._buffers) for m in self._modules)
+    def _read(self) -> tuple[list[int], list[int], list[int]]:
+        tensors = self._tensors
+        versions, memory = [t._version for t in tensors], [t.data_ptr() for t in tensors]
+        return versions, memory, list(map(len, self._hooks))
 
     def reason(self) -> str:
         """What has changed, or an empty string."""
         for m in self._modules:
             if m.training:
                 return f"the model is in training mode (at {type(m).__name__}); call model.eval()"
-        for home, name, t, version, memory in self._seen:
-            now = home.get(name)
-            if now is not t:
-                return f"'{name}' was replaced"
-            if t._version != version:
-                return f"'{name}' of shape {list(t.shape)} was changed in place"
-            if t.data_ptr() != memory:
-                return f"'{name}' was moved to another dtype or device"
+        if not all(map(is_, map(dict.get, self._homes, self._names), self._things)):
+            now = map(dict.get, self._homes, self._names)
+            pairs = zip(self._names, now, self._things, strict=True)
+            return f"'{next(name for name, a, b in pairs if a is not b)}' was replaced"
+        versions, memory, hooks = self._read()
+        if hooks != self._num_hooks:
+            return "a forward hook was added or removed"
+        if versions != self._versions:
+            at = next(i for i, v in enumerate(versions) if v != self._versions[i])
+            name, shape = self._names[at], list(self._tensors[at].shape)
+            return f"'{name}' of shape {shape} was changed in place"
+        if memory != self._memory:
+            at = next(i for i, p in enumerate(memory) if p != self._memory[i])
+            return f"'{self._names[at]}' was moved to another dtype or device"
         return ""
 
 

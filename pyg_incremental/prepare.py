@@ -146,20 +146,19 @@ def _hold_against(
         )
         session.fill(nodes, others)
         _same_or_raise(session.output(copy=False), expected, "on a probe")
-        data: dict[str, Any] = {
-            f"{k}_add": v[[2, 3]] for k, v in edges.items() if k in ("edge_weight", "edge_attr")
-        }
+        # Larger than anything before, so that no maximum of all rows can hide.
+        x = nodes[roles.x]
         delta = GraphDelta(
             edge_index_add=edge_index[:, [0, 5]].flip(0),
             edge_index_del=edge_index[:, [1, 7]],
-            x_changes=([2, 3], nodes[roles.x][[4, 5]]),
-            **data,
+            x_changes=([2, 3], _tripled(x[[4, 5]])),
+            x_add=_tripled(x[[6]]) if len(nodes) == 1 else None,
+            edge_data_add={k: _tripled(v[[2, 3]]) for k, v in edges.items()},
         )
-        if set(edges) <= {"edge_weight", "edge_attr"}:
-            session.update(session.resolver.resolve(delta))
-            _same_or_raise(
-                session.output(copy=False), session.model_output(), "on a probe after a delta"
-            )
+        session.update(session.resolver.resolve(delta))
+        _same_or_raise(
+            session.output(copy=False), session.model_output(), "on a probe after a delta"
+        )
     except NotTraceable:
         raise
     except Exception as error:  # a user's model may raise anything when it sees fewer rows
@@ -167,6 +166,10 @@ def _hold_against(
             f"the program of {type(site.model).__name__} fails on a probe ({type(error).__name__}: "
             f"{error})"
         ) from error
+
+
+def _tripled(rows: Tensor) -> Tensor:
+    return 3 * rows if rows.dtype.is_floating_point else rows
 
 
 def _same_or_raise(ours: Any, theirs: Any, where: str) -> None:

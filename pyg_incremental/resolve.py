@@ -14,6 +14,7 @@ from torch import Tensor
 from pyg_incremental.delta import (
     EDGE_DATA,
     GraphDelta,
+    added_data,
     as_edges,
     as_ids,
     as_tensor,
@@ -248,15 +249,20 @@ class Resolver:
 
     def _added_data(self, delta: GraphDelta, count: int) -> dict[str, Tensor]:
         expected = self._graph.edge_data
-        if not expected and delta.edge_weight_add is None and delta.edge_attr_add is None:
+        given = dict(added_data(delta.edge_data_add)) if delta.edge_data_add is not None else {}
+        for key, name in EDGE_DATA.items():
+            rows = getattr(delta, key)
+            if rows is None:
+                continue
+            if name not in expected and len(expected) == 1 and not given:
+                name = next(iter(expected))  # the only edge input, whatever it is called
+            if name in given:
+                raise InvalidDeltaError(
+                    f"{key}: '{name}' is given twice, here and in edge_data_add"
+                )
+            given[name] = rows
+        if not expected and not given:
             return {}
-        given = {
-            name: getattr(delta, key)
-            for key, name in EDGE_DATA.items()
-            if getattr(delta, key) is not None
-        }
-        if len(given) == 1 and len(expected) == 1 and not given.keys() & expected.keys():
-            given = {next(iter(expected)): next(iter(given.values()))}
         for name in given:
             if name not in expected:
                 raise InvalidDeltaError(
@@ -271,9 +277,13 @@ class Resolver:
             elif self._unit_weights or not count:
                 data[name] = stored.new_ones((count, *stored.shape[1:]))
             else:
+                shape = [count, *stored.shape[1:]]
+                how = f"edge_data_add={{'{name}': rows of shape {shape}}}"
+                if f"{name}_add" in EDGE_DATA:
+                    how = f"{name}_add of shape {shape} (or {how})"
                 raise InvalidDeltaError(
                     f"edge_index_add: {count} edges come without '{name}', which the model was "
-                    f"first called with; pass {name}_add of shape {[count, *stored.shape[1:]]}"
+                    f"first called with; pass {how}"
                 )
         return data
 

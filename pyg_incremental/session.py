@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from pyg_incremental import full_pass
@@ -13,11 +13,12 @@ from pyg_incremental.call_site import to_format
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.edge_store import EdgeEvents
 from pyg_incremental.engine import Engine
+from pyg_incremental.errors import StaleStateError
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.program import Domain, Value
 from pyg_incremental.resolve import ResolvedDelta, Resolver
 from pyg_incremental.settings import Settings
-from pyg_incremental.store import NO_IDS, Backend, Cell
+from pyg_incremental.store import NO_IDS, Backend, Cell, Ids
 from pyg_incremental.traced import Output
 from pyg_incremental.update import Work
 
@@ -50,6 +51,7 @@ class Session:
         self.like = (
             x if x.dtype.is_floating_point else next(parameters, torch.empty(0, device=x.device))
         )
+        self._kind = _kind_of(plan.site.model)
         self.backend = Backend(settings.backend, self.like)
         self.engine = Engine(
             plan.program, graph, self.backend, settings.accumulate_dtype, self.materialize
@@ -67,6 +69,17 @@ class Session:
         self._whole_outputs: dict[Value, Any] = {}
         first = plan.program.outputs[0]
         self._only = self.engine.cells[first] if first.domain is Domain.NODE else None
+
+    def refuse_other_kind(self) -> None:
+        """Features of one dtype or device do not fit a model that was moved to another."""
+        kind = _kind_of(self.plan.site.model)
+        if kind != self._kind and kind is not None:
+            dtype, device = kind
+            raise StaleStateError(
+                f"the model was moved to {dtype} on '{device}', but the stored features are "
+                f"{self.like.dtype} on '{self.like.device}': call the model again with "
+                f"{str(dtype).removeprefix('torch.')} features on '{device}'"
+            )
 
     # Running -------------------------------------------------------------------------------------
 
@@ -172,12 +185,12 @@ class Session:
         """Ids and new rows of what the last update changed, in the structure of the output."""
         if isinstance(self.plan.traced.structure, Output) and self._only is not None:
             ids = _sorted(self._only)
-            return ids, self._only.gather(self.backend.ids(ids))
+            return ids.tensor, self._only.gather(ids)
         found: dict[int, Tensor] = {}
         for i, value in enumerate(self.plan.program.outputs):
             cell = self.engine.cells[value]
             if value.domain is Domain.NODE:
-                found[i] = _sorted(cell)
+                found[i] = _sorted(cell).tensor
             else:
                 found[i] = _changed_rows(self._whole_outputs.get(value), cell.content)
                 self._whole_outputs[value] = cell.content
@@ -233,8 +246,6 @@ class Session:
 
     def inverse(self, delta: GraphDelta) -> GraphDelta:
         """The delta that undoes `delta`, read off the current state."""
-        self.resolver.resolve(delta)  # a delta that would be refused has no inverse
-        delta = delta.both_directions()
         graph, before = self.graph, self.graph.num_nodes
         resolved = self.resolver.resolve(delta)
         back: dict[str, Any] = {}
@@ -252,8 +263,8 @@ class Session:
         if gone.size:
             edges = graph.edges(gone)
             back["edge_index_add"] = torch.from_numpy(np.stack([edges.src, edges.dst]))
-            for name, rows in graph.edge_data.items():
-                back[f"{name}_add"] = rows[torch.from_numpy(gone)]
+            at = torch.from_numpy(gone)
+            back["edge_data_add"] = {name: rows[at] for name, rows in graph.edge_data.items()}
         if resolved.changed.size:
             edges = graph.edges(resolved.changed)
             slots = torch.from_numpy(resolved.changed)
@@ -277,7 +288,10 @@ class Session:
             if s.output in cells and s.output.domain is Domain.NODE and cells[s.output].stored
         }
         kept = {
-            a.step.output.name: {k: r.tensor[:count].clone() for k, r in a.extra.items()}
+            a.step.output.name: {
+                **{k: r.tensor[:count].clone() for k, r in a.extra.items()},
+                **({} if a.scale.rows is None else {"scale": a.scale.tensor}),
+            }
             for a in self.engine.aggregators
         }
         site = self.plan.site
@@ -292,8 +306,15 @@ class Session:
             "rows": rows,
             "aggregators": kept,
             "program": str(self.plan.program),
-            "by_target": self.graph.by_target,
-            "program_format": self.plan.program.format,
+            "roles": {
+                "graph": self.roles.graph,
+                "format": self.roles.format,
+                "x": self.roles.x,
+                "nodes": list(self.roles.nodes),
+                "edges": list(self.roles.edges),
+                "others": list(self.roles.others),
+                "by_target": self.roles.by_target,
+            },
         }
         if exact:
             state["constants"] = repr(site.constants)
@@ -305,12 +326,18 @@ def _is_output(value: Any) -> bool:
     return isinstance(value, Output)
 
 
-def _sorted(cell: Cell) -> Tensor:
+def _kind_of(model: nn.Module) -> tuple[torch.dtype, torch.device] | None:
+    """Dtype and device of the first floating parameter of a model."""
+    parameters = (p for p in model.parameters() if p.dtype.is_floating_point)
+    first = next(parameters, None)
+    return None if first is None else (first.dtype, first.device)
+
+
+def _sorted(cell: Cell) -> Ids:
     """The changed rows of a value, ascending."""
     if cell.ids is None:
-        return NO_IDS
-    ids = cell.ids.tensor
-    return torch.from_numpy(np.sort(ids.numpy()))
+        return cell.backend.ids(NO_IDS)
+    return cell.backend.ids_from(cell.backend.sorted(cell.ids.array))
 
 
 def _changed_rows(before: Any, after: Any) -> Tensor:

@@ -1,11 +1,12 @@
 """The three ways in which a session starts: from a call, another session, or a saved state."""
 
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 from torch_geometric.data import Data
 
-from pyg_incremental.call_site import CallSite, classify, to_format
+from pyg_incremental.call_site import CallSite, Roles, classify, to_format
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.prepare import prepare
 from pyg_incremental.session import Session
@@ -45,7 +46,13 @@ def from_session(session: Session, settings: Settings, broken: bool) -> Session:
     graph, nodes = session.finished(broken)
     others = session.others()
     site.tensors = dict(zip(site.names, session.arguments_on(graph, nodes), strict=True))
-    plan = prepare(site, classify(site), settings)
+    values = graph.state(for_model=True).get("edge_weight")
+    roles = replace(
+        session.roles,
+        num_nodes=graph.num_nodes,
+        values=None if session.roles.values is None else values,
+    )
+    plan = prepare(site, roles, settings)
     site.tensors = {}
     again = Session(plan, graph, nodes, others, settings)
     again.fill(nodes, others)
@@ -67,24 +74,28 @@ def from_state(
     graph_state = dict(content["graph"])
     edge_index = graph_state.pop("edge_index")
     tensors: dict[str, Any] = {**content["others"], **graph_state}
-    node_rows = {k: v for k, v in content["rows"].items() if k in content["names"]}
-    tensors |= node_rows
-    x = next(iter(node_rows.values()))
-    graph_name = next(n for n in content["names"] if n not in tensors)
-    fmt = content["program_format"]
-    tensors[graph_name] = to_format(
-        fmt, edge_index, graph_state.get("edge_weight"), content["num_nodes"], x.device
-    )
+    saved = content["roles"]
+    tensors |= {name: content["rows"][name] for name in saved["nodes"]}
+    fmt, device = saved["format"], tensors[saved["x"]].device
+    graph_values = graph_state.get("edge_weight") if fmt != "coo" else None
+    tensors[saved["graph"]] = to_format(fmt, edge_index, graph_values, content["num_nodes"], device)
     arguments: dict[str, Any] = dict(content["constants"])
     for key, names in content["data_fields"].items():
         arguments[key] = Data(**{n: tensors[n] for n in names})
     arguments |= {n: tensors[n] for n in content["names"] if n not in fields}
     site = CallSite(model, arguments, content["positional"])
-    roles = classify(site)
+    values = None if fmt == "coo" else graph_state.get("edge_weight")
+    said: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in saved.items()}
+    roles = Roles(
+        **said,
+        edge_index=edge_index,
+        values=values,
+        num_nodes=content["num_nodes"],
+    )
     plan = prepare(site, roles, settings)
     nodes = {n: tensors[n] for n in roles.nodes}
     others = {n: tensors[n] for n in roles.others}
-    graph = DynamicGraph(edge_index, content["num_nodes"], graph_state, content["by_target"])
+    graph = DynamicGraph(edge_index, content["num_nodes"], graph_state, roles.by_target)
     session = Session(plan, graph, nodes, others, settings)
     session.fill(nodes, others)
     site.tensors = {}

@@ -30,6 +30,10 @@ NO_EVENTS = EdgeEvents(NO_EDGES, NO_EDGES, NO_EDGES, {})
 T = TypeVar("T", Adjacency, Edges)
 
 
+def _sorted(ids: Tensor) -> Tensor:
+    return ids.sort().values
+
+
 class Ids:
     """Distinct row ids, int64 `[k]`: as the array that kernels take, and as a tensor."""
 
@@ -74,6 +78,7 @@ class Backend:
         self.like_array: Callable[[Array], Array] = (
             np.empty_like if self.is_compiled else torch.empty_like
         )
+        self.sorted: Callable[[Array], Array] = np.sort if self.is_compiled else _sorted
         self.bits = _BITS if self.is_compiled else _TORCH_BITS
 
     def ids(self, tensor: Tensor) -> Ids:

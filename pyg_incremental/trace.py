@@ -1,7 +1,8 @@
 """torch.fx lists the operations of a model, and a probe tells the shape of every result."""
 
 import contextlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,6 +20,25 @@ class _Tracer(fx.Tracer):
 
     def __init__(self) -> None:
         super().__init__(autowrap_modules=(), param_shapes_constant=True)  # type: ignore[arg-type]
+        self._thread = threading.get_ident()
+
+    def call_module(
+        self,
+        m: nn.Module,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Fx patches modules for the whole process; what other threads call is not traced."""
+        if threading.get_ident() != self._thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        """Likewise for the parameters that other threads read."""
+        if threading.get_ident() != self._thread:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
 
     def is_leaf_module(self, module: nn.Module, qualified_name: str) -> bool:
         if isinstance(module, (MessagePassing, Aggregation, TrimToLayer, MLP)):
@@ -39,6 +59,9 @@ class _Tracer(fx.Tracer):
         )
 
 
+_one_at_a_time = threading.Lock()
+
+
 @contextlib.contextmanager
 def _aggregations_are_modules() -> Iterator[None]:
     """Let fx see calls of aggregations.
@@ -46,8 +69,13 @@ def _aggregations_are_modules() -> Iterator[None]:
     `Aggregation` defines its own `__call__`, which fx does not patch and which looks into its
     arguments.
     """
-    original = Aggregation.__call__
-    Aggregation.__call__ = nn.Module.__call__
+    original, thread = Aggregation.__call__, threading.get_ident()
+
+    def call(self: Aggregation, *args: Any, **kwargs: Any) -> Any:
+        plain = threading.get_ident() == thread
+        return (nn.Module.__call__ if plain else original)(self, *args, **kwargs)
+
+    Aggregation.__call__ = call
     try:
         yield
     finally:
@@ -66,7 +94,7 @@ def trace(site: CallSite, roles: Roles, probe: list[Any]) -> Traced:
         NotTraceable: If torch.fx cannot follow the model.
     """
     try:
-        with _aggregations_are_modules():
+        with _one_at_a_time, _aggregations_are_modules():
             graph = _Tracer().trace(_fixed_arity(site))
     except Exception as error:  # whatever a model does with a proxy: all of it means the same
         raise NotTraceable(

@@ -51,6 +51,7 @@ class Writer:
         self.names = iter(site.names)
         self.modules = dict(site.named_modules())
         self.weights: Value | None = None
+        self.fixed: set[Value] = set()  # of domain WHOLE, and never changed by a delta
 
     def write(self, graph: fx.Graph) -> Traced:
         """The program of a graph.
@@ -90,7 +91,10 @@ class Writer:
             if name in roles.edges
             else Domain.WHOLE
         )
-        return self.program.input(name, domain)
+        value = self.program.input(name, domain)
+        if domain is Domain.WHOLE:
+            self.fixed.add(value)
+        return value
 
     def _attribute(self, path: str) -> Any:
         """A parameter or buffer: read anew whenever a step runs."""
@@ -234,6 +238,10 @@ class Writer:
             return "it mixes node rows and edge rows"
         if self.program.graph in values:
             return "it reads the graph"
+        if Domain.EDGE in rowed and any(
+            v.domain is Domain.WHOLE and v not in self.fixed for v in values
+        ):
+            return "it combines edge rows with something computed from all rows"
         rows = next(r for n in node.all_input_nodes if (r := self._rows_of(n)) is not None).shape[0]
         result = self.results[node]
         results = result if isinstance(result, (tuple, list)) else [result]
@@ -329,8 +337,10 @@ class Writer:
     def _whole(self, node: fx.Node, fn: Any, name: str, reason: str) -> Any:
         run, values = self._closure(node, _plain(fn) if isinstance(fn, MessagePassing) else fn)
         result = self.results[node]
-        if not values:  # made of parameters and constants only
-            return self.program.map(name, run, [])
+        if self.fixed.issuperset(values):  # made of parameters and constants only
+            value = self.program.map(name, run, values)
+            self.fixed.add(value)
+            return value
         rowed = any(v.domain is not Domain.WHOLE for v in values) or self.program.graph in values
         # One row for each node, and rows of a width that does not grow with the graph.
         per_node = isinstance(result, Tensor) and [

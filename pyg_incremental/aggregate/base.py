@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
+from torch import Tensor
 
 from pyg_incremental.edge_store import Edges
 from pyg_incremental.program import Step, Value
@@ -44,6 +45,8 @@ class Aggregator(ABC):
     Attributes:
         accumulate_dtype: The dtype of sums, or None for that of the messages.
         extra: Rows beyond those of the output that belong to the state, by name.
+        scale: For each channel one over the typical size of its messages, `[channels]`; the drift
+            bound is measured in these. Empty for a kind that has none.
     """
 
     def __init__(self, step: Aggregate, out: Cell, context: Context) -> None:
@@ -53,6 +56,7 @@ class Aggregator(ABC):
         self.drop = step.loops == "drop"
         self.accumulate_dtype: torch.dtype | None = None
         self.extra: dict[str, Rows] = {}
+        self.scale = Rows(context.backend)
 
     @abstractmethod
     def full(self) -> None:
@@ -117,6 +121,22 @@ class Aggregator(ABC):
             self.context.stats.append(
                 (self.step.output.name, self.step.kind, rows, changed, edges, reread)
             )
+
+
+def channel_scale(rows: Tensor) -> Tensor:
+    """One over the typical size of each channel of some messages, `[channels]`.
+
+    Typical is the median of what is neither zero nor infinite in a sample of the rows: one huge
+    value among them does not move it.
+    """
+    step = max(1, rows.shape[0] // 4096)
+    sample = rows[::step].abs()
+    sample = sample.masked_fill((sample == 0) | ~sample.isfinite(), torch.nan)
+    if not sample.shape[0]:
+        return rows.new_ones(rows.shape[1])
+    typical = sample.nanmedian(0).values.nan_to_num(nan=1.0)
+    bound = torch.finfo(rows.dtype).max ** 0.3  # so that no product overflows
+    return 1 / typical.clamp(1 / bound, bound)
 
 
 def drift_limit(dtype: torch.dtype, state_dtype: torch.dtype) -> float:

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.base import Aggregate, Aggregator, drift_limit
+from pyg_incremental.aggregate.base import Aggregate, Aggregator, channel_scale, drift_limit
 from pyg_incremental.edge_store import Edges
 from pyg_incremental.program import Value
 from pyg_incremental.store import Cell, Context, Rows
@@ -84,6 +84,8 @@ class SoftmaxState(Aggregator):
         self.limit = drift_limit(rows.dtype, rows.dtype)
         self.out.hold(rows.new_zeros(rows.shape[0], rows.shape[1] + heads))
         self.drift.hold(rows.new_zeros(rows.shape[0], 2))
+        values = rows[: context.num_nodes, : rows.shape[1] - heads]
+        self.scale.hold(channel_scale(values))
         self._nothing: Array = context.backend.array(rows.new_empty(0, 1))
         context.kernels.softmax_rows(
             context.all_nodes.array, self.out.array, self.drift.array, self.source.array,
@@ -110,8 +112,8 @@ class SoftmaxState(Aggregator):
     def _add(self, edges: Edges, edge_rows: Array, sign: int) -> None:
         src, dst = self._ends(edges)
         self.context.kernels.softmax_edges(
-            self.out.array, self.drift.array, self.source.array, self.target.array, src, dst,
-            edge_rows, self.slope, sign, self.drop,
+            self.out.array, self.drift.array, self.scale.array, self.source.array,
+            self.target.array, src, dst, edge_rows, self.slope, sign, self.drop,
         )  # fmt: skip
 
     def rows_changed(self) -> None:
@@ -135,9 +137,9 @@ class SoftmaxState(Aggregator):
         )
         pushed, inn = self._lists()
         count, edges, reread, read = context.kernels.softmax_push(
-            out.array, self.drift.array, self.limit, source.array, self.target.array, self._edge(),
-            self._loop(), self.slope, ids, old, pushed, inn, self.drop, scratch.touched, count,
-            renewed, scratch.stamp, epoch,
+            out.array, self.drift.array, self.limit, self.scale.array, source.array,
+            self.target.array, self._edge(), self._loop(), self.slope, ids, old, pushed, inn,
+            self.drop, scratch.touched, count, renewed, scratch.stamp, epoch,
         )  # fmt: skip
         if count:
             out.ids = scratch.taken(count)

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import torch
 
-from pyg_incremental.aggregate.base import Aggregate, Aggregator, drift_limit
+from pyg_incremental.aggregate.base import Aggregate, Aggregator, channel_scale, drift_limit
 from pyg_incremental.edge_store import Edges
 from pyg_incremental.program import Value
 from pyg_incremental.store import Cell, Context, Rows
@@ -63,6 +63,7 @@ class SumState(Aggregator):
         self.limit = drift_limit(rows.dtype, dtype)
         self.out.hold(rows.new_zeros(rows.shape, dtype=dtype))
         self.drift.hold(rows.new_zeros(rows.shape[0], dtype=dtype))
+        self.scale.hold(channel_scale(rows[: context.num_nodes]).to(dtype))
         self._nothing = context.backend.array(rows.new_empty(0))
         context.kernels.sum_rows(
             context.all_nodes.array, self.out.array, self.drift.array, self.source.array,
@@ -88,8 +89,9 @@ class SumState(Aggregator):
     def _add(self, edges: Edges, factor: Array, sign: int) -> None:
         src, dst = self._ends(edges)
         self.context.kernels.sum_edges(
-            self.out.array, self.drift.array, self.source.array, src, dst, factor, sign, self.drop
-        )
+            self.out.array, self.drift.array, self.scale.array, self.source.array, src, dst, factor,
+            sign, self.drop,
+        )  # fmt: skip
 
     def rows_changed(self) -> None:
         """Push what changed in the messages, and sum rows afresh that have drifted too far."""
@@ -108,8 +110,8 @@ class SumState(Aggregator):
         )
         pushed, inn = self._lists()
         count, edges, reread, read = context.kernels.sum_push(
-            out.array, self.drift.array, self.limit, source.array, self._weight(), ids, old, pushed,
-            inn, self.drop, scratch.touched, count, scratch.stamp, epoch,
+            out.array, self.drift.array, self.limit, self.scale.array, source.array, self._weight(),
+            ids, old, pushed, inn, self.drop, scratch.touched, count, scratch.stamp, epoch,
         )  # fmt: skip
         if count:
             out.ids = scratch.taken(count)

@@ -137,32 +137,40 @@ def find(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def claim(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
-    """Like `find`, but a pair listed k times gets its k youngest slots, one each.
-
-    Slots already claimed are marked by flipping `out_at`; `unclaim` takes the marks off again.
-    Returns how many were missing.
-    """
-    missing = 0
+def find_left(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
+    """The most recently added slot of each pair that is not marked (`out_at` flipped), or -1."""
     for i in range(us.size):
         at = _seek(us[i], vs[i], table, slots)
         slot = table[at] if at >= 0 else -1
         while slot >= 0 and slots.out_at[slot] < 0:
             slot = slots.older[slot]
-        if slot >= 0:
-            slots.out_at[slot] = ~slots.out_at[slot]
-        else:
-            missing += 1
         found[i] = slot
-    return missing
 
 
 @njit(cache=True)
-def unclaim(found, slots):  # type: ignore[no-untyped-def]
-    """Take off the marks that `claim` put on."""
-    for i in range(found.size):
-        if found[i] >= 0 and slots.out_at[found[i]] < 0:
-            slots.out_at[found[i]] = ~slots.out_at[found[i]]
+def claim(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
+    """Like `find`, but a pair listed k times gets its k youngest slots, one each.
+
+    What is claimed is taken off the table and marked by flipping `out_at`; `unclaim` undoes both.
+    Each claim costs the same, however many edges a pair has.
+    """
+    for i in range(us.size):
+        at = _seek(us[i], vs[i], table, slots)
+        slot = table[at] if at >= 0 else -1
+        if slot >= 0:
+            slots.out_at[slot] = ~slots.out_at[slot]
+            table[at] = slots.older[slot] if slots.older[slot] >= 0 else GONE
+        found[i] = slot
+
+
+@njit(cache=True)
+def unclaim(found, table, slots):  # type: ignore[no-untyped-def]
+    """Undo a `claim`, last first, so that every chain is as it was."""
+    for i in range(found.size - 1, -1, -1):
+        slot = found[i]
+        if slot >= 0:
+            slots.out_at[slot] = ~slots.out_at[slot]
+            _enter(slot, table, slots)
 
 
 @njit(cache=True)

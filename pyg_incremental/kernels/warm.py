@@ -49,9 +49,10 @@ def _run_each_once() -> None:
     adjacency.enter(ids, table, slots)
     adjacency.find(u, v, table, slots, found)
     adjacency.claim(u, v, table, slots, found)
-    adjacency.unclaim(found[:1], slots)
+    adjacency.unclaim(found[:1], table, slots)
     adjacency.incident(ids, slots, out, inn, found)
-    adjacency.unclaim(found[:1], slots)
+    slots.out_at[0] = ~slots.out_at[0]
+    adjacency.find_left(u, v, table, slots, found)
     adjacency.remove(ids, slots, table, out, inn)
     adjacency.insert(0, u, v, ids, 0, slots, table, out, inn, np.full(2, 4, np.int64))
     adjacency.compact(out, np.zeros(8, np.int32), np.zeros(8, np.int32), 4)
@@ -67,14 +68,16 @@ def _run_each_once() -> None:
             rows = np.zeros((2, 3), kind)
             compiled.commit(rows, ids, rows[:1], rows[:1].copy(), 2, touched, at)
         message, target = np.zeros((2, 3), dtype), np.zeros((2, 1), dtype)
+        scale = np.ones(3, dtype)
         for weight in (np.zeros(0, dtype), np.ones(1, dtype)):
             total, drift = np.zeros((2, 3), dtype), np.zeros(2, dtype)
             compiled.sum_rows(v, total, drift, message, weight, inn, False)
-            compiled.sum_edges(total, drift, message, u, v, weight, 1, False)
+            compiled.sum_edges(total, drift, scale, message, u, v, weight, 1, False)
             compiled.sum_push(
                 total,
                 drift,
                 1.0,
+                scale,
                 message,
                 weight,
                 u,
@@ -90,8 +93,8 @@ def _run_each_once() -> None:
         state, drift = np.zeros((2, 4), dtype), np.zeros((2, 2), dtype)
         none = np.zeros((0, 1), dtype)
         compiled.softmax_rows(v, state, drift, message, target, none, none, 0.2, inn, False)
-        compiled.softmax_edges(state, drift, message, target, u, v, none, 0.2, 1, False)
+        compiled.softmax_edges(state, drift, scale, message, target, u, v, none, 0.2, 1, False)
         compiled.softmax_push(
-            state, drift, 1.0, message, target, none, none, 0.2, u, message[:1].copy(), out, inn,
-            False, touched, 0, 0, stamp, 5,
+            state, drift, 1.0, scale, message, target, none, none, 0.2, u, message[:1].copy(), out,
+            inn, False, touched, 0, 0, stamp, 5,
         )  # fmt: skip

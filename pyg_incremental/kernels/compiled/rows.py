@@ -4,11 +4,11 @@ from numba import njit
 
 
 @njit(cache=True, fastmath={"reassoc"})
-def magnitude(row):  # type: ignore[no-untyped-def]
-    """Sum of the absolute values of one row."""
+def magnitude(row, scale):  # type: ignore[no-untyped-def]
+    """Sum of the absolute values of one row, each times the `scale` of its channel."""
     total = row.dtype.type(0)
     for f in range(row.size):
-        total += abs(row[f])
+        total += abs(row[f]) * scale[f]
     return total
 
 

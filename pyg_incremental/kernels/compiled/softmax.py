@@ -90,7 +90,7 @@ def softmax_rows(ids, state, drift, message, target, edge, loop, slope, inn, dro
 
 
 @njit(cache=True)
-def _softmax_edge(v, source, state, drift, target, edge_row, slope, sign):  # type: ignore[no-untyped-def]
+def _softmax_edge(v, source, state, drift, scale, target, edge_row, slope, sign):  # type: ignore[no-untyped-def]
     """Add or retract one edge.
 
     A logit far above the reference makes the drift infinite, so that the row is made afresh.
@@ -109,11 +109,12 @@ def _softmax_edge(v, source, state, drift, target, edge_row, slope, sign):  # ty
             return
         p = _softmax_term(row, h, heads, channels, source, shift, sign)
         drift[v, 0] += p
-        drift[v, 1] += p * magnitude(source[h * channels : (h + 1) * channels])
+        first, last = h * channels, (h + 1) * channels
+        drift[v, 1] += p * magnitude(source[first:last], scale[first:last])
 
 
 @njit(cache=True)
-def softmax_edges(state, drift, message, target, src, dst, edge_rows, slope, sign, drop):  # type: ignore[no-untyped-def]
+def softmax_edges(state, drift, scale, message, target, src, dst, edge_rows, slope, sign, drop):  # type: ignore[no-untyped-def]
     """Add (`sign` 1) or retract (-1) the listed edges.
 
     Messages and logits count as they are stored.
@@ -122,11 +123,11 @@ def softmax_edges(state, drift, message, target, src, dst, edge_rows, slope, sig
         if drop and src[i] == dst[i]:
             continue
         row = edge_rows[i] if edge_rows.size else edge_rows.ravel()
-        _softmax_edge(dst[i], message[src[i]], state, drift, target, row, slope, sign)
+        _softmax_edge(dst[i], message[src[i]], state, drift, scale, target, row, slope, sign)
 
 
 @njit(cache=True)
-def _softmax_settle(v, state, drift, limit, heads, channels):  # type: ignore[no-untyped-def]
+def _softmax_settle(v, state, drift, limit, scale, heads, channels):  # type: ignore[no-untyped-def]
     """Whether every head still has enough of its bits.
 
     Mass and numerator each have to outweigh what moved through them.
@@ -136,7 +137,8 @@ def _softmax_settle(v, state, drift, limit, heads, channels):  # type: ignore[no
     mass, size = state.dtype.type(0), state.dtype.type(0)
     for h in range(heads):
         m = state[v, width + h]
-        s = magnitude(state[v, h * channels : (h + 1) * channels])
+        first, last = h * channels, (h + 1) * channels
+        s = magnitude(state[v, first:last], scale[first:last])
         sound &= (
             (drift[v, 0] / limit <= m) & (drift[v, 1] / limit <= s) & (m < np.inf) & (s < np.inf)
         )
@@ -152,6 +154,7 @@ def softmax_push(  # type: ignore[no-untyped-def]
     state,
     drift,
     limit,
+    scale,
     message,
     target,
     edge,
@@ -194,15 +197,17 @@ def softmax_push(  # type: ignore[no-untyped-def]
                 count += 1
             if drift[v, 0] < np.inf:
                 row = edge[out.edge[k]] if edge.size else edge.ravel()
-                _softmax_edge(v, old[i], state, drift, target, row, slope, -1)
+                _softmax_edge(v, old[i], state, drift, scale, target, row, slope, -1)
                 if drift[v, 0] < np.inf:
-                    _softmax_edge(v, message[u], state, drift, target, row, slope, 1)
+                    _softmax_edge(v, message[u], state, drift, scale, target, row, slope, 1)
     for i in range(count):
         v = touched[i]
         if inn.degree[v] == 0 and not loop.size:
             state[v] = 0
             drift[v] = 0
-        elif drift[v, 0] != 0 and not _softmax_settle(v, state, drift, limit, heads, channels):
+        elif drift[v, 0] != 0 and not _softmax_settle(
+            v, state, drift, limit, scale, heads, channels
+        ):
             _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop)
             fresh += 1
             read += inn.degree[v]

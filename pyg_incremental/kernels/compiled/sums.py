@@ -36,7 +36,7 @@ def sum_rows(ids, state, drift, message, weight, inn, drop):  # type: ignore[no-
 
 
 @njit(cache=True)
-def sum_edges(state, drift, message, src, dst, factor, sign, drop):  # type: ignore[no-untyped-def]
+def sum_edges(state, drift, scale, message, src, dst, factor, sign, drop):  # type: ignore[no-untyped-def]
     """Add `sign * factor * message` of each listed edge to its target; no `factor` means one."""
     width = state.shape[1]
     for i in range(src.size):
@@ -46,19 +46,35 @@ def sum_edges(state, drift, message, src, dst, factor, sign, drop):  # type: ign
         w = state.dtype.type(sign * factor[i] if factor.size else sign)
         for f in range(width):
             state[v, f] += w * message[u, f]
-        drift[v] += abs(w) * magnitude(message[u])
+        drift[v] += abs(w) * magnitude(message[u], scale)
 
 
 @njit(cache=True)
 def sum_push(  # type: ignore[no-untyped-def]
-    state, drift, limit, message, weight, ids, old, out, inn, drop, touched, count, stamp, epoch
+    state,
+    drift,
+    limit,
+    scale,
+    message,
+    weight,
+    ids,
+    old,
+    out,
+    inn,
+    drop,
+    touched,
+    count,
+    stamp,
+    epoch,
 ):
     """Push `message - old` of the rows `ids` along their out-edges.
 
     Then mend and settle every row touched. A row is summed afresh when the magnitude that has moved
     through it exceeds `limit` times its own: additions have then cost it that many units in the
-    last place. NaN and infinities fail the comparison too, and so does an empty row that is not
-    exactly zero, so one rule mends drift, cancellation and non-finite messages that leave.
+    last place. `scale` holds, for each channel, one over the typical size of its messages, so that
+    a large channel does not hide what happens in a small one. NaN and infinities fail the
+    comparison too, and so does an empty row that is not exactly zero: one rule mends drift,
+    cancellation and non-finite messages that leave.
 
     Returns:
         (rows touched, edges pushed, rows summed afresh, edges read for that)
@@ -68,11 +84,13 @@ def sum_push(  # type: ignore[no-untyped-def]
     edges = 0
     for i in range(ids.size):
         u = ids[i]
+        differs = False
         for f in range(width):
             diff[f] = state.dtype.type(message[u, f]) - state.dtype.type(old[i, f])
-        moved = magnitude(diff)
-        if moved == 0:
+            differs |= diff[f] != 0
+        if not differs:
             continue
+        moved = magnitude(diff, scale)
         edges += out.degree[u]
         for k in range(out.start[u], out.start[u] + out.degree[u]):
             v = out.neighbor[k]
@@ -98,7 +116,7 @@ def sum_push(  # type: ignore[no-untyped-def]
             state[v] = 0
             drift[v] = 0
         elif drift[v] != 0:
-            size = magnitude(state[v])
+            size = magnitude(state[v], scale)
             drift[v] += size
             if not (drift[v] / limit <= size and size < np.inf):
                 _sum_row(v, state, drift, message, weight, inn, drop)

@@ -57,6 +57,7 @@ def softmax_rows(
 def _softmax_terms(
     state: Tensor,
     drift: Tensor,
+    scale: Tensor,
     source: Tensor,
     target: Tensor,
     dst: Tensor,
@@ -73,16 +74,18 @@ def _softmax_terms(
     shift = torch.nn.functional.leaky_relu(logit, slope) - state[dst, -heads:]
     near = (shift <= REACH).all(1)
     drift[dst[~near], 0] = torch.inf
+    weigh = scale.reshape(heads, -1)
     dst, value, p = dst[near], value[near], shift[near].exp()
     terms = sign * torch.cat([(p[..., None] * value).flatten(1), p, torch.zeros_like(p)], 1)
     state.index_add_(0, dst, terms)
-    moved = torch.stack([p.sum(1), (p * value.abs().sum(2)).sum(1)], 1)
+    moved = torch.stack([p.sum(1), (p * (value.abs() * weigh).sum(2)).sum(1)], 1)
     drift.index_add_(0, dst, moved)
 
 
 def softmax_edges(
     state: Tensor,
     drift: Tensor,
+    scale: Tensor,
     message: Tensor,
     target: Tensor,
     src: Tensor,
@@ -97,13 +100,14 @@ def softmax_edges(
         keep = src != dst
         src, dst = src[keep], dst[keep]
         edge_rows = edge_rows[keep] if edge_rows.numel() else edge_rows
-    _softmax_terms(state, drift, message[src], target, dst, edge_rows, slope, sign)
+    _softmax_terms(state, drift, scale, message[src], target, dst, edge_rows, slope, sign)
 
 
 def softmax_push(
     state: Tensor,
     drift: Tensor,
     limit: float,
+    scale: Tensor,
     message: Tensor,
     target: Tensor,
     edge: Tensor,
@@ -130,8 +134,8 @@ def softmax_push(
     near = (drift[at, 0] < torch.inf).cpu()
     index, at, slot = index[near], at[near], slot[near]
     edge_rows = edge[slot] if edge.numel() else edge
-    _softmax_terms(state, drift, old[index], target, at, edge_rows, slope, -1)
-    _softmax_terms(state, drift, message[ids[index]], target, at, edge_rows, slope, 1)
+    _softmax_terms(state, drift, scale, old[index], target, at, edge_rows, slope, -1)
+    _softmax_terms(state, drift, scale, message[ids[index]], target, at, edge_rows, slope, 1)
     rows = touched[:count]
     if not loop.numel():
         empty = inn.degree[rows] == 0
@@ -140,7 +144,7 @@ def softmax_push(
         rows = rows[~empty]
     rows = rows[(drift[rows, 0] != 0).cpu()]
     mass = state[rows, width : width + heads]
-    size = state[rows, :width].reshape(len(rows), heads, width // heads).abs().sum(2)
+    size = (state[rows, :width].abs() * scale).reshape(len(rows), heads, width // heads).sum(2)
     sound = (drift[rows, :1] / limit <= mass) & (drift[rows, 1:] / limit <= size)
     sound = (sound & (mass < torch.inf) & (size < torch.inf)).all(1)
     drift[rows] += torch.stack([mass.sum(1), size.sum(1)], 1)

@@ -30,6 +30,7 @@ def sum_rows(
 def sum_edges(
     state: Tensor,
     drift: Tensor,
+    scale: Tensor,
     message: Tensor,
     src: Tensor,
     dst: Tensor,
@@ -45,13 +46,14 @@ def sum_edges(
     terms = w[:, None] * message[src].to(state.dtype)
     dst = dst.to(state.device)
     state.index_add_(0, dst, terms)
-    drift.index_add_(0, dst, w.abs() * message[src].abs().sum(1).to(state.dtype))
+    drift.index_add_(0, dst, w.abs() * (message[src].abs().to(state.dtype) * scale).sum(1))
 
 
 def sum_push(
     state: Tensor,
     drift: Tensor,
     limit: float,
+    scale: Tensor,
     message: Tensor,
     weight: Tensor,
     ids: Tensor,
@@ -66,14 +68,14 @@ def sum_push(
 ) -> tuple[int, int, int, int]:
     """Push changed messages, then mend and settle the rows they reach."""
     diff = message[ids].to(state.dtype) - old[: len(ids)].to(state.dtype)
-    moving = (diff.abs().sum(1) != 0).nonzero().flatten().cpu()
+    moving = (diff != 0).any(1).nonzero().flatten().cpu()
     ids, diff = ids[moving], diff[moving.to(diff.device)]
     edges = int(out.degree[ids].sum())
     index, target, slot = edges_of(ids, out, drop)
     w = weight[slot].to(state.dtype) if weight.numel() else state.new_ones(len(slot))
     at, index = target.to(state.device), index.to(state.device)
     state.index_add_(0, at, w[:, None] * diff[index])
-    drift.index_add_(0, at, w.abs() * diff.abs().sum(1)[index])
+    drift.index_add_(0, at, w.abs() * (diff.abs() * scale).sum(1)[index])
     count = unite(target, touched, count, stamp, epoch)
     rows = touched[:count]
     empty = inn.degree[rows] == 0
@@ -81,7 +83,7 @@ def sum_push(
     drift[rows[empty]] = 0
     rows = rows[~empty]
     rows = rows[(drift[rows] != 0).cpu()]
-    size = state[rows].abs().sum(1)
+    size = (state[rows].abs() * scale).sum(1)
     drift[rows] += size
     sound = (drift[rows] / limit <= size) & (size < torch.inf)
     rows = rows[~sound.cpu()]
