@@ -1,12 +1,14 @@
 """Noticing that a model is no longer the one whose results are stored."""
 
 import hashlib
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+
+_is_training = attrgetter("training")
 
 
 class ParameterWatch:
@@ -38,25 +40,25 @@ class ParameterWatch:
         self._names = [name for _, name, _ in [*held, *children]]
         self._things: list[Any] = [thing for *_, thing in [*held, *children]]
         self._hooks = [h for m in self._modules for h in (m._forward_hooks, m._forward_pre_hooks)]
-        self._versions, self._memory, self._num_hooks = self._read()
+        self._num_hooks = list(map(len, self._hooks)) if any(self._hooks) else []
+        self._versions, self._memory = self._read()
 
-    def _read(self) -> tuple[list[int], list[int], list[int]]:
+    def _read(self) -> tuple[list[int], list[int]]:
         tensors = self._tensors
-        versions, memory = [t._version for t in tensors], [t.data_ptr() for t in tensors]
-        return versions, memory, list(map(len, self._hooks))
+        return [t._version for t in tensors], [t.data_ptr() for t in tensors]
 
     def reason(self) -> str:
         """What has changed, or an empty string."""
-        for m in self._modules:
-            if m.training:
-                return f"the model is in training mode (at {type(m).__name__}); call model.eval()"
+        if any(map(_is_training, self._modules)):
+            kind = type(next(filter(_is_training, self._modules))).__name__
+            return f"the model is in training mode (at {kind}); call model.eval()"
         if not all(map(is_, map(dict.get, self._homes, self._names), self._things)):
             now = map(dict.get, self._homes, self._names)
             pairs = zip(self._names, now, self._things, strict=True)
             return f"'{next(name for name, a, b in pairs if a is not b)}' was replaced"
-        versions, memory, hooks = self._read()
-        if hooks != self._num_hooks:
+        if (self._num_hooks or any(self._hooks)) and list(map(len, self._hooks)) != self._num_hooks:
             return "a forward hook was added or removed"
+        versions, memory = self._read()
         if versions != self._versions:
             at = next(i for i, v in enumerate(versions) if v != self._versions[i])
             name, shape = self._names[at], list(self._tensors[at].shape)

@@ -69,6 +69,7 @@ class World:
         edge_changes=None,
         x_add=None,
         nodes_del=None,
+        edge_data_add=None,
         undirected=False,
         missing="error",
     ):
@@ -80,6 +81,7 @@ class World:
             if at is not None:
                 del self.edges[at]
         added = {"edge_weight": edge_weight_add, "edge_attr": edge_attr_add}
+        added.update(edge_data_add or {})
         for i, pair in _directions(edge_index_add, undirected):
             data = {name: added[name][i] for name in self.names}
             self.edges.append({"pair": pair, **data})

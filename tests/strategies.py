@@ -9,6 +9,8 @@ import torch
 
 from tests.oracle import World
 
+KINDS = 3  # relations of a graph with typed edges
+
 # Building blocks ##################################################################################
 
 
@@ -34,7 +36,9 @@ def node_rows(rng, count, channels, dtype):
 
 
 def edge_rows(rng, count, width, signed, dtype):
-    """Edge data: weights when `width` is None, else attributes of that many columns."""
+    """Edge data: weights when `width` is None, types when it is "type", else that many columns."""
+    if width == "type":
+        return torch.from_numpy(rng.integers(0, KINDS, count))
     if width is None:
         low = -16 if signed else 1
         return torch.from_numpy(rng.integers(low, 17, count) / 8).to(dtype)
@@ -47,14 +51,29 @@ def index(pairs):
 
 def new_data(world, rng, count):
     """Keywords with the data of `count` new edges."""
-    return {f"{name}_add": rows for name, rows in fresh_rows(world, rng, count).items()}
+    return as_keywords(fresh_rows(world, rng, count))
+
+
+def as_keywords(rows):
+    """Data of new edges as keywords; what has no keyword of its own goes into `edge_data_add`."""
+    own = {f"{name}_add": rows[name] for name in ("edge_weight", "edge_attr") if name in rows}
+    if len(own) < len(rows):
+        own["edge_data_add"] = {n: r for n, r in rows.items() if f"{n}_add" not in own}
+    return own
+
+
+def width_of(world, name):
+    """What `edge_rows` is to make for the edge data `name` of a world."""
+    empty = world.empty[name]
+    if not empty.dtype.is_floating_point:
+        return "type"
+    return None if empty.dim() == 1 else empty.size(1)
 
 
 def fresh_rows(world, rng, count):
     rows = {}
     for name in world.names:
-        width = None if world.empty[name].dim() == 1 else world.empty[name].size(1)
-        rows[name] = edge_rows(rng, count, width, world.signed, world.x.dtype)
+        rows[name] = edge_rows(rng, count, width_of(world, name), world.signed, world.x.dtype)
     return rows
 
 

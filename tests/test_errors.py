@@ -1,10 +1,14 @@
 """Bad input: each a named error that says what, where, got and expected, and changes nothing."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
-from torch_geometric.nn import GAT, GCN, GCNConv
+from torch_geometric.nn import GAT, GCN, GCNConv, GraphConv
+from torch_geometric.nn import Linear as PyGLinear
 
 from pyg_incremental import (
     GraphDelta,
@@ -317,6 +321,116 @@ def test_dtype_of_the_model_changed():
         inc.apply_delta(edge_index_add=ADD)
 
 
+def test_a_new_dtype_needs_a_new_first_pass():
+    """There are no features of that type, so refresh() cannot mend it and says what can."""
+    inc, model, world = make(dtype=torch.float32)
+    model.double()
+    assert inc.stale is not None
+    with pytest.raises(StaleStateError):
+        inc.apply_delta(edge_index_add=ADD)
+    with pytest.raises(StaleStateError, match=r"call.*float64"):
+        inc.refresh()
+    with pytest.raises(StaleStateError):
+        _ = inc.out
+    world.x = world.x.double()
+    inc(**world.inputs())
+    world.apply(edge_index_add=ADD)
+    inc.apply_delta(edge_index_add=ADD)
+    assert_close(inc.out, full(model, world))
+
+
+def double_output(module, args, output):
+    return 2 * output
+
+
+def double_input(module, args):
+    return (2 * args[0], *args[1:])
+
+
+# What is done to the model, and whether its output changes.
+PARTS = {
+    "a conv replaced": lambda model: set_conv(model, GCNConv(6, 3)),
+    "a conv replaced by another kind": lambda model: set_conv(model, GraphConv(6, 3)),
+    "a part of a conv replaced": lambda model: setattr(
+        model.convs[0], "lin", PyGLinear(4, 6, bias=False).double().eval()
+    ),
+    "an activation replaced": lambda model: setattr(model, "act", torch.nn.Tanh().eval()),
+    "a hook on a conv": lambda model: model.convs[0].register_forward_hook(double_output),
+    "a hook inside a conv": lambda model: model.convs[1].lin.register_forward_hook(double_output),
+    "a hook on an activation": lambda model: model.act.register_forward_hook(double_output),
+    "a hook before a conv": lambda model: model.convs[1].register_forward_pre_hook(double_input),
+}
+
+
+def set_conv(model, conv):
+    model.convs[1] = conv.double().eval()
+
+
+@pytest.mark.parametrize("change", PARTS.values(), ids=PARTS)
+def test_parts_of_the_model_changed(change):
+    torch.manual_seed(0)
+    model = GCN(4, 6, 2, 3, act=torch.nn.ReLU()).double().eval()
+    world = World(torch.randn(5, 4).double(), EDGES)
+    inc = to_incremental(model)
+    inc(**world.inputs())
+    before = inc.out.clone()
+    change(model)
+    assert inc.stale is not None
+    with pytest.raises(StaleStateError, match=r"refresh\(\)"):
+        inc.apply_delta(edge_index_add=ADD)
+    inc.refresh()
+    assert inc.stale is None
+    assert (inc.out != before).any()
+    assert_close(inc.out, full(model, world))
+    world.apply(edge_index_add=ADD)
+    inc.apply_delta(edge_index_add=ADD)
+    assert_close(inc.out, full(model, world))
+
+
+def test_a_hook_removed():
+    torch.manual_seed(0)
+    model = GCN(4, 6, 2, 3).double().eval()
+    handle = model.convs[0].register_forward_hook(double_output)
+    world = World(torch.randn(5, 4).double(), EDGES)
+    inc = to_incremental(model)
+    inc(**world.inputs())
+    handle.remove()
+    with pytest.raises(StaleStateError, match=r"refresh\(\)"):
+        inc.apply_delta(edge_index_add=ADD)
+    inc.refresh()
+    world.apply(edge_index_add=ADD)
+    inc.apply_delta(edge_index_add=ADD)
+    assert_close(inc.out, full(model, world))
+
+
+def test_autocast_is_refused():
+    """It would compute some steps in bfloat16, and not the same ones as the model alone."""
+    inc, model, world = make(dtype=torch.float32)
+    digest = inc.state_digest()
+    inputs = world.inputs()
+    with torch.autocast("cpu"):
+        with pytest.raises(UnsupportedModelError, match="autocast"):
+            inc.apply_delta(edge_index_add=ADD)
+        with pytest.raises(UnsupportedModelError, match="autocast"):
+            inc(inputs["x"], inputs["edge_index"])
+        with pytest.raises(UnsupportedModelError, match="autocast"):
+            to_incremental(model)(inputs["x"], inputs["edge_index"])
+    assert inc.state_digest() == digest
+    assert inc.stale is None
+    with torch.autocast("cpu", enabled=False):
+        inc.apply_delta(edge_index_add=ADD)
+    world.apply(edge_index_add=ADD)
+    assert_close(inc.out, full(model, world))
+
+
+@pytest.mark.parametrize("called", [True, False], ids=["called", "not called"])
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, pickle.dumps], ids=["deepcopy", "pickle"])
+def test_a_wrapper_is_not_copied(duplicate, called):
+    inc = make()[0] if called else to_incremental(GCN(4, 6, 2, 3).eval())
+    with pytest.raises(UnsupportedModelError, match=r"save.*load"):
+        duplicate(inc)
+
+
 def test_new_first_pass_replaces_everything():
     inc, model, _ = make()
     other = World(torch.randn(3, 4).double(), [(0, 1), (1, 2)])
@@ -417,10 +531,17 @@ LISTS = {
 }
 
 
+@pytest.mark.parametrize("coalesce", [False, True], ids=["plain", "coalesced"])
+@pytest.mark.parametrize("undirected", [False, True], ids=["directed", "undirected"])
 @pytest.mark.parametrize("how", LISTS.values(), ids=LISTS)
-def test_lists_and_arrays_are_accepted(how):
+def test_lists_and_arrays_are_accepted(how, undirected, coalesce):
     inc, model, world = make(weight=True)
+    back = {"edge_index_add": pairs((2, 1), (0, 3)), "edge_weight_add": torch.ones(2).double()}
+    if undirected:
+        inc.apply_delta(**back)
+        world.apply(**back)
     delta = {
+        "undirected": undirected,
         "edge_index_add": pairs((0, 2), (5, 1)),
         "edge_index_del": pairs((1, 2)),
         "x_changes": (torch.tensor([1, 2]), torch.randn(2, 4).double()),
@@ -432,12 +553,64 @@ def test_lists_and_arrays_are_accepted(how):
     world.apply(**delta)
     ids, rows = delta["x_changes"]
     index, values = delta["edge_changes"]
-    given = {key: how(value) for key, value in delta.items() if torch.is_tensor(value)}
+    given = {key: how(v) if torch.is_tensor(v) else v for key, v in delta.items()}
     given["x_changes"] = (how(ids), how(rows))
     given["edge_changes"] = (how(index), {"edge_weight": how(values["edge_weight"])})
-    inc.apply_delta(**given)
+    given = GraphDelta(**given)
+    inc.apply_delta(given.coalesce() if coalesce else given)
     assert_close(inc.out, full(model, world))
     assert torch.equal(inc.graph.to_edge_index(), world.edge_index())
+
+
+@pytest.mark.parametrize("make_array", [np.asarray, np.ndarray.tolist], ids=["array", "list"])
+@pytest.mark.parametrize("coalesce", [False, True], ids=["plain", "coalesced"])
+@pytest.mark.parametrize("undirected", [False, True], ids=["directed", "undirected"])
+def test_lists_and_arrays_take_the_dtype_of_the_model(undirected, coalesce, make_array):
+    """Python knows no float32, and whole numbers without a point are integers."""
+    inc, model, world = make(weight=True, dtype=torch.float32)
+    number = make_array(np.array([2, 3]))
+    rows = make_array(np.array([[0.1, 2, 3, 4], [5, 6, 7, 8]]))
+    given = GraphDelta(
+        edge_index_add=[[0, 2], [2, 4]],
+        edge_weight_add=number,
+        edge_changes=([[3, 0], [0, 2]], {"edge_weight": number}),
+        x_changes=([1, 1], rows),
+        x_add=rows,
+        undirected=undirected,
+        missing="ignore",
+    )
+    inc.apply_delta(given.coalesce() if coalesce else given)
+    weight = torch.tensor([2.0, 3.0])
+    world.apply(
+        edge_index_add=pairs((0, 2), (2, 4)),
+        edge_weight_add=weight,
+        edge_changes=(pairs((3, 0), (0, 2)), {"edge_weight": weight}),
+        x_changes=(torch.tensor([1, 1]), torch.as_tensor(rows).float()),
+        x_add=torch.as_tensor(rows).float(),
+        undirected=undirected,
+        missing="ignore",
+    )
+    assert torch.equal(inc.x, world.x)
+    assert torch.equal(inc.edge_data("edge_weight"), world.edge_data("edge_weight"))
+    assert_close(inc.out, full(model, world))
+
+
+def test_an_undirected_delta_of_lists_has_an_inverse():
+    inc, _, _ = make(weight=True, dtype=torch.float32)
+    before = inc.out.clone()
+    delta = GraphDelta(
+        edge_index_add=[[0], [4]],
+        edge_weight_add=[2],
+        edge_changes=([[3], [0]], {"edge_weight": [0.1]}),
+        x_changes=([2], [[1, 2, 3, 4]]),
+        undirected=True,
+        missing="ignore",
+    )
+    inverse = delta.inverse(inc)
+    inc.apply_delta(delta)
+    assert (inc.out != before).any()
+    inc.apply_delta(inverse)
+    assert_close(inc.out, before)
 
 
 def test_the_delta_is_not_kept_by_reference():
@@ -532,8 +705,6 @@ def test_file_with_a_flipped_byte(tmp_path):
 
 
 def test_file_that_is_a_pickle_is_not_executed(tmp_path):
-    import pickle
-
     hit = tmp_path / "hit"
 
     class Evil:

@@ -7,6 +7,7 @@ what they were: its matrix product then runs at the few changed sources and not 
 targets.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import SAGEConv
@@ -47,6 +48,9 @@ def sage(call: ConvCall) -> Value:
         inputs.append(call.map("root", root, x, costly=True))
     elif moved and lin.bias is not None:
         finish = lambda rows: rows + lin.bias  # noqa: E731
+
+    if moved and conv.root_weight and not conv.normalize:
+        return call.map("out", torch.add, *inputs)
 
     def out(aggregated: Tensor, root: Tensor | None = None) -> Tensor:
         rows = finish(aggregated)

@@ -14,15 +14,18 @@ from tests.side_by_side import SideBySide
 from tests.strategies import DELTAS, generator, make_world, node_rows
 from tests.zoo import CHANNELS
 from tests.zoo_convs import CONV_CASES
+from tests.zoo_edges import EDGE_CASES
 from tests.zoo_models import BASIC_CASES
 
 NAMES = (
     "gcn-weights", "gcn-plain", "sage-mean", "sage-max", "sage-std", "gin-two-linears",
     "gat-heads", "gat-attr-mean", "graph-weights", "graph-max-weights",
 )  # fmt: skip
+TWO_INPUTS = ("edges-by-type", "edges-weight-and-attr", "edges-of-any-name")
 MODELS = ("GCN-batch-norm", "GraphSAGE-max-norm-jk", "GIN-norm-jk", "GAT-attr", "GCN-weights")
 CASES = [case for case in CONV_CASES if case.name in NAMES]
 CASES += [case for case in BASIC_CASES if case.name in MODELS]
+CASES += [case for case in EDGE_CASES if case.name in TWO_INPUTS]
 # A removed node keeps its id, so adding nodes has no inverse as a delta of its own: see the docs.
 INVERTIBLE = [
     name
@@ -73,8 +76,8 @@ def test_inverse_of_the_inverse(case, seed):
 def split(delta):
     """One delta as several, in the documented order of its parts."""
     parts = [("x_add",), ("edge_index_del",)]
-    parts += [("edge_index_add", "edge_weight_add", "edge_attr_add"), ("x_changes",)]
-    parts += [("edge_changes",), ("nodes_del",)]
+    parts += [("edge_index_add", "edge_weight_add", "edge_attr_add", "edge_data_add")]
+    parts += [("x_changes",), ("edge_changes",), ("nodes_del",)]
     common = {key: delta[key] for key in ("undirected", "missing") if key in delta}
     for keys in parts:
         part = {key: delta[key] for key in keys if key in delta}

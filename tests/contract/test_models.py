@@ -11,11 +11,12 @@ from tests.oracle import full
 from tests.side_by_side import SideBySide
 from tests.strategies import generator, make_world
 from tests.zoo import FULL, INCREMENTAL, MIXED
+from tests.zoo_edges import EDGE_CASES, EDGE_MIXING_CASES
 from tests.zoo_models import MIXING_CASES
 from tests.zoo_models import MODEL_CASES as HARMLESS
 from tests.zoo_traps import TRAP_CASES
 
-MODEL_CASES = [*HARMLESS, *TRAP_CASES]
+MODEL_CASES = [*HARMLESS, *EDGE_CASES, *TRAP_CASES]
 
 # PyG says so whenever it is given a CSC adjacency.
 pytestmark = pytest.mark.filterwarnings("ignore:Converting sparse tensor to CSR:UserWarning")
@@ -88,12 +89,12 @@ def test_the_zoo_is_large():
     assert FULL in modes
 
 
-@pytest.mark.parametrize("case", MIXING_CASES, ids=str)
+@pytest.mark.parametrize("case", [*MIXING_CASES, *EDGE_MIXING_CASES], ids=str)
 def test_strict_refuses_what_mixes_rows(case, seed):
     model, _ = case.build(seed)
-    world = make_world(generator(seed))
+    world = make_world(generator(seed), data=case.data)
     with pytest.raises(UnsupportedModelError):
-        to_incremental(model, strict=True)(**world.inputs())
+        case.call(to_incremental(model, strict=True), world.inputs())
 
 
 STRICT_OK = [case for case in MODEL_CASES if case.mode == INCREMENTAL]

@@ -5,14 +5,16 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, GCNConv, SAGEConv
 
-from pyg_incremental import StaleStateError, to_incremental
+from pyg_incremental import StaleStateError, load, to_incremental
 from tests.closeness import assert_close, rows_that_differ
 from tests.oracle import World, full
 from tests.side_by_side import SideBySide
 from tests.strategies import DELTAS, generator, make_world
 from tests.zoo import CHANNELS, MIXED
+from tests.zoo_edges import EDGE_CASES
 from tests.zoo_models import HIDDEN, MODEL_CASES
 
 ADD = torch.tensor([[0], [2]])
@@ -199,7 +201,7 @@ def test_one_output_per_edge():
         assert_close(inc.out, full(model, world))
 
 
-@pytest.mark.parametrize("case", MODEL_CASES, ids=str)
+@pytest.mark.parametrize("case", [*MODEL_CASES, *EDGE_CASES], ids=str)
 @pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
 def test_sizes_that_coincide(case, seed):
     """As many nodes as edges as hidden channels: no shape gives a role away."""
@@ -250,3 +252,166 @@ def test_mixed_mode_names_its_steps():
     assert inc.mode in MIXED
     assert "norms.0" in str(inc.program)
     assert any(step.kind == "whole" for step in inc.program.steps)
+
+
+# Roles of the inputs are those of the first call ##################################################
+
+
+class Prototypes(nn.Module):
+    """Compares every node with vectors that it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = GCNConv(CHANNELS, 4)
+
+    def forward(self, x, edge_index, proto):
+        return self.conv(x, edge_index) @ proto.t()
+
+
+class Weighted(nn.Module):
+    """Its edge input is known by nothing but its length."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = GCNConv(CHANNELS, 4)
+
+    def forward(self, x, edge_index, cost):
+        return self.conv(x, edge_index, cost.abs())
+
+
+def renew(inc, how, tmp_path):
+    """The same state after a refresh, or from a file."""
+    if how == "refresh":
+        inc.refresh()
+        return inc
+    inc.save(tmp_path / "state")
+    return load(tmp_path / "state", inc.model)
+
+
+@pytest.mark.parametrize("how", ["refresh", "save and load"])
+@pytest.mark.parametrize("edges", [90, 42], ids=["as many nodes", "as many edges"])
+def test_constant_rows_keep_their_role(how, edges, tmp_path):
+    """48 nodes and 50 prototypes; then there are 50 nodes (or edges), and they still differ."""
+    torch.manual_seed(0)
+    model = Prototypes().double().eval()
+    rng = generator(0)
+    pairs = [(int(u), int(v)) for u, v in rng.integers(0, 48, (edges, 2))]
+    world = World(torch.randn(48, CHANNELS).double(), pairs)
+    proto = torch.randn(50, 4).double()
+
+    def call(model, inputs):
+        return model(inputs["x"], inputs["edge_index"], proto)
+
+    inc = to_incremental(model)
+    call(inc, world.inputs())
+    assert inc.mode == "incremental"
+    for _ in range(3):
+        delta = {
+            "x_add": torch.randn(2, CHANNELS).double(),
+            "edge_index_add": torch.randint(0, 48, (2, 8)),
+        }
+        world.apply(**delta)
+        inc.apply_delta(**delta)
+        inc = renew(inc, how, tmp_path)
+        assert inc.mode == "incremental"
+        assert_close(inc.out, full(model, world, call))
+
+
+@pytest.mark.parametrize("how", ["refresh", "save and load"])
+def test_edge_rows_keep_their_role(how, tmp_path):
+    """As many edges as nodes, but only later."""
+    torch.manual_seed(0)
+    model = Weighted().double().eval()
+    world = make_world(generator(0), nodes=12, data=(("cost", None),))
+    inc = to_incremental(model)
+    inc(**world.inputs())
+    gone = torch.tensor(world.pairs()[12:]).t()
+    added = {"edge_index_add": ADD, "edge_data_add": {"cost": torch.ones(1).double()}}
+    for delta in ({"edge_index_del": gone}, added, added):
+        world.apply(**delta)
+        inc.apply_delta(**delta)
+        inc = renew(inc, how, tmp_path)
+        assert list(inc.graph.edge_data) == ["cost"]
+        assert_close(inc.out, full(model, world))
+
+
+# Data objects #####################################################################################
+
+
+class Typed(nn.Module):
+    """Reads a field of a `Data` object that PyG does not know."""
+
+    def __init__(self, field):
+        super().__init__()
+        self.embed = nn.Embedding(3, CHANNELS)
+        self.conv = GCNConv(CHANNELS, 4)
+        self.field = field
+
+    def forward(self, data):
+        rows = getattr(data, self.field)
+        if self.field == "node_type":
+            rows = self.embed(rows)
+        return self.conv(data.x + rows, data.edge_index)
+
+
+class FeaturesOnly(nn.Module):
+    """Reads the usual fields, whatever else there is."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = GCNConv(CHANNELS, 6)
+        self.conv2 = SAGEConv(6, 4)
+
+    def forward(self, data):
+        x = self.conv1(data.x, data.edge_index).relu()
+        return self.conv2(x, data.edge_index)
+
+
+def with_fields(nodes):
+    """A call with a `Data` object that has fields of the first graph's size."""
+    generator = torch.Generator().manual_seed(0)
+    fields = {
+        "node_type": torch.randint(0, 3, (nodes,), generator=generator),
+        "z": torch.randn(nodes, CHANNELS, generator=generator).double(),
+        "y": torch.randint(0, 4, (nodes,), generator=generator),
+        "train_mask": torch.rand(nodes, generator=generator) < 0.5,
+        "name": "a graph",
+    }
+    return lambda model, inputs: model(Data(**inputs, **fields))
+
+
+@pytest.mark.parametrize("field", ["node_type", "z"])
+def test_fields_of_a_data_object_that_the_model_reads(field):
+    torch.manual_seed(0)
+    model = Typed(field).double().eval()
+    world = make_world(generator(0))
+    call = with_fields(world.num_nodes)
+    inc = to_incremental(model)
+    assert_close(call(inc, world.inputs()), full(model, world, call))
+    rng = generator(1)
+    for name in ("change_features", "add_edges", "delete_edges", "remove_hub", "grow_hub"):
+        delta = DELTAS[name](world, rng)
+        world.apply(**delta)
+        inc.apply_delta(**delta)
+        assert_close(inc.out, full(model, world, call))
+    inc.refresh()
+    assert_close(inc.out, full(model, world, call))
+
+
+@pytest.mark.parametrize("how", ["refresh", "save and load"])
+def test_fields_of_a_data_object_that_the_model_does_not_read(how, tmp_path):
+    """Labels and masks are for training; new nodes need none."""
+    torch.manual_seed(0)
+    model = FeaturesOnly().double().eval()
+    world = make_world(generator(0))
+    call = with_fields(world.num_nodes)
+    inc = to_incremental(model)
+    call(inc, world.inputs())
+    rng = generator(1)
+    for name in ("new_nodes_with_edges", "mixed", "new_isolated_nodes"):
+        delta = DELTAS[name](world, rng)
+        world.apply(**delta)
+        inc.apply_delta(**delta)
+        inc = renew(inc, how, tmp_path)
+        assert inc.mode == "incremental"
+        assert_close(inc.out, full(model, world, call))

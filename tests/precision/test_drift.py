@@ -265,6 +265,104 @@ def test_isolated_gcn_node_without_loops_is_the_bias(backend):
     assert torch.equal(inc.out[0], model.bias.detach())
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("aggr", ["mean", "sum"])
+@pytest.mark.parametrize("how", ["edge", "features", "node"])
+def test_what_leaves_one_channel_is_not_hidden_by_another(how, aggr, backend):
+    """The second channel is small again, whatever the first one holds."""
+    torch.manual_seed(0)
+    model = SAGEConv(2, 8, aggr=aggr, bias=False, root_weight=False)
+    with torch.no_grad():
+        model.lin_l.weight[:, 0] = 0
+    x = torch.tensor([[1e6, 0.1], [1e6, 0.2], [1e6, 0.12], [1e6, 1e6]])
+    world = World(x, [(0, 2), (1, 2)])
+    inc = wrap(model, world, backend=backend)
+    before = inc.out.clone()
+    come_and_go(inc, world, 3, 2, how)
+    assert (inc.out - before).abs().max() <= 1e-7
+    if how != "node":
+        assert inc.verify() <= 1e-7
+
+
+def come_and_go(inc, world, node, target, how):
+    """A node that is an outlier sends to another node for a while."""
+    edge = torch.tensor([[node], [target]])
+    add, delete = {"edge_index_add": edge}, {"edge_index_del": edge}
+    if how == "node":
+        deltas = add, {"nodes_del": torch.tensor([node])}
+    elif how == "edge":
+        deltas = add, delete
+    else:
+        ids, calm = torch.tensor([node]), world.x[[target]].clone()
+        deltas = add, {"x_changes": (ids, calm)}, delete
+    for delta in deltas:
+        world.apply(**delta)
+        inc.apply_delta(**delta)
+
+
+def identity_conv(make):
+    """A conv that keeps the channels apart; attention looks at the last one only."""
+    conv = make(3, 3, bias=False)
+    with torch.no_grad():
+        conv.lin.weight.copy_(torch.eye(3))
+        for attention in (getattr(conv, "att_src", None), getattr(conv, "att_dst", None)):
+            if attention is not None:
+                attention[..., :2] = 0
+    return conv
+
+
+OUTLIER = 39  # the last of 40 nodes
+
+
+def stamped_world():
+    """Every node has a time stamp, a small value and a calm one; the last node is an outlier."""
+    torch.manual_seed(0)
+    stamp = 1.7e9 + 1e5 * torch.rand(OUTLIER + 1)
+    x = torch.stack([stamp, 0.1 + 0.05 * torch.rand(40), torch.rand(40)], dim=1)
+    x[OUTLIER, 1] = 1.7e9
+    pairs = [(u, v) for u in range(OUTLIER) for v in (0, (u * 7 + 3) % OUTLIER)]
+    return World(x, pairs)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("how", ["edge", "features", "node"])
+@pytest.mark.parametrize("make", [GCNConv, GATConv], ids=lambda c: c.__name__)
+def test_time_stamps_hide_no_residue(make, how, backend):
+    """A channel that is always huge says nothing about what the others may have lost."""
+    torch.manual_seed(0)
+    model = identity_conv(make)
+    world = stamped_world()
+    inc = wrap(model, world, backend=backend)
+    for target in (0, 5):
+        if how == "node" and target:
+            break  # its features are zero by now
+        come_and_go(inc, world, OUTLIER, target, how)
+        if how == "features":
+            change(inc, world, [OUTLIER], stamped_world().x[[OUTLIER]])
+    exact = full(copy.deepcopy(model).double(), as_double(world)).float()
+    kept = slice(0, OUTLIER)
+    for channel in (0, 1, 2):
+        got, wanted = inc.out[kept, channel], exact[kept, channel]
+        assert (got - wanted).abs().max() <= 2e-6 * wanted.abs().max(), channel
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("make", [GCNConv, GATConv], ids=lambda c: c.__name__)
+def test_time_stamps_that_the_model_does_not_read(make, backend):
+    torch.manual_seed(0)
+    model = identity_conv(make)
+    with torch.no_grad():
+        model.lin.weight[:, 0] = 0
+    world = stamped_world()
+    inc = wrap(model, world, backend=backend)
+    edge = torch.tensor([[OUTLIER], [5]])
+    for delta in ({"edge_index_add": edge}, {"edge_index_del": edge}):
+        world.apply(**delta)
+        inc.apply_delta(**delta)
+    exact = full(copy.deepcopy(model).double(), as_double(world)).float()
+    assert (inc.out - exact)[:OUTLIER].abs().max() <= 2e-6
+
+
 def test_verify_tells_what_is_wrong():
     world = make_world(generator(0))
     model = SAGEConv(CHANNELS, 3)

@@ -111,3 +111,102 @@ def test_room_grows_geometrically():
     assert len(sizes) < 40
     assert graph.num_edges == 10_000
     assert repr(graph) == "DynamicGraph(num_nodes=50, num_edges=10000)"
+
+
+@pytest.mark.parametrize("undo", ["delete", "remove"])
+def test_slots_are_used_again(undo):
+    """After many edges left at once, as many single ones find room without a new slot."""
+    count, n = 3000, 60
+    rng = np.random.default_rng(0)
+    edges = torch.from_numpy(rng.integers(0, n, (2, count)))
+    graph = DynamicGraph(edges, n, {"edge_weight": torch.arange(count).float()})
+    room = graph.slot_capacity
+    for _ in range(2):
+        if undo == "delete":
+            graph.delete_edges(edges)
+        else:
+            graph.remove_nodes(torch.arange(n))
+        assert graph.num_edges == 0
+        for at in range(count):
+            weight = torch.tensor([float(at)])
+            graph.add_edges(edges[:, [at]], edge_weight=weight)
+        assert graph.slot_capacity == room
+        assert graph.num_edges == count
+        expected = zip(*edges.tolist(), range(count), strict=True)
+        assert edges_of(graph) == list(expected)
+
+
+def test_slots_are_used_again_when_edges_come_and_go_one_by_one():
+    graph = DynamicGraph(torch.tensor([[0, 1], [1, 2]]), 4)
+    room = graph.slot_capacity
+    for at in range(1000):
+        pair = torch.tensor([[at % 4], [(at + 1) % 4]])
+        graph.add_edges(pair)
+        graph.delete_edges(pair)
+    graph.delete_edges(torch.tensor([[0, 1], [1, 2]]))
+    for _ in range(200):
+        graph.add_edges(torch.tensor([[0, 1, 2], [3, 3, 3]]))
+        graph.remove_nodes(torch.tensor([3]))
+    assert graph.num_edges == 0
+    assert graph.slot_capacity == room
+
+
+PARALLEL = 2000
+
+
+def parallel() -> tuple[DynamicGraph, list[Edge]]:
+    """2,000 edges of one pair, among edges of other pairs."""
+    pair = [(3, 1)] * PARALLEL
+    some = [(0, 1), (3, 2), *pair[:1000], (1, 1), (3, 1), *pair[1001:], (1, 3), (2, 1)]
+    expected = [(u, v, float(at)) for at, (u, v) in enumerate(some)]
+    weight = torch.tensor([e[2] for e in expected])
+    return DynamicGraph(pairs(expected), 4, {"edge_weight": weight}), expected
+
+
+def check(graph: DynamicGraph, expected: list[Edge]) -> None:
+    assert edges_of(graph) == expected
+    assert sorted(listed(graph, "out")) == sorted(expected)
+    assert sorted(listed(graph, "inn")) == sorted(expected)
+
+
+@pytest.mark.parametrize("count", [1, 700, PARALLEL - 1, PARALLEL])
+def test_parallel_edges_leave_youngest_first(count):
+    graph, expected = parallel()
+    graph.delete_edges(torch.tensor([[3], [1]]).repeat(1, count))
+    at = [i for i, e in enumerate(expected) if e[:2] == (3, 1)]
+    gone = set(at[PARALLEL - count :])
+    expected = [e for i, e in enumerate(expected) if i not in gone]
+    check(graph, expected)
+    if count < PARALLEL:
+        graph.change_edges(torch.tensor([[3], [1]]), edge_weight=torch.tensor([-1.0]))
+        youngest = max(i for i, e in enumerate(expected) if e[:2] == (3, 1))
+        expected[youngest] = (3, 1, -1.0)
+        check(graph, expected)
+    graph.add_edges(torch.tensor([[3, 3], [1, 1]]), edge_weight=torch.tensor([7.0, 8.0]))
+    check(graph, [*expected, (3, 1, 7.0), (3, 1, 8.0)])
+
+
+def test_one_parallel_edge_too_many_is_refused():
+    graph, expected = parallel()
+    with pytest.raises(InvalidDeltaError, match=r"edge \(3, 1\)"):
+        graph.delete_edges(torch.tensor([[3], [1]]).repeat(1, PARALLEL + 1))
+    check(graph, expected)
+
+
+@pytest.mark.parametrize("node", [1, 3])
+def test_a_node_with_many_parallel_edges_is_removed(node):
+    graph, expected = parallel()
+    graph.remove_nodes(torch.tensor([node]))
+    check(graph, [e for e in expected if node not in e[:2]])
+    graph.add_edges(torch.tensor([[3], [1]]), edge_weight=torch.tensor([7.0]))
+    assert edges_of(graph)[-1] == (3, 1, 7.0)
+
+
+def test_one_list_may_outgrow_all_others():
+    """A hub with nearly all edges needs twice the room of everything there was."""
+    graph = DynamicGraph(torch.empty(2, 0, dtype=torch.int64), 3)
+    for _ in range(5000):
+        graph.add_edges(torch.tensor([[1], [0]]))
+    assert graph.inn.degree[0] == graph.out.degree[1] == graph.num_edges == 5000
+    graph.delete_edges(torch.tensor([[1], [0]]).repeat(1, 4999))
+    assert graph.to_edge_index().tolist() == [[1], [0]]
