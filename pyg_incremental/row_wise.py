@@ -22,6 +22,11 @@ _ROW_MODULES = (
     nn.Bilinear, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.Embedding, nn.GRUCell, nn.LSTMCell,
     nn.RNNCell, pyg.Linear, pyg.MessageNorm, pyg.JumpingKnowledge,
 )  # fmt: skip
+FRESH_MODULES = (
+    *ACTIVATIONS, nn.Identity, nn.Dropout, nn.Linear, nn.BatchNorm1d, nn.LayerNorm, nn.RMSNorm,
+    nn.Embedding, pyg.Linear, pyg.BatchNorm, pyg.LayerNorm, pyg.MessagePassing,
+)  # fmt: skip
+"""Modules whose result shares no memory with their argument, or stands for it."""
 COSTLY_MODULES = (
     nn.Linear,
     nn.Bilinear,

@@ -68,7 +68,7 @@ class Backend:
                 "backend='compiled' needs float32 or float64 features on the CPU (got "
                 f"{like.dtype} on '{like.device}'); use backend='auto' or 'reference'"
             )
-        self.like = like[:0]
+        self.like = like.detach().new_empty(0)
         self.name = "compiled" if compilable and name != "reference" else "reference"
         self.is_compiled = self.name == "compiled"
         self.kernels: ModuleType = compiled if self.is_compiled else reference

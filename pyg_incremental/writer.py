@@ -18,9 +18,9 @@ from pyg_incremental.conv import ConvCall, NotIncremental, builder_of
 from pyg_incremental.full_pass import plainly
 from pyg_incremental.program import Domain, Program, Value
 from pyg_incremental.row_wise import (
-    ACTIVATIONS,
     COSTLY_FUNCTIONS,
     COSTLY_MODULES,
+    FRESH_MODULES,
     RESHAPES,
     VIEWS,
     why_not_row_function,
@@ -179,9 +179,7 @@ class Writer:
         """Whether the result of an operation may share memory with its argument."""
         fn, _ = self._callable(node)
         if node.op == "call_module":
-            return not isinstance(
-                fn, (nn.Linear, MessagePassing, nn.Identity, nn.Dropout, *ACTIVATIONS)
-            )
+            return not isinstance(fn, FRESH_MODULES)
         name = fn if isinstance(fn, str) else getattr(fn, "__name__", "")
         return name in VIEWS
 

@@ -59,6 +59,8 @@ class SumState(Aggregator):
         """Sum all rows."""
         context, rows = self.context, self.source.tensor
         dtype = self.accumulate_dtype or rows.dtype
+        if torch.finfo(dtype).eps > torch.finfo(rows.dtype).eps:
+            dtype = rows.dtype  # never coarser than the messages
         self.out.out_dtype = rows.dtype if dtype != rows.dtype else None
         self.limit = drift_limit(rows.dtype, dtype)
         self.out.hold(rows.new_zeros(rows.shape, dtype=dtype))

@@ -415,3 +415,39 @@ def test_fields_of_a_data_object_that_the_model_does_not_read(how, tmp_path):
         inc = renew(inc, how, tmp_path)
         assert inc.mode == "incremental"
         assert_close(inc.out, full(model, world, call))
+
+
+class Tokens(nn.Module):
+    """Integer features, a number as its first parameter, and a ReLU in place behind a norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor(0.3))
+        self.table = nn.Embedding(20, CHANNELS)
+        self.conv1 = SAGEConv(CHANNELS, 6, aggr=["mean", "max"])
+        self.norm = nn.BatchNorm1d(6)
+        self.conv2 = GCNConv(6, 3)
+
+    def forward(self, x, edge_index):
+        h = self.table(x)
+        h = self.norm(self.conv1(h, edge_index)).relu_() * self.gain
+        left, right = h.chunk(2, dim=-1)
+        return self.conv2(torch.cat([right, left], dim=-1), edge_index)
+
+
+@pytest.mark.parametrize("backend", ["compiled", "reference"])
+def test_integer_features_stay_incremental(backend):
+    torch.manual_seed(0)
+    model = Tokens().double().eval()
+    x, edges = torch.randint(0, 20, (12,)), torch.randint(0, 12, (2, 30))
+    inc = to_incremental(model, strict=True, backend=backend)
+    inc(x, edges)
+    for i in range(12):
+        x[i] = (x[i] + 1) % 20
+        x = torch.cat([x, x[:1]])
+        arriving = torch.tensor([[len(x) - 1], [i]])
+        gone = inc.graph.to_edge_index()[:, :1]
+        inc.apply_delta(arriving, gone, ([i], x[i : i + 1]), x_add=x[-1:])
+        with torch.no_grad():
+            assert_close(inc.out, model(x, inc.graph.to_edge_index()))
+        assert inc.num_nodes == len(x)
