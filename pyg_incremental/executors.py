@@ -1,0 +1,243 @@
+"""How each kind of step runs: on all rows once, then where something changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyg_incremental.program import Domain, RowMap, Step, Whole
+from pyg_incremental.store import Cell, Context, Ids
+
+
+class InputExecutor:
+    """Takes what the user hands in."""
+
+    def __init__(
+        self, step: Step, out: Cell, context: Context, materialize: Callable[[], object] | None
+    ) -> None:
+        self.step, self.out, self.context = step, out, context
+        self._materialize = materialize
+        self._first: Tensor | None = None
+        self.given: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether this input is the graph itself."""
+        return self._materialize is not None
+
+    def take(self, tensor: Tensor | None) -> None:
+        """Hand in the tensor for the next full pass."""
+        self._first = tensor
+
+    def full(self) -> None:
+        """Store what was handed in."""
+        out = self.out
+        if out.domain is Domain.EDGE:
+            out.hold(self.context.graph.edge_data[out.value.name])
+        elif self._materialize is not None:
+            out.content, out.dirty = None, True
+        elif self._first is not None:
+            if out.domain is Domain.NODE:
+                out.put(self._first, self.context.capacity)
+            else:
+                out.content = self._first
+        self._first = None
+
+    def edges_changed(self) -> None:
+        """The graph has written the new rows; see which of the changed edges really differ."""
+        out, events = self.out, self.context.events
+        data = self.context.graph.edge_data[out.value.name]
+        if data is not out.rows:
+            out.hold(data)
+        if len(events.changed.slots):
+            out.old_changed = events.overwritten.get(out.value.name)
+
+    def rows_changed(self) -> None:
+        """Write the new rows of the delta."""
+        out, context = self.out, self.context
+        if self._materialize is not None:
+            out.dirty = context.num_nodes > context.first_new or context.num_events > 0
+            if out.dirty:
+                out.content = None
+        if self.given is not None:
+            ids, rows = context.backend.ids(self.given[0]), self.given[1]
+            changed = out.commit(ids, rows, context.first_new)
+            context.stats.append((out.value.name, "input", ids.count, changed, 0, 0))
+            self.given = None
+
+    def object(self) -> object:
+        """The graph, in the format in which it was handed in."""
+        if self.out.content is None and self._materialize is not None:
+            self.out.content = self._materialize()
+        return self.out.content
+
+
+class OnesExecutor:
+    """One for every node."""
+
+    def __init__(self, step: Step, out: Cell, context: Context) -> None:
+        self.out, self.context = out, context
+
+    def full(self) -> None:
+        """Store a one for every node."""
+        like = self.context.backend.like
+        self.out.put(like.new_ones(self.context.num_nodes, 1), self.context.capacity)
+
+    def rows_changed(self) -> None:
+        """Give new nodes their one."""
+        context, out = self.context, self.out
+        if context.num_nodes > context.first_new and out.rows is not None:
+            ids = context.backend.ids(torch.arange(context.first_new, context.num_nodes))
+            out.commit(ids, out.rows.new_ones(ids.count, 1), context.first_new)
+
+
+class MapExecutor:
+    """Runs a row map: on all rows once, then where an input is dirty."""
+
+    def __init__(self, step: RowMap, inputs: list[Cell], out: Cell, context: Context) -> None:
+        self.step, self.inputs, self.out, self.context = step, inputs, out, context
+        self.fn = step.fn
+        self.rowed = [c for c in inputs if c.domain is not Domain.WHOLE]
+
+    def full(self) -> None:
+        """Compute all rows."""
+        out = self.out
+        count = (
+            self.context.num_nodes
+            if out.domain is Domain.NODE
+            else self.context.graph.slot_capacity
+        )
+        args = [c.content if c.domain is Domain.WHOLE else c.whole(count) for c in self.inputs]
+        result = self.fn(*args)
+        if out.domain is Domain.WHOLE:
+            out.content = result
+        elif out.stored:
+            out.put(result, self.context.capacity if out.domain is Domain.NODE else count)
+        else:
+            out.rows = result
+
+    def edges_changed(self) -> None:
+        """An edge value: compute the rows of added and changed edges."""
+        out, events = self.out, self.context.events
+        backend = self.context.backend
+        changed = any(c.old_changed is not None for c in self.rowed)
+        slots = backend.ids_from(events.added.slots).tensor
+        if changed:
+            again = backend.ids_from(events.changed.slots).tensor
+            out.old_changed = out.read(again)
+            slots = torch.cat([slots, again])
+        if not len(slots):
+            return
+        args = [c.content if c.domain is Domain.WHOLE else c.read(slots) for c in self.inputs]
+        out.tensor[slots] = self.fn(*args)
+        self.context.stats.append((out.value.name, "map", len(slots), len(slots), 0, 0))
+
+    def rows_changed(self) -> None:
+        """Compute the rows where an input changed."""
+        context, out = self.context, self.out
+        sets: list[Ids] = []
+        shared: Ids | None = None
+        everywhere = False
+        for cell in self.inputs:
+            ids = cell.ids
+            if ids is not None:
+                if ids not in sets:
+                    sets.append(ids)
+                if not cell.stored:
+                    shared = ids
+            everywhere |= cell.dirty
+        if not sets and not everywhere and context.renew_ids is None:
+            return
+        if context.renew_ids is not None:
+            sets.append(context.renew_ids)
+        if out.domain is Domain.WHOLE:
+            if everywhere:
+                out.content, out.dirty = self.fn(*(c.content for c in self.inputs)), True
+            return
+        if everywhere:
+            ids = context.all_nodes
+        elif not sets:
+            return
+        else:
+            # An input that is not stored was computed at all rows that are dirty here (see `plan`).
+            ids = context.unite(sets) if shared is None else shared
+        args = []
+        for cell in self.inputs:
+            if cell.ids is ids and cell.fresh is not None:
+                args.append(cell.fresh)
+            else:
+                args.append(cell.content if cell.domain is Domain.WHOLE else cell.gather(ids))
+        new = self.fn(*args)
+        count = changed = ids.count
+        if out.stored:
+            changed = out.commit(ids, new, context.first_new)
+        else:
+            out.ids, out.fresh = ids, new
+        context.stats.append((out.value.name, "map", count, changed, 0, 0))
+
+
+class WholeExecutor:
+    """Runs a step on all rows whenever an input changed."""
+
+    def __init__(self, step: Whole, inputs: list[Cell], out: Cell, context: Context) -> None:
+        self.step, self.inputs, self.out, self.context = step, inputs, out, context
+        self.graph_input: InputExecutor | None = None
+
+    def _compute(self) -> Any:
+        context = self.context
+        args: list[Any] = []
+        for cell in self.inputs:
+            if cell.domain is Domain.NODE:
+                # A copy: the step may write to it, or return a view.
+                args.append(cell.whole(context.num_nodes).clone())
+            elif cell.domain is Domain.EDGE:
+                args.append(cell.read(torch.from_numpy(context.graph.slots_for_model())))
+            elif self.graph_input is not None and cell is self.graph_input.out:
+                args.append(self.graph_input.object())
+            else:
+                args.append(cell.content)
+        return self.step.fn(*args)
+
+    def full(self) -> None:
+        """Run once, on all rows."""
+        result = self._compute()
+        if self.out.domain is Domain.NODE:
+            self.out.put(result, self.context.capacity)
+        else:
+            self.out.content = result
+
+    def rows_changed(self) -> None:
+        """Run on all rows again if an input changed."""
+        context, out = self.context, self.out
+        graph_changed = context.num_events > 0 and any(c.domain is Domain.EDGE for c in self.inputs)
+        if not graph_changed and not any(c.dirty or c.ids is not None for c in self.inputs):
+            return
+        result = self._compute()
+        rows = context.num_nodes
+        changed = rows
+        if out.domain is Domain.NODE:
+            old = out.tensor
+            if result.dtype != old.dtype or result.shape[1:] != old.shape[1:]:
+                out.put(result, context.capacity)  # such as distances to all nodes
+                out.ids = context.all_nodes
+            else:
+                changed = out.commit(context.all_nodes, result, context.first_new)
+        else:
+            out.dirty = not _same(result, out.content)
+            out.content, changed = result, rows if out.dirty else 0
+        edges = context.graph.num_edges if self.graph_input is not None else 0
+        context.stats.append((out.value.name, "whole", rows, changed, edges, 0))
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether a value of domain `WHOLE` came out as it was."""
+    if isinstance(a, (int, float, torch.Size)):
+        return type(a) is type(b) and bool(a == b)
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return False
+    if a.shape != b.shape or a.dtype != b.dtype or a.layout is not torch.strided:
+        return False
+    return bool(((a == b) | ((a != a) & (b != b))).all())
