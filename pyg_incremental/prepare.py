@@ -179,6 +179,9 @@ def _same_or_raise(ours: Any, theirs: Any, where: str) -> None:
         (float(t.double().nan_to_num(0, 0, 0).abs().max()) for t in leaves if t.numel()),
         default=0.0,
     )
+    own = [t for t in pytree.tree_leaves(ours) if isinstance(t, Tensor)]
+    if [t.dtype for t in own] != [t.dtype for t in leaves]:
+        raise NotTraceable(f"its inputs are of different dtypes, and its output {where} too")
     gap = full_pass.difference(ours, theirs)
     if gap > _AGREE.get(dtype, 0.1) * max(scale, 1.0):
         raise NotTraceable(f"the traced program differs from the model by {gap:.3g} {where}")
