@@ -1,5 +1,6 @@
 """Exact incremental inference for PyTorch Geometric models on graphs that keep changing."""
 
+from pyg_incremental.conv import register_conv
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.entry import load, to_incremental
 from pyg_incremental.errors import (
@@ -20,6 +21,7 @@ from pyg_incremental.layers import (
     IncrementalSAGEConv,
 )
 from pyg_incremental.model import IncrementalModel
+from pyg_incremental.testing import check_conv
 from pyg_incremental.update import StepStats, Update, UpdateStats
 
 __version__ = "0.1.0"
@@ -43,6 +45,8 @@ __all__ = [
     "UnsupportedModelError",
     "Update",
     "UpdateStats",
+    "check_conv",
     "load",
+    "register_conv",
     "to_incremental",
 ]

@@ -127,6 +127,8 @@ class Engine:
                 extra.tensor[: self.graph.num_nodes] = kept[a.step.output.name][name]
             if a.scale.rows is not None:
                 a.scale.hold(kept[a.step.output.name]["scale"])
+        for a in self.aggregators:
+            a.restored()
 
     def update(
         self,

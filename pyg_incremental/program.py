@@ -18,6 +18,13 @@ from typing import Any, ClassVar, TypeVar
 from pyg_incremental.typing import Format
 
 
+class NotIncremental(Exception):
+    """Something cannot be written as steps that follow a delta; the message is the reason.
+
+    It then runs on all rows.
+    """
+
+
 class Domain(Enum):
     """What the rows of a value stand for."""
 

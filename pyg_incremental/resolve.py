@@ -136,7 +136,7 @@ class Resolver:
         changed, changed_data = self._changes(delta, added, data, removed, with_nodes, total)
         if removed_nodes.size and added.size:
             stays = ~np.isin(added, removed_nodes).any(axis=0)
-            added = added[:, stays]
+            added = np.ascontiguousarray(added[:, stays])
             data = {k: v[torch.from_numpy(stays)] for k, v in data.items()}
         x_ids, x_rows = self._x_rows(delta, x_new, removed_nodes, before)
         return ResolvedDelta(

@@ -11,12 +11,22 @@ class StepStats(NamedTuple):
 
     Attributes:
         name: The value that the step makes, as in `print(inc.program)`.
-        kind: `'input'`, `'map'`, `'sum'`, `'softmax'`, `'rows'` or `'whole'`.
+        kind: `'input'`, `'map'`, `'sum'`, `'max'`, `'min'`, `'softmax'`, `'rows'` or `'whole'`.
         rows: Rows computed or touched.
         changed: Rows that differ from what was stored; a step that does not compare counts all of
             `rows`.
         edges: Edges along which something was pushed or read.
         reread: Rows made afresh over all of their in-edges.
+        channels: Of the rows `reread`, the channels that were read; only these of a row are made
+            afresh. This and what follows is counted for a maximum or minimum only, where the four
+            classes of rows, those of InkStream, add up to `rows`.
+        resilient: Rows that came out as they were, without being read again.
+        no_reset: Rows that changed, but of which no edge that gave a channel its value has left or
+            changed: they took in larger (smaller) messages.
+        covered: Rows that changed and lost such an edge, but nothing had to be read: inserted
+            messages covered the loss, or no in-edge was left.
+        exposed: Rows with a loss that nothing covered, and rows whose own part of the messages
+            changed; equal to `reread`.
     """
 
     name: str
@@ -25,10 +35,15 @@ class StepStats(NamedTuple):
     changed: int
     edges: int = 0
     reread: int = 0
+    channels: int = 0
+    resilient: int = 0
+    no_reset: int = 0
+    covered: int = 0
+    exposed: int = 0
 
 
-Work = list[tuple[str, str, int, int, int, int]]
-"""The fields of one `StepStats` for each step that had anything to do."""
+Work = list[tuple[Any, ...]]
+"""The fields of one `StepStats`, or the first of them, for each step that had anything to do."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +90,15 @@ class UpdateStats:
     def __str__(self) -> str:
         width = max([len(s.name) for s in self.steps] + [4])
         lines = [f"{'step':{width}}  {'kind':8}{'rows':>9}{'changed':>9}{'edges':>10}{'reread':>8}"]
-        lines += [
-            f"{s.name:{width}}  {s.kind:8}{s.rows:9,}{s.changed:9,}{s.edges:10,}{s.reread:8,}"
-            for s in self.steps
-        ]
+        for s in self.steps:
+            lines.append(
+                f"{s.name:{width}}  {s.kind:8}{s.rows:9,}{s.changed:9,}{s.edges:10,}{s.reread:8,}"
+            )
+            if s.kind in ("max", "min"):
+                lines.append(
+                    f"{'':{width}}    {s.resilient:,} resilient, {s.no_reset:,} no reset, "
+                    f"{s.covered:,} covered, {s.exposed:,} exposed ({s.channels:,} channels read)"
+                )
         lines.append(
             f"{self.mode}: {self.edges_added:,} edges added, {self.edges_deleted:,} deleted, "
             f"{1e3 * self.seconds:.3f} ms"

@@ -14,9 +14,9 @@ from torch import Tensor, fx, nn
 from torch_geometric.nn import MessagePassing
 
 from pyg_incremental.call_site import CallSite, Roles
-from pyg_incremental.conv import ConvCall, NotIncremental, builder_of
+from pyg_incremental.conv import ConvCall, builder_of
 from pyg_incremental.full_pass import plainly
-from pyg_incremental.program import Domain, Program, Value
+from pyg_incremental.program import Domain, NotIncremental, Program, Value
 from pyg_incremental.row_wise import (
     COSTLY_FUNCTIONS,
     COSTLY_MODULES,
@@ -51,6 +51,7 @@ class Writer:
         self.names = iter(site.names)
         self.modules = dict(site.named_modules())
         self.weights: Value | None = None
+        self.examples: dict[Value, Tensor] = {}
         self.fixed: set[Value] = set()  # of domain WHOLE, and never changed by a delta
 
     def write(self, graph: fx.Graph) -> Traced:
@@ -63,6 +64,7 @@ class Writer:
         for node in graph.nodes:
             if node.op == "placeholder":
                 self.env[node] = self._input(next(self.names))
+                self._remember(node)
             elif node.op == "get_attr":
                 self.env[node] = self._attribute(str(node.target))
             elif node.op == "output":
@@ -72,6 +74,7 @@ class Writer:
                 continue  # such as the assertions that fx leaves behind
             else:
                 self.env[node] = self._operation(node)
+                self._remember(node)
                 if _in_place(node, self._callable(node)[0]):
                     self._overwritten(node)
         return Traced(self.program, structure)
@@ -95,6 +98,12 @@ class Writer:
         if domain is Domain.WHOLE:
             self.fixed.add(value)
         return value
+
+    def _remember(self, node: fx.Node) -> None:
+        """Keep the probe's rows of a value: they tell its shape."""
+        held, result = self.env[node], self.results[node]
+        if isinstance(held, Value) and isinstance(result, Tensor):
+            self.examples.setdefault(held, result)
 
     def _attribute(self, path: str) -> Any:
         """A parameter or buffer: read anew whenever a step runs."""
@@ -197,12 +206,11 @@ class Writer:
         builder = builder_of(conv)
         bound = inspect.signature(conv.forward).bind(*node.args, **node.kwargs)
         args = {k: self._filled(v) for k, v in bound.arguments.items()}
-        graph = next((args[k] for k in ("edge_index", "adj_t") if k in args), None)
-        if graph is not self.program.graph:
+        if not any(a is self.program.graph for a in args.values()):
             raise NotIncremental("its edges are computed by the model")
         steps = len(self.program.steps)
         try:
-            return builder(ConvCall(self.program, conv, name, args, self.weights))
+            return builder(ConvCall(self.program, conv, name, args, self.weights, self.examples))
         except NotIncremental:
             self.program.forget(steps)
             raise
@@ -213,6 +221,8 @@ class Writer:
             return self.env[argument]
         if isinstance(argument, (tuple, list)):
             return tuple(map(self._filled, argument))
+        if isinstance(argument, dict):
+            return {key: self._filled(part) for key, part in argument.items()}
         return argument
 
     # Row maps ------------------------------------------------------------------------------------

@@ -2,14 +2,35 @@
 
 | kind | insert | retract | when a row is made afresh |
 |---|---|---|---|
-| `Sum` | add | subtract | when additions have cost it too many bits |
-| `SoftmaxSum` | add | subtract | its own part of the logits changed, or too many bits were lost |
+| `Sum`, `FunctionSum` | add | subtract | too many bits were lost |
+| `SoftmaxSum`, `FunctionSoftmax` | add | subtract | too many bits were lost |
+| `Extremum` | compare | compare owners | only channels that lost their owner, uncovered |
 | `Rows` | - | - | always: the exact fallback |
+
+A row is also made afresh when its own (target) part of the messages changed.
 """
 
+from pyg_incremental.aggregate.attention import FunctionSoftmax
 from pyg_incremental.aggregate.base import Aggregate, Aggregator
+from pyg_incremental.aggregate.edge_function import FunctionSum
+from pyg_incremental.aggregate.extremum import Extremum
+from pyg_incremental.aggregate.message import EdgeFunction, Message, Weighted
 from pyg_incremental.aggregate.rows import Neighborhood, Rows
 from pyg_incremental.aggregate.softmax import SoftmaxSum, softmax_result
 from pyg_incremental.aggregate.sum import Sum
 
-__all__ = ["Aggregate", "Aggregator", "Neighborhood", "Rows", "SoftmaxSum", "Sum", "softmax_result"]
+__all__ = [
+    "Aggregate",
+    "Aggregator",
+    "EdgeFunction",
+    "Extremum",
+    "FunctionSoftmax",
+    "FunctionSum",
+    "Message",
+    "Neighborhood",
+    "Rows",
+    "SoftmaxSum",
+    "Sum",
+    "Weighted",
+    "softmax_result",
+]

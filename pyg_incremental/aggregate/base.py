@@ -14,6 +14,8 @@ from pyg_incremental.store import Cell, Context, Ids, Rows
 from pyg_incremental.typing import DRIFT_LIMIT, Array
 
 Loops = Literal["keep", "drop", "only"]
+LOOPS: dict[Loops, int] = {"keep": 0, "drop": 1, "only": 2}
+"""How kernels are told which edges count."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,9 @@ class Aggregator(ABC):
 
         These become the changed rows of the output.
         """
+
+    def restored(self) -> None:  # noqa: B027 - most kinds have nothing to do
+        """The stored rows were replaced by those of a saved state."""
 
     # What the kinds share ------------------------------------------------------------------------
 

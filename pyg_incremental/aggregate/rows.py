@@ -11,11 +11,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.base import Aggregate, Aggregator
+from pyg_incremental.aggregate.base import LOOPS, Aggregate, Aggregator
 from pyg_incremental.program import Value
 from pyg_incremental.store import Cell, Context, Ids
 
-_LOOPS = {"keep": 0, "drop": 1, "only": 2}
 CHUNK = 65_536
 """Rows computed at a time in a full pass."""
 
@@ -31,6 +30,9 @@ class Neighborhood:
         index: The row that each edge leads to, int64 `[num_edges]`, ascending.
         num_rows: Number of rows.
         order: Ascending with the time at which each edge came, int64 `[num_edges]`.
+        ids: The node that each row belongs to, int64 `[num_rows]`. Ids are names: they tell which
+            ends are the same node, and nothing else about it.
+        neighbor: The node at the other end of each edge, int64 `[num_edges]`.
     """
 
     source: tuple[Tensor, ...]
@@ -39,6 +41,13 @@ class Neighborhood:
     index: Tensor
     num_rows: int
     order: Tensor
+    ids: Tensor
+    neighbor: Tensor
+
+    @property
+    def is_loop(self) -> Tensor:
+        """Which edges are self-loops, bool `[num_edges]`."""
+        return self.neighbor == self.ids[self.index]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +91,7 @@ class RowsState(Aggregator):
         inn = self._lists()[1]
         room = int(inn.degree[ids.array].sum())
         arrays = [backend.room(room) for _ in range(3)]
-        count = context.kernels.expand(ids.array, inn, _LOOPS[self.step.loops], *arrays)
+        count = context.kernels.expand(ids.array, inn, LOOPS[self.step.loops], *arrays)
         index, source, slot = (backend.ids_from(a[:count]).tensor for a in arrays)
         sources = tuple(c.read(source) for c in self.sources)
         edges = tuple(c.read(slot) for c in self.edges)
@@ -90,7 +99,14 @@ class RowsState(Aggregator):
         device = backend.like.device
         order = torch.from_numpy(context.graph.slots.order)[slot]
         around = Neighborhood(
-            sources, targets, edges, index.to(device), ids.count, order.to(device)
+            sources,
+            targets,
+            edges,
+            index.to(device),
+            ids.count,
+            order.to(device),
+            ids.tensor.to(device),
+            source.to(device),
         )
         return self.fn(around), room
 

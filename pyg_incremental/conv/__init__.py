@@ -4,8 +4,9 @@ A conv knows nothing about deltas, and the engine knows no conv.
 """
 
 from pyg_incremental.conv import gat, gcn, gin, graph_conv, sage
-from pyg_incremental.conv.call import ConvCall, NotIncremental
-from pyg_incremental.conv.registry import builder_of, register, registered
+from pyg_incremental.conv.call import ConvCall
+from pyg_incremental.conv.registry import builder_of, register, register_conv, registered
+from pyg_incremental.program import NotIncremental
 
 __all__ = [
     "ConvCall",
@@ -16,6 +17,7 @@ __all__ = [
     "gin",
     "graph_conv",
     "register",
+    "register_conv",
     "registered",
     "sage",
 ]

@@ -7,7 +7,9 @@ from torch_geometric.utils import softmax
 
 from pyg_incremental.aggregate import Neighborhood, softmax_result
 from pyg_incremental.aggregate.base import Loops
-from pyg_incremental.conv.call import ConvCall, divided, reduced
+from pyg_incremental.conv.call import ConvCall
+from pyg_incremental.conv.reduction import divided
+from pyg_incremental.conv.row_local import reduced
 from pyg_incremental.program import Value
 
 

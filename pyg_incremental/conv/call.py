@@ -1,42 +1,32 @@
 """One call of a conv inside a model, as the author of a conv's program sees it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.nn import Linear as PyGLinear
 from torch_geometric.nn import MessagePassing, aggr
 
-from pyg_incremental.aggregate import Neighborhood, Rows, SoftmaxSum, Sum
-from pyg_incremental.aggregate.base import Loops
-from pyg_incremental.program import Domain, Program, Value
-
-
-class NotIncremental(Exception):
-    """This call cannot be written as a program; the message is the reason.
-
-    The conv then runs on all rows.
-    """
-
-
-_ROW_LOCAL = (
-    aggr.SumAggregation, aggr.MeanAggregation, aggr.MaxAggregation, aggr.MinAggregation,
-    aggr.MulAggregation, aggr.VarAggregation, aggr.StdAggregation, aggr.SoftmaxAggregation,
-    aggr.PowerMeanAggregation, aggr.MedianAggregation, aggr.QuantileAggregation,
+from pyg_incremental.aggregate import (
+    EdgeFunction,
+    Extremum,
+    FunctionSoftmax,
+    FunctionSum,
+    Message,
+    Neighborhood,
+    Rows,
+    SoftmaxSum,
+    Sum,
+    Weighted,
+    softmax_result,
 )  # fmt: skip
-
-
-def is_row_local(module: torch.nn.Module | None) -> bool:
-    """Whether an aggregation module computes each row from that row's messages only.
-
-    LSTM and GRU do not: they pad to the largest degree.
-    """
-    if isinstance(module, aggr.MultiAggregation):
-        return all(is_row_local(m) for m in module.aggrs)
-    return type(module) in _ROW_LOCAL
+from pyg_incremental.aggregate.base import Aggregate, Loops
+from pyg_incremental.conv.attend import by_rows as attended_by_rows
+from pyg_incremental.conv.linear import flat_weight
+from pyg_incremental.conv.reduction import as_function, divided, reduction
+from pyg_incremental.conv.row_local import is_row_local
+from pyg_incremental.program import Domain, NotIncremental, Program, RowMap, Value
 
 
 @dataclass(frozen=True)
@@ -50,6 +40,9 @@ class ConvCall:
         name: Where it stands in the model, such as `convs.0`.
         args: Its arguments by name; tensors as values.
         weights: The values of a sparse adjacency, or None.
+        examples: Rows of values on a small graph: they tell shapes and dtypes.
+        loops: Which edges count: all ('keep') or all but self-loops ('drop').
+        turned: Whether the edges were turned around before the conv got them.
     """
 
     program: Program
@@ -57,17 +50,41 @@ class ConvCall:
     name: str
     args: Mapping[str, Any]
     weights: Value | None
+    examples: Mapping[Value, Tensor] = field(default_factory=dict, repr=False)
+    loops: Loops = "keep"
+    turned: bool = False
 
     # Arguments -----------------------------------------------------------------------------------
 
     def node(self, name: str = "x") -> Value:
         """A node argument; the pair `(x, x)` stands for `x`."""
-        value = self.args[name]
+        value = self.args.get(name)
         if isinstance(value, (tuple, list)) and len(value) == 2 and value[0] is value[1]:
             value = value[0]
         if isinstance(value, Value) and value.domain is Domain.NODE:
             return value
         raise NotIncremental(f"'{name}' is not one set of node features")
+
+    def ends(self, name: str = "x") -> tuple[Value, Value | None]:
+        """A node argument at the source and at the target of an edge.
+
+        One set of features is both; of a pair the second may be None.
+        """
+        value = self.args.get(name)
+        pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+        if len(pair) != 2 or pair[0] is None:
+            raise NotIncremental(f"'{name}' is neither node features nor a pair of them")
+        for end in pair:
+            if end is not None and not (isinstance(end, Value) and end.domain is Domain.NODE):
+                raise NotIncremental(f"'{name}' is not computed node by node")
+        return pair
+
+    def both_ends(self, name: str = "x") -> tuple[Value, Value]:
+        """Like `ends`, where the features of the target have to be there."""
+        source, target = self.ends(name)
+        if target is None:
+            raise NotIncremental(f"'{name}' has no features at the target")
+        return source, target
 
     def edge(self, name: str) -> Value | None:
         """An edge argument, or None."""
@@ -76,11 +93,23 @@ class ConvCall:
             return value
         raise NotIncremental(f"'{name}' is not computed edge by edge from the edge inputs")
 
+    def coo_edge(self, name: str) -> Value | None:
+        """An edge argument of a graph handed in as an `edge_index`, or None."""
+        value = self.edge(name)
+        if value is not None and not self.is_coo:
+            raise NotIncremental(f"'{name}' beside a sparse matrix is in the order of its entries")
+        return value
+
     def only(self, *names: str) -> None:
         """Refuse any other argument that is given."""
         for name, value in self.args.items():
             if name not in (*names, "edge_index") and value is not None:
                 raise NotIncremental(f"it is called with '{name}'")
+
+    def only_coo(self) -> None:
+        """Refuse any graph but an `edge_index`."""
+        if not self.is_coo:
+            raise NotIncremental(f"its program takes an edge_index (got {self.program.format})")
 
     @property
     def is_coo(self) -> bool:
@@ -95,7 +124,7 @@ class ConvCall:
     @property
     def reverse(self) -> bool:
         """Whether messages flow against the edges."""
-        return bool(self.conv.flow == "target_to_source")
+        return bool(self.conv.flow == "target_to_source") != self.turned
 
     @property
     def is_sum(self) -> bool:
@@ -112,12 +141,37 @@ class ConvCall:
         """Whether a linear map may be moved in front of the aggregation."""
         return self.is_sum or self.is_mean
 
-    # Steps ---------------------------------------------------------------------------------------
+    def without_loops(self) -> "ConvCall":
+        """The same call, for which self-loops do not count as edges."""
+        return replace(self, loops="drop")
+
+    def example(self, value: Value) -> Tensor:
+        """Rows of a value on a small graph, `[n, ...]`: they tell its shape and dtype."""
+        if value in self.examples:
+            return self.examples[value]
+        step = next(s for s in self.program.steps if s.output is value)
+        if isinstance(step, RowMap):
+            made: Tensor = step.fn(*map(self.example, step.inputs))
+            return made
+        if isinstance(step, (Sum, Extremum)) and step.source is not None:
+            return torch.zeros_like(self.example(step.source))
+        raise NotIncremental(f"the shape of '{value}' is not known before it runs")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of node features."""
+        read = [v for a in self.args.values() for v in (a if isinstance(a, (tuple, list)) else [a])]
+        found = [
+            self.example(v).dtype for v in read if isinstance(v, Value) and v.domain is Domain.NODE
+        ]
+        return next(iter(found), torch.get_default_dtype())
+
+    # Row maps ------------------------------------------------------------------------------------
 
     def map(
         self,
         part: str,
-        fn: Callable[..., Tensor],
+        fn: Callable[..., Any],
         *inputs: Value,
         shared: str = "",
         costly: bool = False,
@@ -139,36 +193,169 @@ class ConvCall:
         """The values of a sparse adjacency as one float per edge, or None."""
         return None if self.weights is None else flat_weight(self.program, self.weights)
 
-    def sum(
-        self, source: Value, weight: Value | None, loops: Loops = "keep", part: str = "sum"
-    ) -> Value:
-        """Sum of `weight * source` over the in-edges."""
-        inputs = (source,) if weight is None else (source, weight)
-        name = f"{self.name}.{part}"
-        return self.program.add(
-            ("sum", id(source), id(weight), loops, self.reverse),
-            lambda: Sum(
-                self.program.value(name, Domain.NODE), inputs, loops, self.reverse, source, weight
-            ),
+    # Messages ------------------------------------------------------------------------------------
+
+    def message(
+        self,
+        fn: Callable[..., Any],
+        source: tuple[Value, ...] = (),
+        target: tuple[Value, ...] = (),
+        edges: tuple[Value | None, ...] = (),
+        part: str = "message",
+    ) -> EdgeFunction:
+        """A message `fn(*source rows, *target rows, *edge rows)`, computed for k edges at a time.
+
+        Args:
+            fn: Takes rows `[k, ...]` of each value, in this order, and returns `[k, ...]`; each row
+                of the result may depend on the same row of the arguments only.
+            source: Values read where an edge comes from. A message changes along all out-edges of a
+                node in which one of these changed.
+            target: Values read where an edge leads to. A row in which one of these changed is made
+                afresh over its in-edges.
+            edges: Values read on the edge; those that are None are left out.
+            part: Name of the steps.
+        """
+        there = tuple(e for e in edges if e is not None)
+        if len(source) < 2:
+            return EdgeFunction(fn, tuple(map(self._sendable, source)), target, there)
+        tails = [self.example(v).shape[1:] for v in source]
+        widths = [t.numel() for t in tails]
+        packed = self.map(
+            f"{part}_packed", lambda *rows: torch.cat([r.flatten(1) for r in rows], 1), *source
         )
 
-    def check_row_local(self) -> torch.nn.Module:
-        """The aggregation module, which has to compute each row from that row's messages only."""
-        module: torch.nn.Module = self.conv.aggr_module
-        if not is_row_local(module):
-            raise NotIncremental(f"{module} is not local to rows")
-        return module
+        def unpack(rows: Tensor, *others: Tensor) -> Any:
+            pieces = rows.split(widths, 1)
+            return fn(*(p.reshape(-1, *t) for p, t in zip(pieces, tails, strict=True)), *others)
 
-    def degree(self, weight: Value | None, loops: Loops = "keep") -> Value:
+        return EdgeFunction(unpack, (packed,), target, there)
+
+    def _sendable(self, value: Value) -> Value:
+        """A value whose OLD rows can be retracted: the result of a sum has to be written down."""
+        step = next(s for s in self.program.steps if s.output is value)
+        if isinstance(step, Aggregate) and not isinstance(step, Rows):
+            return self.program.map(f"{value}_rows", _as_it_is, [value], key="as_it_is")
+        return value
+
+    def weighted(self, source: Value, weight: Value | None) -> Message:
+        """`weight * source`, with one number per edge."""
+        source = self._sendable(source)
+        return source if weight is None else Weighted(source, weight)
+
+    # Aggregations --------------------------------------------------------------------------------
+
+    def reduce(
+        self,
+        message: Message,
+        weight: Value | None = None,
+        *,
+        module: torch.nn.Module | None = None,
+        part: str = "aggr",
+    ) -> Value:
+        """Messages aggregated over the in-edges, `[num_nodes, channels]`.
+
+        Args:
+            message: A node value, or what `weighted` or `message` returned; messages of more than
+                one dimension are taken as flat rows.
+            weight: One number per edge, for a message that is a node value.
+            module: An aggregation module; the conv's own `aggr_module` by default.
+            part: Name of the steps.
+
+        Raises:
+            NotIncremental: If the module mixes rows, as LSTM does.
+        """
+        if isinstance(message, Value):
+            message = self.weighted(message, weight)
+        return reduction(self, module or self.conv.aggr_module, message, part)
+
+    def total(self, message: Message, part: str = "sum") -> Value:
+        """The sum of some messages over the in-edges."""
+        if isinstance(message, EdgeFunction):
+            return self._add(part, FunctionSum, message.inputs, message, key=("sum", id(message)))
+        source, weight = (
+            (message.source, message.weight) if isinstance(message, Weighted) else (message, None)
+        )
+        return self.sum(source, weight, part=part)
+
+    def sum(
+        self,
+        source: Value,
+        weight: Value | None,
+        loops: Loops | None = None,
+        part: str = "sum",
+    ) -> Value:
+        """Sum of `weight * source` over the in-edges."""
+        source = self._sendable(source)
+        inputs = (source,) if weight is None else (source, weight)
+        key = ("sum", id(source), id(weight))
+        return self._add(part, Sum, inputs, source, weight, key=key, loops=loops)
+
+    def degree(self, weight: Value | None = None, loops: Loops | None = None) -> Value:
         """Sum of the weights of the in-edges, or their number, `[num_nodes, 1]`."""
         ones = self.program.ones()
         inputs = (ones,) if weight is None else (ones, weight)
-        return self.program.add(
-            ("sum", id(ones), id(weight), loops, self.reverse),
-            lambda: Sum(
-                self.program.value("degree", Domain.NODE), inputs, loops, self.reverse, ones, weight
-            ),
+        key = ("sum", id(ones), id(weight))
+        return self._add("", Sum, inputs, ones, weight, key=key, loops=loops, name="degree")
+
+    def out_degree(self, weight: Value | None = None) -> Value:
+        """Sum of the weights of the out-edges, or their number, `[num_nodes, 1]`."""
+        return replace(self, turned=not self.turned).degree(weight)
+
+    def extremum(self, message: Message, largest: bool, part: str = "extremum") -> Value:
+        """The largest or smallest message in each channel; zero where there is none."""
+        if isinstance(message, EdgeFunction):
+            return self._add(
+                part, Extremum, message.inputs, largest, None, None, message,
+                key=("extremum", largest, id(message)),
+            )  # fmt: skip
+        source, weight = (
+            (message.source, message.weight) if isinstance(message, Weighted) else (message, None)
         )
+        inputs = (source,) if weight is None else (source, weight)
+        key = ("extremum", largest, id(source), id(weight))
+        return self._add(part, Extremum, inputs, largest, source, weight, None, key=key)
+
+    def attend(
+        self,
+        fn: Callable[..., tuple[Tensor, Tensor]],
+        source: tuple[Value, ...],
+        target: tuple[Value, ...],
+        edges: tuple[Value | None, ...] = (),
+        *,
+        heads: int,
+        loop: tuple[Value, ...] | None = None,
+        module: torch.nn.Module | None = None,
+        part: str = "attention",
+    ) -> Value:
+        """Softmax-weighted messages, aggregated with `aggr`, `[num_nodes, heads * channels]`.
+
+        Args:
+            fn: Like that of `message`, but returns (logits `[k, heads]`, values
+                `[k, heads, channels]`).
+            source: As in `message`.
+            target: As in `message`.
+            edges: As in `message`.
+            heads: Number of heads.
+            loop: For every edge value the rows of a self-loop which every node gets on top (an
+                empty tuple if there are no edge values); None for no such loop.
+            module: An aggregation module; the conv's own `aggr_module` by default.
+            part: Name of the steps.
+        """
+        module = module or self.conv.aggr_module
+        message = self.message(fn, source, target, edges, part)
+        if type(module) not in (aggr.SumAggregation, aggr.MeanAggregation):
+            return attended_by_rows(self, module, message, loop, part)
+        state = self.softmax_of(message, loop, f"{part}_softmax")
+        total = self.map(part, lambda s: softmax_result(s, heads), state)
+        if type(module) is aggr.SumAggregation:
+            return total
+        own = 0 if loop is None else 1
+        return self.map(f"{part}_mean", lambda t, n: divided(t, n + own), total, self.degree(None))
+
+    def softmax_of(self, message: EdgeFunction, loop: tuple[Value, ...] | None, part: str) -> Value:
+        """Softmax-weighted sum of what a function gives; see `FunctionSoftmax`."""
+        inputs = (*message.inputs, *(loop or ()))
+        return self._add(part, FunctionSoftmax, inputs, message, loop, key=None)
 
     def softmax(
         self,
@@ -177,13 +364,13 @@ class ConvCall:
         edge: Value | None,
         loop: Value | None,
         slope: float,
-        loops: Loops,
+        loops: Loops | None = None,
+        part: str = "softmax",
     ) -> Value:
-        """Softmax-weighted sum over the in-edges; see `SoftmaxSum`."""
+        """Softmax-weighted sum whose logits are sums of parts; see `SoftmaxSum`."""
         inputs = tuple(v for v in (source, target, edge, loop) if v is not None)
-        name = self.program.value(f"{self.name}.softmax", Domain.NODE)
-        step = SoftmaxSum(name, inputs, loops, self.reverse, source, target, edge, loop, slope)
-        return self.program.add(None, lambda: step)
+        parts = (source, target, edge, loop, slope)
+        return self._add(part, SoftmaxSum, inputs, *parts, key=None, loops=loops)
 
     def rows(
         self,
@@ -192,103 +379,51 @@ class ConvCall:
         sources: tuple[Value, ...] = (),
         targets: tuple[Value, ...] = (),
         edges: tuple[Value, ...] = (),
-        loops: Loops = "keep",
+        loops: Loops | None = None,
         reverse: bool | None = None,
     ) -> Value:
         """Anything that a row computes from its in-neighbourhood."""
-        back = self.reverse if reverse is None else reverse
+        key = ("rows", id(self.conv), part, *map(id, (*sources, *targets, *edges)))
         inputs = (*sources, *targets, *edges)
-        key = ("rows", id(self.conv), part, loops, back, *map(id, inputs))
-        name = f"{self.name}.{part}"
-        return self.program.add(
-            key,
-            lambda: Rows(
-                self.program.value(name, Domain.NODE),
-                inputs,
-                loops,
-                back,
-                fn,
-                sources,
-                targets,
-                edges,
-            ),
+        return self._add(
+            part, Rows, inputs, fn, sources, targets, edges, key=key, loops=loops, reverse=reverse
         )
 
-    def reduce(self, source: Value, weight: Value | None) -> Value:
-        """Aggregate `weight * source` with the conv's own `aggr_module`."""
-        if self.is_sum:
-            return self.sum(source, weight)
-        if self.is_mean:
-            return self.map("mean", divided, self.sum(source, weight), self.degree(None))
-        module = self.check_row_local()
+    def _add(
+        self,
+        part: str,
+        kind: type[Aggregate],
+        inputs: tuple[Value, ...],
+        *fields: Any,
+        key: tuple[Any, ...] | None,
+        loops: Loops | None = None,
+        reverse: bool | None = None,
+        name: str = "",
+    ) -> Value:
+        loops = loops or self.loops
+        back = self.reverse if reverse is None else reverse
+        return self.program.add(
+            None if key is None else (*key, loops, back),
+            lambda: kind(
+                self.program.value(name or f"{self.name}.{part}", Domain.NODE), inputs, loops, back,
+                *fields,
+            ),
+        )  # fmt: skip
 
-        def fn(around: Neighborhood) -> Tensor:
-            messages = around.source[0]
-            if around.edge:
-                messages = messages * around.edge[0][:, None]
-            return reduced(module, messages, around.index, around.num_rows)
+    def check_row_local(self) -> torch.nn.Module:
+        """The aggregation module, which has to compute each row from that row's messages only."""
+        module: torch.nn.Module = self.conv.aggr_module
+        if not is_row_local(module):
+            raise NotIncremental(f"{module} is not local to rows")
+        return module
 
-        return self.rows("aggr", fn, (source,), edges=() if weight is None else (weight,))
-
-
-def reduced(
-    module: torch.nn.Module, messages: Tensor, index: Tensor, num_rows: int, dim: int = -2
-) -> Tensor:
-    """Messages reduced by an aggregation module, `[num_rows, ...]`.
-
-    `index` names the row of each message, ascending, `[num_edges]`. Rows without a message are left
-    out, because some modules fail on them if they come first or last; what such a row gets is found
-    between two rows that have one.
-    """
-    rows, place = index.unique_consecutive(return_inverse=True)
-    if rows.shape[0] == num_rows:
-        out: Tensor = module(messages, index, dim_size=num_rows, dim=dim)
-        return out
-    two = messages.new_zeros((2, *messages.shape[1:]))
-    alone: Tensor = module(two, torch.tensor([0, 2], device=index.device), dim_size=3, dim=dim)
-    full = alone[1:2].repeat(num_rows, *[1] * (alone.dim() - 1))
-    if rows.shape[0]:
-        full[rows] = module(messages, place, dim_size=rows.shape[0], dim=dim)
-    return full
+    def as_function(self, message: Message) -> EdgeFunction:
+        """Any message as a function of rows."""
+        return as_function(message)
 
 
-def divided(total: Tensor, count: Tensor) -> Tensor:
-    """A mean from a sum and a number; zero for none."""
-    return total / count.clamp_min(1)
-
-
-def flat_weight(program: Program, value: Value) -> Value:
-    """Edge weights `[num_edges]` or `[num_edges, 1]` as one number per edge."""
-    return program.map("edge_weight", _flat, [value], key="flat")
-
-
-def _flat(w: Tensor) -> Tensor:
-    if w.dim() > 1 and w.shape[1:].numel() != 1:
-        raise NotIncremental(f"edge weights have shape {list(w.shape)}, not one number per edge")
-    w = w.reshape(-1)
-    return w if w.dtype.is_floating_point else w.to(torch.get_default_dtype())
-
-
-def linear(
-    module: torch.nn.Module, bias: bool = True, bias_of: torch.nn.Module | None = None
-) -> Callable[[Tensor], Tensor]:
-    """A linear layer as a function that reads its parameters when it runs.
-
-    Args:
-        module: The layer.
-        bias: Whether its bias is added.
-        bias_of: Another layer whose bias is added in its place.
-    """
-    for layer in (module, bias_of):
-        if layer is not None and (
-            type(layer).forward not in (torch.nn.Linear.forward, PyGLinear.forward)
-            or layer._forward_hooks
-        ):
-            raise NotIncremental(f"{type(layer).__name__} stands in the place of a linear layer")
-    weight, biases = module._parameters, (bias_of or module)._parameters
-    if (bias or bias_of is not None) and biases.get("bias") is not None:
-        return lambda x: F.linear(x, weight["weight"], biases["bias"])  # type: ignore[arg-type]
-    return lambda x: F.linear(x, weight["weight"])  # type: ignore[arg-type]
+def _as_it_is(rows: Tensor) -> Tensor:
+    return rows
 
 
 def has_hooks(conv: MessagePassing) -> bool:

@@ -16,9 +16,10 @@ from torch_geometric.utils import scatter
 from pyg_incremental.aggregate import Neighborhood
 from pyg_incremental.aggregate.base import Loops
 from pyg_incremental.conv.attention import attended
-from pyg_incremental.conv.call import ConvCall, NotIncremental, linear
+from pyg_incremental.conv.call import ConvCall
+from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import Value
+from pyg_incremental.program import NotIncremental, Value
 
 Part = Callable[[Tensor, Tensor], Tensor]
 """Rows `[k, heads * channels]` and an attention vector become logit parts, `[k, heads]`."""

@@ -13,9 +13,11 @@ from torch_geometric.nn import GCNConv
 
 from pyg_incremental.aggregate import Neighborhood
 from pyg_incremental.aggregate.base import Loops
-from pyg_incremental.conv.call import ConvCall, NotIncremental, linear, reduced
+from pyg_incremental.conv.call import ConvCall
+from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import Value
+from pyg_incremental.conv.row_local import reduced
+from pyg_incremental.program import NotIncremental, Value
 
 
 @register(GCNConv)

@@ -9,10 +9,11 @@ When `nn` begins with a linear layer, that layer moves in front of the sum: `z =
 from torch import Tensor
 from torch_geometric.nn import GINConv
 
-from pyg_incremental.conv.call import ConvCall, NotIncremental, linear
+from pyg_incremental.conv.call import ConvCall
+from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.push_down import split_first_linear
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import Value
+from pyg_incremental.program import NotIncremental, Value
 from pyg_incremental.row_wise import why_not_row_wise
 
 

@@ -7,7 +7,8 @@ For sum and mean `lin_rel` moves in front of the aggregation when that pays (see
 
 from torch_geometric.nn import GraphConv
 
-from pyg_incremental.conv.call import ConvCall, linear
+from pyg_incremental.conv.call import ConvCall
+from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.push_down import pays
 from pyg_incremental.conv.registry import register
 from pyg_incremental.program import Value

@@ -3,9 +3,12 @@
 from collections.abc import Callable
 
 import torch
+from torch_geometric.nn import MessagePassing
 
-from pyg_incremental.conv.call import ConvCall, NotIncremental, has_hooks
-from pyg_incremental.program import Value
+from pyg_incremental.conv.call import ConvCall, has_hooks
+from pyg_incremental.conv.own import own_forward
+from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.program import NotIncremental, Value
 
 Builder = Callable[[ConvCall], Value]
 
@@ -25,6 +28,62 @@ def register(conv: type[torch.nn.Module]) -> Callable[[Builder], Builder]:
     return add
 
 
+def register_conv(conv: type[MessagePassing]) -> Callable[[Builder], Builder]:
+    """Declare how a conv class of your own is written as a program.
+
+    A conv without a program is computed row by row where that is possible. A program says more:
+    what is a row map, and what is gathered over the in-edges. It replaces the one that the class
+    had, a built-in one included, and serves subclasses that leave the computation alone.
+    `pyg_incremental.testing.check_conv` holds it against the conv.
+
+    Args:
+        conv: A subclass of `torch_geometric.nn.MessagePassing`.
+
+    Returns:
+        A decorator for a function that takes a `ConvCall`, adds steps to it and returns the value
+        of the last one. Where the conv is called in a way that the program does not cover, it
+        raises `NotIncremental` with the reason.
+
+    Raises:
+        UnsupportedModelError: If `conv` is not such a class.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.nn import MessagePassing
+        >>> from pyg_incremental import register_conv, to_incremental
+        >>> from pyg_incremental.conv import ConvCall
+        >>> class Gated(MessagePassing):
+        ...     def __init__(self, channels):
+        ...         super().__init__(aggr="sum")
+        ...         self.lin = torch.nn.Linear(channels, channels)
+        ...
+        ...     def forward(self, x, edge_index):
+        ...         return x + self.propagate(edge_index, x=torch.sigmoid(self.lin(x)) * x)
+        >>> @register_conv(Gated)
+        ... def gated(call: ConvCall):
+        ...     conv = call.conv
+        ...     call.only("x")
+        ...     x = call.node("x")
+        ...     z = call.map("z", lambda x: torch.sigmoid(conv.lin(x)) * x, x, costly=True)
+        ...     return call.map("out", torch.add, x, call.sum(z, weight=None))
+        >>> inc = to_incremental(Gated(4).eval())
+        >>> _ = inc(torch.randn(3, 4), torch.tensor([[0, 1], [1, 2]]))
+        >>> print(inc.program)
+        x = input()
+        edge_index = input()
+        Gated.z = map(x)
+        Gated.sum = sum(Gated.z)
+        Gated.out = map(x, Gated.sum)
+        return Gated.out
+    """
+    if not (isinstance(conv, type) and issubclass(conv, MessagePassing)):
+        raise UnsupportedModelError(
+            f"register_conv: expected a subclass of MessagePassing (got {conv!r}); write "
+            "@register_conv(MyConv) above the function that writes its program"
+        )
+    return register(conv)
+
+
 _HOOKS_OF_A_CONV = (
     "forward",
     "message",
@@ -37,7 +96,46 @@ _HOOKS_OF_A_CONV = (
 
 
 def builder_of(conv: torch.nn.Module) -> Builder:
-    """The builder for a conv.
+    """The builder for a conv: its program, or its own `forward` on the rows to compute.
+
+    The latter serves a conv without a program, one that is not computed as its class says, and a
+    call that its program does not cover.
+
+    Raises:
+        NotIncremental: If hooks watch the conv, which then have to see all rows.
+    """
+    if has_hooks(conv):
+        raise NotIncremental("hooks or an explainer watch it")
+    try:
+        program = _program_of(conv)
+    except NotIncremental as error:
+        return _by_rows(str(error))
+
+    def build(call: ConvCall) -> Value:
+        steps = len(call.program.steps)
+        try:
+            return program(call)
+        except NotIncremental as error:
+            call.program.forget(steps)
+            return _by_rows(str(error))(call)
+
+    return build
+
+
+def _by_rows(reason: str) -> Builder:
+    """The conv's own `forward`, as there is no program for the given reason."""
+
+    def build(call: ConvCall) -> Value:
+        try:
+            return own_forward(call)
+        except NotIncremental as error:
+            raise NotIncremental(f"{reason}, and {error}") from error
+
+    return build
+
+
+def _program_of(conv: torch.nn.Module) -> Builder:
+    """The registered program for a conv.
 
     Raises:
         NotIncremental: If there is none, or the conv is not computed as its class says.
@@ -54,8 +152,6 @@ def builder_of(conv: torch.nn.Module) -> Builder:
             raise NotIncremental(f"its {name} was replaced")
         if not issubclass(kind, defined) and not getattr(own, "keeps_computation", False):
             raise NotIncremental(f"{type(conv).__name__} overrides {kind.__name__}.{name}")
-    if has_hooks(conv):
-        raise NotIncremental("hooks or an explainer watch it")
     return _BUILDERS[kind]
 
 

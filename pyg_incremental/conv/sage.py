@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import SAGEConv
 
-from pyg_incremental.conv.call import ConvCall, linear
+from pyg_incremental.conv.call import ConvCall
+from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.push_down import pays
 from pyg_incremental.conv.registry import register
 from pyg_incremental.program import Value

@@ -90,10 +90,20 @@ def _run_each_once() -> None:
                 stamp,
                 4,
             )
+        state, owner, none = np.zeros((2, 3), dtype), np.full((2, 3), -2, np.int32), ids[:0]
+        given = state, owner, message, ids, np.zeros(0, dtype)
+        compiled.extremum_fill(*given, v, none, none, True, stamp, 1)
+        compiled.extremum_insert(*given, v, ids, True)
+        compiled.extremum_retract(owner, v, ids, stamp, 1)
+        compiled.extremum_exposed(owner, v, stamp, 1, touched)
+        for rows in (state, state.view(bits)):
+            compiled.extremum_settle(rows, rows[:1].copy(), v, 2, stamp, 1, 2, touched)
+        compiled.sum_settle(total, drift, 1.0, scale, inn, touched, 0, touched)
         state, drift = np.zeros((2, 4), dtype), np.zeros((2, 2), dtype)
         none = np.zeros((0, 1), dtype)
         compiled.softmax_rows(v, state, drift, message, target, none, none, 0.2, inn, False)
         compiled.softmax_edges(state, drift, scale, message, target, u, v, none, 0.2, 1, False)
+        compiled.softmax_settle(state, drift, 1.0, scale, 1, inn, False, touched, 0, touched)
         compiled.softmax_push(
             state, drift, 1.0, scale, message, target, none, none, 0.2, u, message[:1].copy(), out,
             inn, False, touched, 0, 0, stamp, 5,

@@ -127,7 +127,7 @@ def softmax_edges(state, drift, scale, message, target, src, dst, edge_rows, slo
 
 
 @njit(cache=True)
-def _softmax_settle(v, state, drift, limit, scale, heads, channels):  # type: ignore[no-untyped-def]
+def _is_sound(v, state, drift, limit, scale, heads, channels):  # type: ignore[no-untyped-def]
     """Whether every head still has enough of its bits.
 
     Mass and numerator each have to outweigh what moved through them.
@@ -147,6 +147,26 @@ def _softmax_settle(v, state, drift, limit, scale, heads, channels):  # type: ig
     drift[v, 0] += mass
     drift[v, 1] += size
     return sound
+
+
+@njit(cache=True)
+def softmax_settle(state, drift, limit, scale, heads, inn, has_loop, touched, count, again):  # type: ignore[no-untyped-def]
+    """Look at the first `count` rows of `touched` after terms came and went.
+
+    A row without in-edges (and without a self-loop of its own) becomes zero; one that has lost too
+    many bits in some head is written to `again`. Returns the number of rows in `again`.
+    """
+    channels = state.shape[1] // heads - 2
+    n = 0
+    for i in range(count):
+        v = touched[i]
+        if inn.degree[v] == 0 and not has_loop:
+            state[v] = 0
+            drift[v] = 0
+        elif drift[v, 0] != 0 and not _is_sound(v, state, drift, limit, scale, heads, channels):
+            again[n] = v
+            n += 1
+    return n
 
 
 @njit(cache=True)
@@ -180,8 +200,7 @@ def softmax_push(  # type: ignore[no-untyped-def]
         (rows touched, edges pushed, rows made afresh, edges read for that)
     """
     heads = target.shape[1]
-    channels = message.shape[1] // heads - 1
-    edges, fresh, read = 0, 0, 0
+    edges = 0
     for i in range(renewed):
         drift[touched[i], 0] = np.inf
     for i in range(ids.size):
@@ -200,15 +219,9 @@ def softmax_push(  # type: ignore[no-untyped-def]
                 _softmax_edge(v, old[i], state, drift, scale, target, row, slope, -1)
                 if drift[v, 0] < np.inf:
                     _softmax_edge(v, message[u], state, drift, scale, target, row, slope, 1)
-    for i in range(count):
-        v = touched[i]
-        if inn.degree[v] == 0 and not loop.size:
-            state[v] = 0
-            drift[v] = 0
-        elif drift[v, 0] != 0 and not _softmax_settle(
-            v, state, drift, limit, scale, heads, channels
-        ):
-            _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop)
-            fresh += 1
-            read += inn.degree[v]
+    again = np.empty(count, np.int64)
+    fresh = softmax_settle(
+        state, drift, limit, scale, heads, inn, loop.size > 0, touched, count, again
+    )
+    read = softmax_rows(again[:fresh], state, drift, message, target, edge, loop, slope, inn, drop)
     return count, edges, fresh, read

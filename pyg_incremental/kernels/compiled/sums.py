@@ -50,6 +50,34 @@ def sum_edges(state, drift, scale, message, src, dst, factor, sign, drop):  # ty
 
 
 @njit(cache=True)
+def sum_settle(state, drift, limit, scale, inn, touched, count, again):  # type: ignore[no-untyped-def]
+    """Look at the first `count` rows of `touched` after additions.
+
+    A row without in-edges becomes zero. A row in which the magnitude that has moved through it
+    exceeds `limit` times its own has lost that many units in the last place: it is written to
+    `again`, to be summed afresh. `scale` holds, for each channel, one over the typical size of its
+    messages, so that a large channel does not hide what happens in a small one. NaN and infinities
+    fail the comparison too, and so does an empty row that is not exactly zero: one rule mends
+    drift, cancellation and non-finite messages that leave.
+
+    Returns the number of rows in `again`.
+    """
+    n = 0
+    for i in range(count):
+        v = touched[i]
+        if inn.degree[v] == 0:
+            state[v] = 0
+            drift[v] = 0
+        elif drift[v] != 0:
+            size = magnitude(state[v], scale)
+            drift[v] += size
+            if not (drift[v] / limit <= size and size < np.inf):
+                again[n] = v
+                n += 1
+    return n
+
+
+@njit(cache=True)
 def sum_push(  # type: ignore[no-untyped-def]
     state,
     drift,
@@ -69,12 +97,7 @@ def sum_push(  # type: ignore[no-untyped-def]
 ):
     """Push `message - old` of the rows `ids` along their out-edges.
 
-    Then mend and settle every row touched. A row is summed afresh when the magnitude that has moved
-    through it exceeds `limit` times its own: additions have then cost it that many units in the
-    last place. `scale` holds, for each channel, one over the typical size of its messages, so that
-    a large channel does not hide what happens in a small one. NaN and infinities fail the
-    comparison too, and so does an empty row that is not exactly zero: one rule mends drift,
-    cancellation and non-finite messages that leave.
+    Then settle every row touched (see `sum_settle`).
 
     Returns:
         (rows touched, edges pushed, rows summed afresh, edges read for that)
@@ -109,17 +132,6 @@ def sum_push(  # type: ignore[no-untyped-def]
                 stamp[v] = epoch
                 touched[count] = v
                 count += 1
-    fresh, read = 0, 0
-    for i in range(count):
-        v = touched[i]
-        if inn.degree[v] == 0:
-            state[v] = 0
-            drift[v] = 0
-        elif drift[v] != 0:
-            size = magnitude(state[v], scale)
-            drift[v] += size
-            if not (drift[v] / limit <= size and size < np.inf):
-                _sum_row(v, state, drift, message, weight, inn, drop)
-                fresh += 1
-                read += inn.degree[v]
-    return count, edges, fresh, read
+    again = np.empty(count, np.int64)
+    fresh = sum_settle(state, drift, limit, scale, inn, touched, count, again)
+    return count, edges, fresh, sum_rows(again[:fresh], state, drift, message, weight, inn, drop)

@@ -103,6 +103,37 @@ def softmax_edges(
     _softmax_terms(state, drift, scale, message[src], target, dst, edge_rows, slope, sign)
 
 
+def softmax_settle(
+    state: Tensor,
+    drift: Tensor,
+    limit: float,
+    scale: Tensor,
+    heads: int,
+    inn: Adjacency,
+    has_loop: bool,
+    touched: Tensor,
+    count: int,
+    again: Tensor,
+) -> int:
+    """Make empty rows zero, and name those that have lost too many bits."""
+    width = state.shape[1] - 2 * heads
+    rows = touched[:count]
+    if not has_loop:
+        empty = inn.degree[rows] == 0
+        state[rows[empty]] = 0
+        drift[rows[empty]] = 0
+        rows = rows[~empty]
+    rows = rows[(drift[rows, 0] != 0).cpu()]
+    mass = state[rows, width : width + heads]
+    size = (state[rows, :width].abs() * scale).reshape(len(rows), heads, width // heads).sum(2)
+    sound = (drift[rows, :1] / limit <= mass) & (drift[rows, 1:] / limit <= size)
+    sound = (sound & (mass < torch.inf) & (size < torch.inf)).all(1)
+    drift[rows] += torch.stack([mass.sum(1), size.sum(1)], 1)
+    rows = rows[~sound.cpu()]
+    again[: len(rows)] = rows
+    return len(rows)
+
+
 def softmax_push(
     state: Tensor,
     drift: Tensor,
@@ -125,8 +156,6 @@ def softmax_push(
     epoch: int,
 ) -> tuple[int, int, int, int]:
     """Replace the terms of changed sources, then mend and settle the rows they reach."""
-    heads = target.shape[1]
-    width = message.shape[1] - heads
     drift[touched[:renewed], 0] = torch.inf
     edges = int(out.degree[ids].sum())
     index, at, slot = edges_of(ids, out, drop)
@@ -136,18 +165,9 @@ def softmax_push(
     edge_rows = edge[slot] if edge.numel() else edge
     _softmax_terms(state, drift, scale, old[index], target, at, edge_rows, slope, -1)
     _softmax_terms(state, drift, scale, message[ids[index]], target, at, edge_rows, slope, 1)
-    rows = touched[:count]
-    if not loop.numel():
-        empty = inn.degree[rows] == 0
-        state[rows[empty]] = 0
-        drift[rows[empty]] = 0
-        rows = rows[~empty]
-    rows = rows[(drift[rows, 0] != 0).cpu()]
-    mass = state[rows, width : width + heads]
-    size = (state[rows, :width].abs() * scale).reshape(len(rows), heads, width // heads).sum(2)
-    sound = (drift[rows, :1] / limit <= mass) & (drift[rows, 1:] / limit <= size)
-    sound = (sound & (mass < torch.inf) & (size < torch.inf)).all(1)
-    drift[rows] += torch.stack([mass.sum(1), size.sum(1)], 1)
-    rows = rows[~sound.cpu()]
-    read = softmax_rows(rows, state, drift, message, target, edge, loop, slope, inn, drop)
-    return count, edges, len(rows), read
+    again = torch.empty(count, dtype=torch.int64)
+    fresh = softmax_settle(
+        state, drift, limit, scale, target.shape[1], inn, loop.numel() > 0, touched, count, again
+    )
+    read = softmax_rows(again[:fresh], state, drift, message, target, edge, loop, slope, inn, drop)
+    return count, edges, fresh, read

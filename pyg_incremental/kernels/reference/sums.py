@@ -49,6 +49,31 @@ def sum_edges(
     drift.index_add_(0, dst, w.abs() * (message[src].abs().to(state.dtype) * scale).sum(1))
 
 
+def sum_settle(
+    state: Tensor,
+    drift: Tensor,
+    limit: float,
+    scale: Tensor,
+    inn: Adjacency,
+    touched: Tensor,
+    count: int,
+    again: Tensor,
+) -> int:
+    """Make empty rows zero, and name those that have lost too many bits."""
+    rows = touched[:count]
+    empty = inn.degree[rows] == 0
+    state[rows[empty]] = 0
+    drift[rows[empty]] = 0
+    rows = rows[~empty]
+    rows = rows[(drift[rows] != 0).cpu()]
+    size = (state[rows].abs() * scale).sum(1)
+    drift[rows] += size
+    sound = (drift[rows] / limit <= size) & (size < torch.inf)
+    rows = rows[~sound.cpu()]
+    again[: len(rows)] = rows
+    return len(rows)
+
+
 def sum_push(
     state: Tensor,
     drift: Tensor,
@@ -77,15 +102,7 @@ def sum_push(
     state.index_add_(0, at, w[:, None] * diff[index])
     drift.index_add_(0, at, w.abs() * (diff.abs() * scale).sum(1)[index])
     count = unite(target, touched, count, stamp, epoch)
-    rows = touched[:count]
-    empty = inn.degree[rows] == 0
-    state[rows[empty]] = 0
-    drift[rows[empty]] = 0
-    rows = rows[~empty]
-    rows = rows[(drift[rows] != 0).cpu()]
-    size = (state[rows].abs() * scale).sum(1)
-    drift[rows] += size
-    sound = (drift[rows] / limit <= size) & (size < torch.inf)
-    rows = rows[~sound.cpu()]
-    read = sum_rows(rows, state, drift, message, weight, inn, drop)
-    return count, edges, len(rows), read
+    again = torch.empty(count, dtype=torch.int64)
+    fresh = sum_settle(state, drift, limit, scale, inn, touched, count, again)
+    read = sum_rows(again[:fresh], state, drift, message, weight, inn, drop)
+    return count, edges, fresh, read

@@ -1,0 +1,101 @@
+"""Softmax over in-edges whose logits and values are computed edge by edge: any attention.
+
+The state is that of `SoftmaxSum`: numerator, mass and reference per row and head.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from pyg_incremental.aggregate.base import Aggregate, channel_scale, drift_limit
+from pyg_incremental.aggregate.edge_function import FunctionState
+from pyg_incremental.aggregate.message import EdgeFunction, flat
+from pyg_incremental.program import Value
+from pyg_incremental.store import Cell, Context
+from pyg_incremental.typing import Array
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionSoftmax(Aggregate):
+    """`out[i]` stands for `sum_j softmax_j(logit[j, i]) * value[j, i]`, per head.
+
+    Attributes:
+        message: Gives (logits `[k, heads]`, values `[k, heads, channels]`) at k edges.
+        loop: None, or for every edge value of the message the row that a self-loop has which every
+            node gets (an empty tuple if there are none).
+    """
+
+    kind: ClassVar[str] = "softmax"
+    message: EdgeFunction
+    loop: tuple[Value, ...] | None
+
+    @property
+    def messages(self) -> tuple[Value, ...]:
+        """The source, whose OLD rows are retracted."""
+        return self.message.source
+
+    def bind(self, cell: Callable[[Value], Cell], context: Context) -> "FunctionSoftmaxState":
+        """The executor: it keeps numerator, mass and reference of every row."""
+        return FunctionSoftmaxState(self, cell, context)
+
+
+class FunctionSoftmaxState(FunctionState):
+    """Keeps softmax-weighted sums of edge functions current."""
+
+    def __init__(
+        self, step: FunctionSoftmax, cell: Callable[[Value], Cell], context: Context
+    ) -> None:
+        loop = None if step.loop is None else [cell(v) for v in step.loop]
+        super().__init__(step, step.message, loop, cell, context)
+
+    def _begin(self, sample: Any) -> None:
+        context = self.context
+        logits, values = sample
+        self.heads = logits.shape[1]
+        rows = flat(values)
+        self.limit = drift_limit(rows.dtype, rows.dtype)
+        width = rows.shape[1] + 2 * self.heads
+        self.out.hold(rows.new_zeros(context.capacity, width))
+        self.drift.hold(rows.new_zeros(context.capacity, 2))
+        self.scale.hold(channel_scale(rows))
+        backend = context.backend
+        self._nothing = backend.array(rows.new_empty(0, 1))
+        # The kernel adds the target's part of a logit; here it is part of the function.
+        self._no_part = backend.array(rows.new_zeros(context.capacity, self.heads))
+
+    def _apply(self, messages: Any, dst: Array, sign: int) -> None:
+        logits, values = messages
+        rows = torch.cat([flat(values), logits], 1)
+        backend = self.context.backend
+        if self._no_part.shape[0] < self.out.tensor.shape[0]:
+            self._no_part = backend.array(rows.new_zeros(self.out.tensor.shape[0], self.heads))
+        every = backend.array(torch.arange(len(rows)))
+        self.context.kernels.softmax_edges(
+            self.out.array, self.drift.array, self.scale.array, backend.array(rows), self._no_part,
+            every, dst, self._nothing, 1.0, sign, False,
+        )  # fmt: skip
+
+    def _settle(self, count: int, again: Array) -> int:
+        settled: int = self.context.kernels.softmax_settle(
+            self.out.array, self.drift.array, self.limit, self.scale.array, self.heads,
+            self._lists()[1], self.loop is not None, self.context.scratch.touched, count, again,
+        )  # fmt: skip
+        return settled
+
+    def _restart(self, ids: Tensor, messages: Any, index: Tensor) -> Any:
+        """The largest logit of each row is its reference; NaN and infinity spoil a head."""
+        (logits, values), heads = messages, self.heads
+        index = index.to(logits.device)
+        top = logits.new_zeros(len(ids), heads)
+        at = index[:, None].expand(-1, heads)
+        top.scatter_reduce_(0, at, logits, "amax", include_self=False)
+        spoilt = ~top.isfinite()
+        rows = self.out.tensor.new_zeros(len(ids), self.out.tensor.shape[1])
+        rows[:, -heads:] = top.masked_fill(spoilt, 0)
+        rows[:, -2 * heads : -heads][spoilt] = torch.nan
+        rows[:, : -2 * heads].view(len(ids), heads, -1)[spoilt] = torch.nan
+        self.out.tensor[ids] = rows
+        return logits.masked_fill(spoilt[index], 0), values

@@ -1,0 +1,291 @@
+"""Linear reductions of messages that are computed edge by edge: `f(x_j, x_i, e)`.
+
+A source that changed is retracted with its OLD row and inserted with its new one, along each of its
+out-edges. A row whose own (target) part changed is made afresh over its in-edges: these are the
+constrained models of NeutronRT (Section 4). Nothing is stored per edge.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from pyg_incremental.aggregate.base import Aggregate, Aggregator, channel_scale, drift_limit
+from pyg_incremental.aggregate.message import BoundFunction, EdgeFunction, flat
+from pyg_incremental.edge_store import Edges
+from pyg_incremental.program import Value
+from pyg_incremental.store import Cell, Context, Ids, Rows
+from pyg_incremental.typing import Array
+
+CHUNK = 1 << 17
+"""Edges whose messages are computed at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionSum(Aggregate):
+    """`out[i] = sum over in-edges (j, i) of f(x_j, x_i, e_ji)`, `[num_nodes, channels]`.
+
+    Attributes:
+        message: The function; its results `[k, ...]` are taken as flat rows.
+    """
+
+    kind: ClassVar[str] = "sum"
+    message: EdgeFunction
+
+    @property
+    def messages(self) -> tuple[Value, ...]:
+        """The source, whose OLD rows are retracted."""
+        return self.message.source
+
+    def bind(self, cell: Callable[[Value], Cell], context: Context) -> "FunctionSumState":
+        """The executor: it keeps the sum and the drift of every row."""
+        return FunctionSumState(self, cell, context)
+
+
+class FunctionState(Aggregator):
+    """What sums of edge functions have in common: which edges are computed, and when.
+
+    `drift` is the magnitude that has moved through each row since it was last made afresh.
+    """
+
+    def __init__(
+        self,
+        step: Aggregate,
+        message: EdgeFunction,
+        loop: Sequence[Cell] | None,
+        cell: Callable[[Value], Cell],
+        context: Context,
+    ) -> None:
+        super().__init__(step, cell(step.output), context)
+        self.function = BoundFunction(message, cell)
+        self.loop = loop
+        self.drift = self.extra["drift"] = Rows(context.backend)
+
+    # What a kind says ----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _begin(self, sample: Any) -> None:
+        """Make room for the state, given some messages."""
+
+    @abstractmethod
+    def _apply(self, messages: Any, dst: Array, sign: int) -> None:
+        """Add or retract the messages of some edges; `dst` is where they lead."""
+
+    @abstractmethod
+    def _settle(self, count: int, again: Array) -> int:
+        """Look at the first `count` touched rows; those to be made afresh go to `again`."""
+
+    @abstractmethod
+    def _restart(self, ids: Tensor, messages: Any, index: Tensor) -> Any:
+        """Make rows `ids` ready to take all of their messages; `index` names the row of each.
+
+        Returns the messages as they are to be taken.
+        """
+
+    # Running -------------------------------------------------------------------------------------
+
+    def full(self) -> None:
+        """Compute all rows, some at a time."""
+        context = self.context
+        nodes, inn = context.all_nodes, self._lists()[1]
+        first = self._chunk_of(nodes.array, inn)
+        sample = context.backend.ids_from(nodes.array[:first])
+        self._begin(self._messages(*self._in_edges(sample)[1:]))
+        self._make(nodes)
+
+    def edges_changed(self) -> None:
+        """Retract and insert the messages of event edges, with OLD source and target rows."""
+        function = self.function
+        removed, added, changed, _ = self.context.events
+        for edges, sign in ((removed, -1), (added, 1)):
+            if len(edges.slots):
+                self._event(edges, None, sign)
+        if function.edges_differ and len(changed.slots):
+            slots = self._tensor(changed.slots)
+            self._event(changed, function.old_edge_rows(slots), -1)
+            self._event(changed, None, 1)
+
+    def _event(self, edges: Edges, edge_rows: list[Tensor] | None, sign: int) -> None:
+        function = self.function
+        src, dst = self._ends(edges)
+        ends, slots = self._tensor(dst), self._tensor(edges.slots)
+        rows = [] if function.source is None else [function.source.read(self._tensor(src))]
+        if edge_rows is None:
+            edge_rows = [c.read(slots) for c in function.edges]
+        if self.drop:
+            keep = self._tensor(src) != ends
+            at = keep.to(self.context.backend.like.device)
+            rows, edge_rows, ends = [r[at] for r in rows], [r[at] for r in edge_rows], ends[keep]
+        if len(ends):
+            self._apply(
+                function.given(rows, ends, edge_rows), self.context.backend.array(ends), sign
+            )
+
+    def rows_changed(self) -> None:
+        """Replace the messages of changed sources, and make rows afresh where that is due."""
+        context, function = self.context, self.function
+        source, scratch = function.source, context.scratch
+        own = [*function.own, *(c.ids for c in self.loop or () if c.ids is not None)]
+        if self.loop is not None and source is not None and source.ids is not None:
+            own.append(source.ids)
+        if len(context.renew):
+            own.append(context.backend.ids(context.renew))
+        count, renewed, events, epoch = self._collect(function.edges_differ, tuple(own))
+        pushed = source is not None and source.ids is not None
+        if not pushed and not count:
+            return
+        self._mark(self._tensor(scratch.touched[:renewed]))
+        edges = 0
+        if pushed:
+            count, edges = self._push(count, epoch)
+        again = context.backend.room(count)
+        fresh = self._settle(count, again)
+        read = self._make(context.backend.ids_from(again[:fresh]))
+        if count:
+            self.out.ids = scratch.taken(count)
+        self._report(count, count, events + edges + read, fresh)
+
+    def _mark(self, ids: Tensor) -> None:
+        """See that rows are made afresh when they are settled."""
+        if len(ids):
+            self.drift.tensor[ids] = torch.inf
+
+    def _push(self, count: int, epoch: int) -> tuple[int, int]:
+        """Along the out-edges of changed sources OLD messages leave and new ones come."""
+        context, function, source = self.context, self.function, self.function.source
+        assert source is not None
+        assert source.ids is not None
+        backend, scratch = context.backend, context.scratch
+        out = self._lists()[0]
+        device = backend.like.device
+        edges = 0
+        old = source.old if backend.is_compiled else source.old[: source.ids.count]
+        old = torch.from_numpy(old) if backend.is_compiled else old
+        old = old.reshape(-1, *source.tensor.shape[1:])
+        for first, ids in self._chunks(source.ids, out):
+            index, target, slot = self._expand(ids, out)
+            edges += len(index)
+            dst = backend.array(target)
+            count = context.kernels.unite(dst, scratch.touched, count, scratch.stamp, epoch)
+            # A row that is made afresh anyway need not take part.
+            near = self._is_sound(target)
+            at = (index[near] + first).to(device)
+            target, edge_rows = target[near], [c.read(slot[near]) for c in function.edges]
+            dst = backend.array(target)
+            if len(target):
+                self._apply(function.given([old[at]], target, edge_rows), dst, -1)
+                new = source.read(self._tensor(source.ids.array)[index[near] + first])
+                self._apply(function.given([new], target, edge_rows), dst, 1)
+        return count, edges
+
+    def _is_sound(self, ids: Tensor) -> Tensor:
+        drift = self.drift.tensor[ids.to(self.drift.tensor.device)]
+        return ((drift if drift.dim() == 1 else drift[:, 0]) < torch.inf).cpu()
+
+    def _make(self, ids: Ids) -> int:
+        """Rows afresh over their in-edges. Returns the number of edges read."""
+        inn = self._lists()[1]
+        read = 0
+        for _, some in self._chunks(ids, inn):
+            index, *ends = self._in_edges(some)
+            read += len(index)
+            rows = self._tensor(some.array)
+            messages = self._restart(rows, self._messages(*ends), index)
+            if len(index):
+                self._apply(messages, self.context.backend.array(ends[1]), 1)
+            self.drift.tensor[rows] = 0
+        return read
+
+    def _in_edges(self, ids: Ids) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
+        """The in-edges of some rows, and a loop at each if there are such.
+
+        Returns:
+            (position in `ids`, source, target, slot) of each edge, and how many stand before loops
+        """
+        index, src, slot = self._expand(ids, self._lists()[1])
+        rows, real = self._tensor(ids.array), len(index)
+        if self.loop is not None:
+            index = torch.cat([index, torch.arange(len(rows))])
+            src = torch.cat([src, rows])
+        return index, src, rows[index], slot, real
+
+    def _messages(self, src: Tensor, dst: Tensor, slot: Tensor, real: int) -> Any:
+        function = self.function
+        rows = [] if function.source is None else [function.source.read(src)]
+        edge_rows = [c.read(slot) for c in function.edges]
+        if self.loop is not None:
+            own = [c.read(dst[real:]) for c in self.loop]
+            edge_rows = [torch.cat([e, o]) for e, o in zip(edge_rows, own, strict=True)]
+        return function.given(rows, dst, edge_rows)
+
+    # Lists of edges ------------------------------------------------------------------------------
+
+    def _tensor(self, array: Array) -> Tensor:
+        return self.context.backend.ids_from(array).tensor
+
+    def _expand(self, ids: Ids, lists: Array) -> tuple[Tensor, Tensor, Tensor]:
+        """Position in `ids`, neighbour and slot of every entry of their lists."""
+        backend = self.context.backend
+        room = int(lists.degree[ids.array].sum())
+        arrays = [backend.room(room) for _ in range(3)]
+        count = self.context.kernels.expand(ids.array, lists, 1 if self.drop else 0, *arrays)
+        index, neighbor, slot = (self._tensor(a[:count]) for a in arrays)
+        return index, neighbor, slot
+
+    @staticmethod
+    def _chunk_of(ids: Array, lists: Array) -> int:
+        """How many of `ids` have about `CHUNK` entries together."""
+        if not ids.shape[0]:
+            return 0
+        total = lists.degree[ids[:CHUNK]].cumsum(0)
+        return max(1, int((total <= CHUNK).sum()))
+
+    def _chunks(self, ids: Ids, lists: Array) -> Iterator[tuple[int, Ids]]:
+        """`ids` in parts of about `CHUNK` edges, each with the position of its first."""
+        first = 0
+        while first < ids.count:
+            size = self._chunk_of(ids.array[first:], lists)
+            yield first, self.context.backend.ids_from(ids.array[first : first + size])
+            first += size
+
+
+class FunctionSumState(FunctionState):
+    """Keeps sums of edge functions current."""
+
+    def __init__(self, step: FunctionSum, cell: Callable[[Value], Cell], context: Context) -> None:
+        super().__init__(step, step.message, None, cell, context)
+
+    def _begin(self, sample: Tensor) -> None:
+        context, rows = self.context, flat(sample)
+        dtype = self.accumulate_dtype or rows.dtype
+        if torch.finfo(dtype).eps > torch.finfo(rows.dtype).eps:
+            dtype = rows.dtype  # never coarser than the messages
+        self.out.out_dtype = rows.dtype if dtype != rows.dtype else None
+        self.limit = drift_limit(rows.dtype, dtype)
+        self.out.hold(rows.new_zeros(context.capacity, rows.shape[1], dtype=dtype))
+        self.drift.hold(rows.new_zeros(context.capacity, dtype=dtype))
+        self.scale.hold(channel_scale(rows).to(dtype))
+        self._nothing = context.backend.array(rows.new_empty(0))
+
+    def _apply(self, messages: Tensor, dst: Array, sign: int) -> None:
+        rows = flat(messages)
+        backend = self.context.backend
+        every = backend.array(torch.arange(len(rows)))
+        self.context.kernels.sum_edges(
+            self.out.array, self.drift.array, self.scale.array, backend.array(rows), every, dst,
+            self._nothing, sign, False,
+        )  # fmt: skip
+
+    def _settle(self, count: int, again: Array) -> int:
+        settled: int = self.context.kernels.sum_settle(
+            self.out.array, self.drift.array, self.limit, self.scale.array, self._lists()[1],
+            self.context.scratch.touched, count, again,
+        )  # fmt: skip
+        return settled
+
+    def _restart(self, ids: Tensor, messages: Tensor, index: Tensor) -> Tensor:
+        self.out.tensor[ids] = 0
+        return messages

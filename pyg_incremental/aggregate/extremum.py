@@ -1,0 +1,331 @@
+"""Largest and smallest messages: only channels that are left exposed are read again.
+
+The idea, and the four classes of rows that `StepStats` counts, are those of InkStream (Wu, Li and
+Mitra, "InkStream: Real-time GNN Inference on Streaming Graphs via Incremental Update", 2023): a row
+is resilient, needs no reset, has its reset covered, or is exposed. InkStream compares the values of
+retracted messages with the stored extremum. Here every channel knows the edge that owns it, and a
+retraction exposes a channel only if that edge goes: an equal message of another edge (a zero behind
+a ReLU) costs nothing. Nothing OLD is needed for that: what stands in a channel is the message that
+its owner had.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyg_incremental.aggregate.base import LOOPS, Aggregate, Aggregator
+from pyg_incremental.aggregate.message import BoundFunction, EdgeFunction
+from pyg_incremental.edge_store import Edges
+from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.kernels.compiled.extremum import EMPTY, EXPOSED
+from pyg_incremental.program import Value
+from pyg_incremental.store import Cell, Context, Ids, Rows
+from pyg_incremental.typing import Array
+
+CHUNK = 1 << 17
+"""Edges whose messages are looked at together."""
+
+
+@dataclass(frozen=True, eq=False)
+class Extremum(Aggregate):
+    """`out[i] = max (or min) over in-edges (j, i)` of each channel of their messages.
+
+    It is zero where there is no in-edge. As in `torch.amax` and `torch.amin` a NaN makes its
+    channel NaN. A message is `weight[j, i] * source[j]` or what an edge function gives, in floats.
+
+    Attributes:
+        largest: Whether the largest is sought; else the smallest.
+        source: Node value `[num_nodes, ...]`, of whose shape the output is; None if there is an
+            edge function.
+        weight: Edge value `[num_edges]`, or None for weight one.
+        message: An edge function; the output has its results as flat rows `[num_nodes, channels]`.
+
+    Raises:
+        ValueError: If there are both a source or weight and an edge function, or neither.
+    """
+
+    largest: bool
+    source: Value | None
+    weight: Value | None
+    message: EdgeFunction | None
+
+    def __post_init__(self) -> None:
+        given = self.source is not None, self.weight is not None, self.message is not None
+        if given not in ((True, False, False), (True, True, False), (False, False, True)):
+            raise ValueError(
+                f"'{self.output}' takes the extremum of a source, with or without a weight, or of "
+                f"an edge function (got source={self.source}, weight={self.weight}, "
+                f"message={self.message})"
+            )
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        """`'max'` or `'min'`."""
+        return "max" if self.largest else "min"
+
+    def bind(self, cell: Callable[[Value], Cell], context: Context) -> "ExtremumState":
+        """The executor: it keeps the extremum of every row and whose it is."""
+        messages: _Stored | _Computed
+        if self.source is not None:
+            messages = _Stored(
+                cell(self.source), None if self.weight is None else cell(self.weight)
+            )
+        elif self.message is not None:
+            messages = _Computed(self.message, cell, context)
+        return ExtremumState(self, cell(self.output), messages, context)
+
+
+class _Listed(NamedTuple):
+    """Some edges: where their messages come from, where they go, and their slots; `[k]` each."""
+
+    src: Array
+    dst: Array
+    slot: Array
+
+
+class _Stored:
+    """Messages that are source rows, times a weight."""
+
+    own: ClassVar[tuple[Ids, ...]] = ()
+
+    def __init__(self, source: Cell, weight: Cell | None) -> None:
+        self.source = source
+        self.weight = weight
+
+    @property
+    def edges_differ(self) -> bool:
+        """Whether the running update has changed a weight."""
+        return self.weight is not None and self.weight.old_changed is not None
+
+    def begin(self, edge: _Listed) -> Tensor:
+        """No messages, in their shape and dtype."""
+        rows = self.source.tensor[:0]
+        if self.weight is not None:
+            rows = rows.to(torch.result_type(rows, self.weight.tensor))
+        self._nothing = self.source.backend.array(rows.new_empty(0))
+        return rows
+
+    def of(self, edges: _Listed) -> tuple[Array, Array, Array]:
+        """Message rows, which of them each edge has, and weights by slot."""
+        weight = self._nothing if self.weight is None else self.weight.array.reshape(-1)
+        return self.source.array, edges.src, weight
+
+
+class _Computed(BoundFunction):
+    """Messages that an edge function makes when they are needed."""
+
+    def __init__(
+        self, message: EdgeFunction, cell: Callable[[Value], Cell], context: Context
+    ) -> None:
+        super().__init__(message, cell)
+        self._backend = context.backend
+
+    def begin(self, edge: _Listed) -> Tensor:
+        """No messages, in their shape and dtype, learnt from one edge if there is one."""
+        self._none = rows = self._rows(edge)[:0]
+        self._nothing = self._backend.array(rows.new_empty(0))
+        return rows
+
+    def of(self, edges: _Listed) -> tuple[Array, Array, Array]:
+        """Message rows, which of them each edge has, and no weights."""
+        rows = self._rows(edges) if len(edges.slot) else self._none
+        if rows.dtype is not self._none.dtype or rows.shape[1] != self._none.shape[1]:
+            raise UnsupportedModelError(
+                f"an edge function made messages of {rows.dtype} [{rows.shape[1]}], but of "
+                f"{self._none.dtype} [{self._none.shape[1]}] in the first pass; the model behaves "
+                "differently on fewer edges"
+            )
+        array = self._backend.array
+        return array(rows), array(torch.arange(len(rows))), self._nothing
+
+    def _rows(self, edges: _Listed) -> Tensor:
+        rows: Tensor = self.now(*(self._backend.ids_from(ids).tensor for ids in edges))
+        return rows.reshape(len(rows), prod(rows.shape[1:])).contiguous()
+
+
+class ExtremumState(Aggregator):
+    """Keeps extrema current.
+
+    `owner` is, for every channel of every row, the slot of the edge whose message stands there. It
+    is not part of a saved state, because slots are not.
+    """
+
+    def __init__(
+        self, step: Extremum, out: Cell, messages: _Stored | _Computed, context: Context
+    ) -> None:
+        super().__init__(step, out, context)
+        self.largest = step.largest
+        self.messages = messages
+        self.owner = Rows(context.backend)
+
+    def full(self) -> None:
+        """Find all extrema."""
+        context = self.context
+        like = self.messages.begin(self._some_edge())
+        if not like.dtype.is_floating_point:
+            raise UnsupportedModelError(
+                f"step '{self.step.output}' takes the {self.step.kind} of messages of "
+                f"{like.dtype}; expected floats"
+            )
+        self.out.hold(like.new_zeros(context.capacity, *like.shape[1:]))
+        self.owner.rows = None
+        self._make_room()
+        nodes = context.all_nodes
+        self.owner.array[nodes.array] = EXPOSED
+        self._fill(nodes, context.scratch.next())
+
+    def restored(self) -> None:
+        """The stored rows were replaced by those of a file: find out again who owns them."""
+        rows = self.out.tensor
+        self.full()
+        self.out.hold(rows)
+
+    def _make_room(self) -> None:
+        """See that every node that there is room for has owners."""
+        before, width = self.owner.rows, self.out.array.shape[1]
+        rows = self.out.tensor.new_full((self.context.capacity, width), EMPTY, dtype=torch.int32)
+        if before is not None:
+            rows[: before.shape[0]] = before
+        self.owner.hold(rows)
+
+    def edges_changed(self) -> None:
+        """Nothing to do yet: the new messages are not known, and no OLD ones are needed."""
+
+    def rows_changed(self) -> None:
+        """Retract, insert, and read again what is left exposed."""
+        context, out, source = self.context, self.out, self.messages.source
+        scratch, kernels, backend = context.scratch, context.kernels, context.backend
+        stamp, epoch = scratch.stamp, scratch.next()
+
+        removed, added, changed, _ = context.events
+        gone, new = self._listed(removed), self._listed(added)
+        again = [self._listed(changed)] if self.messages.edges_differ else []
+        if source is not None and source.ids is not None:
+            again.append(self._pushed(source.ids))
+        leaving = [listed for listed in (gone, *again) if len(listed.slot)]
+        coming = [listed for listed in (new, *again) if len(listed.slot)]
+
+        count = afresh = 0
+        for ids in (*self.messages.own, context.renew_ids):
+            if ids is not None:
+                afresh = count = kernels.unite(ids.array, scratch.touched, count, stamp, epoch)
+        for dst in (context.settle.array, gone.dst, *(listed.dst for listed in coming)):
+            if len(dst):
+                count = kernels.unite(dst, scratch.touched, count, stamp, epoch)
+        if not count:
+            return
+        if self.owner.tensor.shape[0] < context.capacity:
+            self._make_room()
+        rows, owner = scratch.taken(count).array, self.owner.array
+        before = out.bits[rows]
+
+        lost, read = scratch.next(), scratch.next()
+        for listed in leaving:
+            kernels.extremum_retract(owner, listed.dst, listed.slot, stamp, lost)
+        for listed in coming:
+            self._insert(listed)
+        if afresh:
+            owner[rows[:afresh]] = EXPOSED
+            stamp[rows[:afresh]] = lost
+        exposed = channels = edges = 0
+        if leaving or afresh:
+            found = backend.room(count)
+            left = kernels.extremum_exposed(owner, rows, stamp, lost, found)
+            exposed, channels, edges = self._fill(backend.ids_from(found[:left]), read)
+
+        differing = backend.room(count)
+        n, resilient, no_reset, covered = kernels.extremum_settle(
+            out.bits, before, rows, context.first_new, stamp, lost, read, differing
+        )
+        if n:
+            out.ids = backend.ids_from(differing[:n])
+            if out.keeps_old:
+                out.old = before[:n].view(out.array.dtype)
+        edges += len(gone.slot) + sum(len(listed.slot) for listed in coming)
+        context.stats.append(
+            (
+                self.step.output.name, self.step.kind, count, n, edges, exposed,
+                channels, resilient, no_reset, covered, exposed,
+            )
+        )  # fmt: skip
+
+    # Edges ---------------------------------------------------------------------------------------
+
+    def _listed(self, edges: Edges) -> _Listed:
+        """Event edges as messages travel, those left out that do not count."""
+        src, dst = (edges.dst, edges.src) if self.step.reverse else (edges.src, edges.dst)
+        listed = _Listed(src, dst, edges.slots)
+        if self.step.loops == "keep" or not len(src):
+            return listed
+        kept = (src == dst) == (self.step.loops == "only")
+        return _Listed(*(ids[kept] for ids in listed))
+
+    def _some_edge(self) -> _Listed:
+        """One edge, if there is one."""
+        graph = self.context.graph
+        slots = np.flatnonzero(graph.slots.in_at >= 0)[:1]
+        edges = Edges(*(self.context.backend.host(ids) for ids in graph.edges(slots)))
+        return _Listed(edges.src, edges.dst, edges.slots)
+
+    def _pushed(self, ids: Ids) -> _Listed:
+        """The edges along which the messages of some sources travel."""
+        index, dst, slot = self._expand(ids, self._lists()[0])
+        return _Listed(ids.array[index], dst, slot)
+
+    def _expand(self, ids: Ids, lists: Array) -> tuple[Array, Array, Array]:
+        """Position in `ids`, neighbour and slot of every entry of their lists."""
+        context = self.context
+        size = int(lists.degree[ids.array].sum())
+        arrays = [context.backend.room(size) for _ in range(3)]
+        count = context.kernels.expand(ids.array, lists, LOOPS[self.step.loops], *arrays)
+        index, neighbor, slot = (array[:count] for array in arrays)
+        return index, neighbor, slot
+
+    def _insert(self, edges: _Listed) -> None:
+        """Offer the messages of some edges to their targets."""
+        size = len(edges.slot)
+        for begin in range(0, size, CHUNK):
+            if size > CHUNK:
+                part = _Listed(*(ids[begin : begin + CHUNK] for ids in edges))
+            else:
+                part = edges
+            self.context.kernels.extremum_insert(
+                self.out.array, self.owner.array, *self.messages.of(part), part.dst, part.slot,
+                self.largest,
+            )  # fmt: skip
+
+    def _fill(self, ids: Ids, read: int) -> tuple[int, int, int]:
+        """Make the exposed channels of some rows afresh; rows that were read get the stamp `read`.
+
+        Returns:
+            (rows, channels, edges) that were read
+        """
+        context, inn = self.context, self._lists()[1]
+        num_rows = num_channels = num_edges = 0
+        for part in self._parts(ids, inn):
+            index, src, slot = self._expand(part, inn)
+            messages = self.messages.of(_Listed(src, part.array[index], slot))
+            rows, channels = context.kernels.extremum_fill(
+                self.out.array, self.owner.array, *messages, part.array, index, slot, self.largest,
+                context.scratch.stamp, read,
+            )  # fmt: skip
+            num_rows += rows
+            num_channels += channels
+            num_edges += len(slot)
+        return num_rows, num_channels, num_edges
+
+    def _parts(self, ids: Ids, lists: Array) -> Iterator[Ids]:
+        """Rows in parts of about `CHUNK` edges."""
+        ends = np.cumsum(np.asarray(lists.degree[ids.array]))
+        if ids.count and ends[-1] <= CHUNK:
+            yield ids
+        elif ids.count:
+            cuts = np.flatnonzero(np.diff(ends // CHUNK)) + 1
+            for begin, end in pairwise([0, *cuts.tolist(), ids.count]):
+                yield self.context.backend.ids_from(ids.array[begin:end])

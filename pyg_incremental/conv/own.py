@@ -1,0 +1,144 @@
+"""A conv without a program: its own `forward`, run on the neighbourhoods of the rows to compute.
+
+If a row depends on itself and its in-edges only, it may be computed on a small graph: the rows in
+question, then one node for every distinct source of an edge into them. These sources have no
+in-edges there, so what needs more than one hop comes out wrong; `locality` tries whether it does.
+"""
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyg_incremental.aggregate import Neighborhood, Rows
+from pyg_incremental.conv.call import ConvCall
+from pyg_incremental.conv.locality import why_not_local
+from pyg_incremental.full_pass import plainly
+from pyg_incremental.program import Domain, NotIncremental, Value
+
+_PLAIN = (bool, int, float, str, torch.dtype, torch.device, type(None))
+
+
+@dataclass(frozen=True)
+class OwnForward:
+    """A conv's own `forward` with everything fixed but node rows, edge rows and the graph.
+
+    Attributes:
+        conv: The conv.
+        args: Its arguments by name; tensors as values.
+        graph: The value that is the graph.
+        nodes: The node values among the arguments.
+        edges: The edge values among them.
+        reverse: Whether a row gathers over its out-edges, as the conv is given them.
+    """
+
+    conv: Any
+    args: Mapping[str, Any]
+    graph: Value
+    nodes: tuple[Value, ...]
+    edges: tuple[Value, ...]
+    reverse: bool
+
+    def __call__(self, nodes: Sequence[Tensor], edges: Sequence[Tensor], graph: Tensor) -> Any:
+        """Run it.
+
+        Args:
+            nodes: Rows `[num_nodes, ...]` of each node value.
+            edges: Rows `[num_edges, ...]` of each edge value.
+            graph: int64 `[2, num_edges]`.
+        """
+        held = dict(zip((*self.nodes, *self.edges), (*nodes, *edges), strict=True))
+        held[self.graph] = graph
+        bound = inspect.BoundArguments(self._signature, OrderedDict())
+        bound.arguments.update({name: _filled(arg, held) for name, arg in self.args.items()})
+        with plainly(self.conv):
+            return self.conv(*bound.args, **bound.kwargs)
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.conv.forward)
+
+    def on(self, conv: Any) -> "OwnForward":
+        """The same of another conv."""
+        return replace(self, conv=conv)
+
+    def on_rows(self, around: Neighborhood) -> Tensor:
+        """The result for some rows, from what they see, `[num_rows, ...]`."""
+        by_age = around.order.argsort()
+        at = by_age[around.index[by_age].argsort(stable=True)]  # by row, then by age
+        row = around.index[at]
+        sources, place = around.neighbor[at].unique(return_inverse=True)
+        an_edge = torch.empty_like(sources).scatter_(0, place, at)  # one of each source's
+        source = torch.where(around.is_loop[at], row, place + around.num_rows)
+        nodes = [
+            torch.cat([own, far[an_edge]])
+            for own, far in zip(around.target, around.source, strict=True)
+        ]
+        graph = torch.stack([row, source] if self.reverse else [source, row])
+        out: Tensor = self(nodes, [rows[at] for rows in around.edge], graph)
+        return out[: around.num_rows]
+
+
+def own_forward(call: ConvCall) -> Value:
+    """Any conv as one step that computes rows again.
+
+    Raises:
+        NotIncremental: If a row of it depends on more than itself and its in-edges, or if that
+            cannot be found out.
+    """
+    graph = call.program.graph
+    if not call.is_coo or graph is None:
+        raise NotIncremental("its sparse adjacency is not taken apart into neighbourhoods")
+    found: list[Value] = []
+    for name, argument in call.args.items():
+        _find(name, argument, graph, found)
+    nodes = tuple(v for v in found if v.domain is Domain.NODE)
+    edges = tuple(v for v in found if v.domain is Domain.EDGE)
+    if not nodes:
+        raise NotIncremental("it is called without node features")
+    seen = []
+    for reverse in (call.reverse != call.turned, call.reverse == call.turned):
+        forward = OwnForward(call.conv, call.args, graph, nodes, edges, reverse)
+        reason = why_not_local(forward, *([call.example(v) for v in vs] for vs in (nodes, edges)))
+        if not reason:
+            return _recomputed(call, forward)
+        seen.append(reason)
+    raise NotIncremental(seen[0])
+
+
+def _recomputed(call: ConvCall, forward: OwnForward) -> Value:
+    nodes, edges, back = forward.nodes, forward.edges, forward.reverse != call.turned
+    name = call.program.value(f"{call.name}.forward", Domain.NODE)
+    step = Rows(name, (*nodes, *edges), call.loops, back, forward.on_rows, nodes, nodes, edges)
+    return call.program.add(None, lambda: step)
+
+
+def _find(name: str, argument: Any, graph: Value, found: list[Value]) -> None:
+    """Collect the node and edge values of an argument."""
+    if isinstance(argument, (tuple, list, dict)):
+        for part in argument.values() if isinstance(argument, dict) else argument:
+            _find(name, part, graph, found)
+    elif isinstance(argument, Value):
+        if argument.domain is not Domain.WHOLE:
+            if argument not in found:
+                found.append(argument)
+        elif argument is not graph:
+            raise NotIncremental(f"'{name}' is computed from all rows")
+    elif not isinstance(argument, _PLAIN):
+        raise NotIncremental(f"'{name}' is a {type(argument).__name__}")
+
+
+def _filled(argument: Any, held: Mapping[Value, Tensor]) -> Any:
+    """An argument with tensors in place of values."""
+    if isinstance(argument, Value):
+        return held[argument]
+    if isinstance(argument, (tuple, list)):
+        return tuple(_filled(part, held) for part in argument)
+    if isinstance(argument, dict):
+        return {key: _filled(part, held) for key, part in argument.items()}
+    return argument

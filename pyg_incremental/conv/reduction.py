@@ -1,0 +1,198 @@
+"""From a PyG aggregation module to steps: sums, extrema, softmax, and maps around them.
+
+Chosen by `aggr_module`, never by the name of a conv. What has no rule of its own is computed again
+row by row, and what is not local to rows is refused.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import aggr
+
+from pyg_incremental.aggregate import Neighborhood, softmax_result
+from pyg_incremental.aggregate.message import EdgeFunction, Message, Weighted
+from pyg_incremental.conv.row_local import is_row_local, reduced
+from pyg_incremental.program import NotIncremental, Value
+
+if TYPE_CHECKING:
+    from pyg_incremental.conv.call import ConvCall
+
+Reduction = Callable[["ConvCall", Any, Message, str], Value]
+_REDUCTIONS: dict[type[nn.Module], Reduction] = {}
+
+
+def reduction(call: "ConvCall", module: nn.Module, message: Message, part: str) -> Value:
+    """The messages reduced by `module`, `[num_nodes, channels]` (multi-dimensional ones flat).
+
+    Raises:
+        NotIncremental: If a row of the module's result depends on other rows' messages.
+    """
+    rule = _REDUCTIONS.get(type(module)) if call.dtype.is_floating_point else None
+    if rule is None or module._forward_hooks or module._forward_pre_hooks:
+        return by_rows(call, module, message, part)
+    return rule(call, module, message, part)
+
+
+def _rule(*kinds: type[nn.Module]) -> Callable[[Reduction], Reduction]:
+    def add(rule: Reduction) -> Reduction:
+        _REDUCTIONS.update(dict.fromkeys(kinds, rule))
+        return rule
+
+    return add
+
+
+def by_rows(call: "ConvCall", module: nn.Module, message: Message, part: str) -> Value:
+    """The exact fallback: a row is computed again from all of its messages."""
+    if not is_row_local(module):
+        raise NotIncremental(f"{module} is not local to rows")
+    message = as_function(message)
+    sources, targets = len(message.source), len(message.target)
+
+    def fn(around: Neighborhood) -> Tensor:
+        rows = message.fn(
+            *around.source[:sources],
+            *(t[around.index] for t in around.target[:targets]),
+            *around.edge,
+        )
+        return reduced(module, rows.flatten(1), around.index, around.num_rows)
+
+    return call.rows(part, fn, message.source, message.target, message.edges, call.loops)
+
+
+def as_function(message: Message) -> EdgeFunction:
+    """Any message as a function of rows."""
+    if isinstance(message, EdgeFunction):
+        return message
+    if isinstance(message, Weighted):
+        return EdgeFunction(_times, (message.source,), (), (message.weight,))
+    return EdgeFunction(lambda rows: rows, (message,), (), ())
+
+
+def _times(rows: Tensor, weight: Tensor) -> Tensor:
+    return rows * weight.view(-1, *[1] * (rows.dim() - 1))
+
+
+def mapped(
+    call: "ConvCall", message: Message, fn: Callable[[Tensor], Tensor], part: str
+) -> Message:
+    """The message with a function applied to it, channel by channel."""
+    if isinstance(message, Value):
+        return call.map(part, fn, message)
+    inner = as_function(message)
+    return EdgeFunction(
+        lambda *rows: fn(inner.fn(*rows).flatten(1)), inner.source, inner.target, inner.edges
+    )
+
+
+@_rule(aggr.SumAggregation)
+def _sum(call: "ConvCall", module: nn.Module, message: Message, part: str) -> Value:
+    return call.total(message, part)
+
+
+@_rule(aggr.MeanAggregation)
+def _mean(call: "ConvCall", module: nn.Module, message: Message, part: str) -> Value:
+    return call.map(
+        f"{part}_mean", divided, call.total(message, f"{part}_sum"), call.degree(None, call.loops)
+    )
+
+
+@_rule(aggr.MaxAggregation, aggr.MinAggregation)
+def _extremum(call: "ConvCall", module: nn.Module, message: Message, part: str) -> Value:
+    return call.extremum(message, isinstance(module, aggr.MaxAggregation), part)
+
+
+@_rule(aggr.VarAggregation, aggr.StdAggregation)
+def _spread(call: "ConvCall", module: nn.Module, message: Message, part: str) -> Value:
+    """Sums of x and x^2 in float64: their difference is small where PyG's root is steep."""
+
+    def moments(x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        return torch.cat([x, x * x], 1).double()
+
+    finish = _std if isinstance(module, aggr.StdAggregation) else _var
+    total = call.total(mapped(call, message, moments, f"{part}_moments"), f"{part}_moments_sum")
+    run = partial(finish, dtype=call.dtype)
+    return call.map(f"{part}_spread", run, total, call.degree(None, call.loops))
+
+
+def _var(total: Tensor, count: Tensor, dtype: torch.dtype) -> Tensor:
+    mean, mean_of_squares = divided(total, count.double()).chunk(2, 1)
+    return (mean_of_squares - mean * mean).to(dtype)
+
+
+def _std(total: Tensor, count: Tensor, dtype: torch.dtype) -> Tensor:
+    out = _var(total, count, torch.float64).clamp(min=1e-5).sqrt()
+    return out.masked_fill(out <= math.sqrt(1e-5), 0.0).to(dtype)
+
+
+@_rule(aggr.SoftmaxAggregation)
+def _softmax(call: "ConvCall", module: Any, message: Message, part: str) -> Value:
+    """Every channel is a head of its own, whose value is also its logit."""
+    if isinstance(message, Value):
+        source = call.map(f"{part}_terms", lambda x: torch.cat([x, x * module.t], 1), message)
+        no_part = call.map(f"{part}_none", torch.zeros_like, message)
+        state = call.softmax(source, no_part, None, None, 1.0, part=f"{part}_softmax")
+        return call.map(part, lambda s: softmax_result(s, s.shape[1] // 3), state)
+    inner = as_function(message)
+
+    def terms(*rows: Tensor) -> tuple[Tensor, Tensor]:
+        x = inner.fn(*rows).flatten(1)
+        return x * module.t, x[:, :, None]
+
+    state = call.softmax_of(replace(inner, fn=terms), None, f"{part}_softmax")
+    return call.map(part, lambda s: softmax_result(s, s.shape[1] // 3), state)
+
+
+@_rule(aggr.PowerMeanAggregation)
+def _power_mean(call: "ConvCall", module: Any, message: Message, part: str) -> Value:
+    p = module.p
+    if isinstance(p, (int, float)) and p == 1:
+        return _mean(call, module, message, part)
+
+    def clamped(x: Tensor) -> Tensor:
+        return x.clamp(min=module.min_value, max=module.max_value)
+
+    powers = mapped(call, message, lambda x: clamped(x).pow(module.p), f"{part}_powers")
+    mean = _mean(call, module, powers, part)
+    return call.map(f"{part}_root", lambda m: clamped(m).pow(1.0 / module.p), mean)
+
+
+@_rule(aggr.MultiAggregation)
+def _several(call: "ConvCall", module: Any, message: Message, part: str) -> Value:
+    parts = [reduction(call, m, message, f"{part}_{i}") for i, m in enumerate(module.aggrs)]
+    costly = module.mode in ("proj", "attn")
+    return call.map(f"{part}_combined", lambda *a: module.combine(list(a)), *parts, costly=costly)
+
+
+@_rule(aggr.DegreeScalerAggregation)
+def _scaled(call: "ConvCall", module: Any, message: Message, part: str) -> Value:
+    inner = reduction(call, module.aggr, message, f"{part}_inner")
+
+    def scale(rows: Tensor, count: Tensor) -> Tensor:
+        return torch.cat([rows * _scaler(module, name, count) for name in module.scaler], dim=-1)
+
+    return call.map(f"{part}_scaled", scale, inner, call.degree(None, call.loops))
+
+
+def _scaler(module: Any, name: str, count: Tensor) -> Tensor | float:
+    """Corso et al., 2020, Eq. 5; PyG counts an isolated node as one where it divides."""
+    some = count.clamp(min=1)
+    if name == "amplification":
+        return torch.log(count + 1) / module.avg_deg_log
+    if name == "attenuation":
+        return module.avg_deg_log / torch.log(some + 1)
+    if name == "linear":
+        return count / module.avg_deg_lin
+    if name == "inverse_linear":
+        return module.avg_deg_lin / some
+    return 1.0
+
+
+def divided(total: Tensor, count: Tensor) -> Tensor:
+    """A mean from a sum and a number; zero for none."""
+    return total / count.clamp_min(1)

@@ -1,0 +1,30 @@
+"""Every other conv with its usual options: every kind of delta is exact, on both backends."""
+
+import pytest
+import torch
+
+from tests.side_by_side import SideBySide
+from tests.zoo_attention import ATTENTION_CASES
+from tests.zoo_edge_functions import EDGE_FUNCTION_CASES
+from tests.zoo_hops import HOP_CASES
+
+CASES = [*HOP_CASES, *ATTENTION_CASES, *EDGE_FUNCTION_CASES]
+RUNS = [pytest.param(case, fmt, id=f"{case}-{fmt}") for case in CASES for fmt in case.formats]
+
+
+@pytest.mark.parametrize(("case", "fmt"), RUNS)
+def test_exact_in_float64(case, fmt, seed):
+    sides = SideBySide(case, fmt, seed=seed, backend="compiled")
+    assert sides.inc.backend == "compiled"
+    assert sides.inc.mode in case.modes(fmt), sides.inc
+    sides.walk()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_exact_on_reference_kernels(case, seed):
+    SideBySide(case, case.formats[0], seed=seed + 1, backend="reference").walk()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_close_in_float32(case, seed):
+    SideBySide(case, case.formats[0], torch.float32, seed + 2).walk()

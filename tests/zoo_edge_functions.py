@@ -1,0 +1,3 @@
+"""Cases of one family of convs."""
+
+EDGE_FUNCTION_CASES = []
