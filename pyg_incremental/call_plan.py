@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from pyg_incremental.call_site import CallSite, Roles
+from pyg_incremental.call_site import CallSite
 from pyg_incremental.program import Program
+from pyg_incremental.roles import Roles
 from pyg_incremental.traced import Traced
 
 

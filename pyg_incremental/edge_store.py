@@ -143,14 +143,15 @@ class EdgeStore:
 
     # Changing in steps -----------------------------------------------------------------------
 
-    def resolve_removal(self, src: Ids, dst: Ids, nodes: Ids) -> tuple[Ids, Ids]:
+    def resolve_removal(self, src: Ids, dst: Ids, sources: Ids, targets: Ids) -> tuple[Ids, Ids]:
         """Find the slots that leave, without changing anything.
 
         Args:
             src: Sources of the edges to remove, `[k]`; each listed pair removes one occurrence, the
                 youngest first.
             dst: Their targets.
-            nodes: Nodes of which every other edge leaves too.
+            sources: Nodes of which every other edge that starts there leaves too.
+            targets: Nodes of which every other edge that leads there leaves too.
 
         Returns:
             The slots of the listed pairs (-1: no such edge), and the slots that leave with the
@@ -158,10 +159,12 @@ class EdgeStore:
         """
         listed, more = np.empty(src.size, np.int64), _NONE
         kernel.claim(src, dst, self._table, self.slots, listed)
-        if nodes.size:
-            room = int(self.out.degree[nodes].sum()) + int(self.inn.degree[nodes].sum())
-            more = np.empty(room, np.int64)
-            more = more[: kernel.incident(nodes, self.slots, self.out, self.inn, more)]
+        if sources.size or targets.size:
+            out, inn = self.out, self.inn
+            more = np.empty(int(out.degree[sources].sum() + inn.degree[targets].sum()), np.int64)
+            count = kernel.incident(sources, self.slots, out, more)
+            count += kernel.incident(targets, self.slots, inn, more[count:])
+            more = more[:count]
             self.slots.out_at[more] = ~self.slots.out_at[more]
         kernel.unclaim(listed, self._table, self.slots)
         return listed, more

@@ -10,6 +10,7 @@ One update is five lines:
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,35 +21,50 @@ from pyg_incremental.executors import InputExecutor, MapExecutor, OnesExecutor, 
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.plan import plan
 from pyg_incremental.program import Domain, Ones, Program, RowMap, Step, Whole
-from pyg_incremental.store import NO_EVENTS, NO_IDS, Backend, Cell, Context
+from pyg_incremental.store import NO_EVENTS, NO_IDS, Backend, Cell, Context, NodeSet
 from pyg_incremental.update import Work
+
+NOTHING: Mapping[str, Tensor] = {}
 
 
 class Engine:
-    """Runs one program over one graph.
+    """Runs one program over its graphs.
 
     Args:
         program: The program.
-        graph: The graph; the engine reads it, its owner changes it.
+        graphs: The graphs by the names of the arguments; the engine reads them, their owner changes
+            them.
+        num_nodes: The number of nodes of each kind.
         backend: Kernels and arrays.
         accumulate_dtype: In which dtype sums are kept, or None for that of their messages.
-        materialize: Makes the graph object that steps of domain `WHOLE` are given.
+        materialize: Makes the graph object, named by its argument, that steps of domain `WHOLE` are
+            given.
     """
 
     def __init__(
         self,
         program: Program,
-        graph: DynamicGraph,
+        graphs: Mapping[str, DynamicGraph],
+        num_nodes: Mapping[str, int],
         backend: Backend,
         accumulate_dtype: torch.dtype | None,
-        materialize: Callable[[], object],
+        materialize: Callable[[str], object],
     ) -> None:
         self.program = program
-        self.graph = graph
-        self.context = Context(graph, backend)
+        self.graphs = graphs
+        self.backend = backend
         self._materialize = materialize
+        self.nodes = {kind: NodeSet(backend, count) for kind, count in num_nodes.items()}
+        self._contexts: dict[tuple[str, str | None], Context] = {}
         steps, stored = plan(program)
-        self.cells = {s.output: Cell(s.output, backend) for s in steps}
+        self.cells = {
+            s.output: Cell(
+                s.output,
+                backend,
+                self.nodes[s.output.kind] if s.output.domain is Domain.NODE else None,
+            )
+            for s in steps
+        }
         self.executors = [self._bind(s) for s in steps]
         self.aggregators = [e for e in self.executors if isinstance(e, Aggregator)]
         for a in self.aggregators:
@@ -60,12 +76,6 @@ class Engine:
         readers = {v for s in steps for v in s.inputs}
         for value in program.outputs:
             self.cells[value].compares_values = value not in readers
-        graph_input = next(
-            (e for e in self.executors if isinstance(e, InputExecutor) and e.is_graph), None
-        )
-        for e in self.executors:
-            if isinstance(e, WholeExecutor):
-                e.graph_input = graph_input
         self.edge_executors = [
             e
             for e in self.executors
@@ -73,33 +83,69 @@ class Engine:
         ]
         self.node_executors = [e for e in self.executors if e.out.domain is not Domain.EDGE]
         self.inputs = {e.out.value.name: e for e in self.executors if isinstance(e, InputExecutor)}
+        whole_graphs = {e.out: e for e in self.inputs.values() if e.is_graph}
+        for e in self.executors:
+            if isinstance(e, WholeExecutor):
+                e.graphs = {c: whole_graphs[c] for c in e.inputs if c in whole_graphs}
+                e.edges = {
+                    c.value.kind: self._over(c.value.kind)
+                    for c in e.inputs
+                    if c.domain is Domain.EDGE
+                }
         self._cells = list(self.cells.values())
-        self._sizes = (0, 0)
+        self._sizes: tuple[int, ...] = ()
+
+    def _context(self, kind: str, graph: str | None) -> Context:
+        """What steps on these nodes, and over that graph into them, share."""
+        found = self._contexts.get((kind, graph))
+        if found is None:
+            edges = None if graph is None else self.graphs[graph]
+            self._contexts[kind, graph] = found = Context(self.nodes[kind], edges, self.backend)
+        return found
+
+    def _on(self, kind: str) -> Context:
+        """The context of steps on some nodes alone: any one of these nodes."""
+        loops = [r.graph for r in self.program.graphs.values() if r.source == r.target == kind]
+        return self._context(kind, loops[0] if loops else None)
+
+    def _over(self, graph: str) -> Context:
+        """The context of steps on the edges of some graph."""
+        relation = next(r for r in self.program.graphs.values() if r.graph == graph)
+        return self._context(relation.target, graph)
 
     def _bind(
         self, step: Step
     ) -> "Aggregator | MapExecutor | WholeExecutor | InputExecutor | OnesExecutor":
-        cells, context = self.cells, self.context
-        out = cells[step.output]
+        cells, out = self.cells, self.cells[step.output]
         if isinstance(step, Aggregate):
-            return step.bind(cells.__getitem__, context)
+            return step.bind(cells.__getitem__, self._context(step.output.kind, step.graph))
+        if out.domain is Domain.NODE:
+            context = self._on(out.value.kind)
+        elif out.domain is Domain.EDGE:
+            context = self._over(out.value.kind)
+        elif out.value in self.program.graphs:
+            context = self._over(out.value.name)
+        else:
+            context = self._on(next(iter(self.nodes)))
         if isinstance(step, RowMap):
             return MapExecutor(step, [cells[v] for v in step.inputs], out, context)
         if isinstance(step, Whole):
             return WholeExecutor(step, [cells[v] for v in step.inputs], out, context)
         if isinstance(step, Ones):
             return OnesExecutor(step, out, context)
-        return InputExecutor(
-            step, out, context, self._materialize if out.value is self.program.graph else None
-        )
+        make = partial(self._materialize, out.value.name)
+        return InputExecutor(step, out, context, make if out.value in self.program.graphs else None)
 
     def full(self, inputs: Mapping[str, Tensor]) -> None:
         """Run every step on all rows and fill the store.
 
         `inputs` holds the node inputs and constants by name.
         """
-        context = self.context
-        context.begin(NO_EVENTS, self.graph.num_nodes, NO_IDS)
+        for nodes in self.nodes.values():
+            nodes.begin(nodes.num_nodes, nodes.num_nodes, NO_IDS)
+        stats: Work = []
+        for context in self._contexts.values():
+            context.begin(NO_EVENTS, stats)
         reads_left: dict[int, int] = {}
         for e in self.executors:
             for cell in getattr(e, "inputs", ()):
@@ -121,39 +167,46 @@ class Engine:
         """Overwrite stored rows by name, after a full pass."""
         for value, cell in self.cells.items():
             if value.name in rows and cell.rows is not None:
-                cell.rows[: self.graph.num_nodes] = rows[value.name]
+                saved = rows[value.name]
+                cell.rows[: len(saved)] = saved
         for a in self.aggregators:
+            saved_too = kept[a.step.output.name]
             for name, extra in a.extra.items():
-                extra.tensor[: self.graph.num_nodes] = kept[a.step.output.name][name]
+                extra.tensor[: len(saved_too[name])] = saved_too[name]
             if a.scale.rows is not None:
-                a.scale.hold(kept[a.step.output.name]["scale"])
+                a.scale.hold(saved_too["scale"])
         for a in self.aggregators:
             a.restored()
 
     def update(
         self,
-        events: EdgeEvents,
-        first_new: int,
+        events: Mapping[str, EdgeEvents],
+        new_nodes: Mapping[str, int],
         rows: Mapping[str, tuple[Tensor, Tensor]],
-        renew: Tensor = NO_IDS,
+        renew: Mapping[str, Tensor] = NOTHING,
     ) -> Work:
-        """Bring every stored row up to date after the graph has taken `events`.
+        """Bring every stored row up to date after the graphs have taken `events`.
 
         Args:
-            events: What happened to the edges.
-            first_new: Ids from here on are new nodes.
+            events: What happened to the edges of each graph.
+            new_nodes: How many nodes of each kind are new.
             rows: For each changed node input the distinct ids and their new rows, new nodes
                 included.
-            renew: Rows of every aggregation to make afresh.
+            renew: Rows of every aggregation to make afresh, for each kind of nodes.
         """
-        context = self.context
-        context.begin(events, first_new, renew)
+        for kind, nodes in self.nodes.items():
+            first_new = nodes.num_nodes
+            nodes.begin(first_new + new_nodes.get(kind, 0), first_new, renew.get(kind, NO_IDS))
+        stats: Work = []
+        num_events = 0
+        for (_, graph), context in self._contexts.items():
+            context.begin(events.get(graph or "", NO_EVENTS), stats)
+            num_events += context.num_events
         for cell in self._cells:
             if not cell.is_clean:
                 cell.reset()
-        if context.num_nodes > first_new or context.num_events:
-            if (context.capacity, self.graph.slot_capacity) != self._sizes:
-                self._grow()
+        if new_nodes or num_events:
+            self._grow()
             for edge_executor in self.edge_executors:
                 edge_executor.edges_changed()
             for a in self.aggregators:
@@ -162,12 +215,23 @@ class Engine:
             self.inputs[name].given = given
         for e in self.node_executors:
             e.rows_changed()
-        return context.stats
+        return stats
 
     def _grow(self) -> None:
-        nodes, slots = self._sizes = self.context.capacity, self.graph.slot_capacity
+        """See that all rows have room for the nodes and edges that there are now."""
+        nodes, graphs = self.nodes, self.graphs
+        sizes = (
+            *(n.scratch.size for n in nodes.values()),
+            *(g.slot_capacity for g in graphs.values()),
+        )
+        if sizes == self._sizes:
+            return
+        self._sizes = sizes
         for cell in self._cells:
-            cell.grow(slots if cell.domain is Domain.EDGE else nodes)
+            if cell.nodes is not None:
+                cell.grow(cell.nodes.scratch.size)
+            elif cell.domain is Domain.EDGE:
+                cell.grow(graphs[cell.value.kind].slot_capacity)
         for a in self.aggregators:
             for extra in a.extra.values():
-                extra.grow(nodes)
+                extra.grow(a.context.capacity)

@@ -105,17 +105,16 @@ class MapExecutor:
     def full(self) -> None:
         """Compute all rows."""
         out = self.out
-        count = (
-            self.context.num_nodes
-            if out.domain is Domain.NODE
-            else self.context.graph.slot_capacity
-        )
+        is_node = out.domain is Domain.NODE
+        count = self.context.num_nodes if is_node else 0
+        if out.domain is Domain.EDGE:
+            count = self.context.graph.slot_capacity
         args = [c.content if c.domain is Domain.WHOLE else c.whole(count) for c in self.inputs]
         result = self.fn(*args)
         if out.domain is Domain.WHOLE:
             out.content = result
         elif out.stored:
-            out.put(result, self.context.capacity if out.domain is Domain.NODE else count)
+            out.put(result, self.context.capacity if is_node else count)
         else:
             out.rows = result
 
@@ -184,19 +183,20 @@ class WholeExecutor:
 
     def __init__(self, step: Whole, inputs: list[Cell], out: Cell, context: Context) -> None:
         self.step, self.inputs, self.out, self.context = step, inputs, out, context
-        self.graph_input: InputExecutor | None = None
+        self.graphs: dict[Cell, InputExecutor] = {}
+        self.edges: dict[str, Context] = {}
 
     def _compute(self) -> Any:
-        context = self.context
         args: list[Any] = []
         for cell in self.inputs:
             if cell.domain is Domain.NODE:
                 # A copy: the step may write to it, or return a view.
-                args.append(cell.whole(context.num_nodes).clone())
+                args.append(cell.current().clone())
             elif cell.domain is Domain.EDGE:
-                args.append(cell.read(torch.from_numpy(context.graph.slots_for_model())))
-            elif self.graph_input is not None and cell is self.graph_input.out:
-                args.append(self.graph_input.object())
+                slots = self.edges[cell.value.kind].graph.slots_for_model()
+                args.append(cell.read(torch.from_numpy(slots)))
+            elif cell in self.graphs:
+                args.append(self.graphs[cell].object())
             else:
                 args.append(cell.content)
         return self.step.fn(*args)
@@ -212,7 +212,9 @@ class WholeExecutor:
     def rows_changed(self) -> None:
         """Run on all rows again if an input changed."""
         context, out = self.context, self.out
-        graph_changed = context.num_events > 0 and any(c.domain is Domain.EDGE for c in self.inputs)
+        graph_changed = any(
+            self.edges[c.value.kind].num_events for c in self.inputs if c.domain is Domain.EDGE
+        )
         if not graph_changed and not any(c.dirty or c.ids is not None for c in self.inputs):
             return
         result = self._compute()
@@ -228,7 +230,7 @@ class WholeExecutor:
         else:
             out.dirty = not _same(result, out.content)
             out.content, changed = result, rows if out.dirty else 0
-        edges = context.graph.num_edges if self.graph_input is not None else 0
+        edges = sum(e.context.graph.num_edges for e in self.graphs.values())
         context.stats.append((out.value.name, "whole", rows, changed, edges, 0))
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -10,7 +10,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch_geometric.utils import k_hop_subgraph
 
-from pyg_incremental.call_site import CallSite, Roles, to_format
+from pyg_incremental.call_site import CallSite
+from pyg_incremental.formats import to_format
+from pyg_incremental.program import Relation
+from pyg_incremental.roles import Roles
 
 _CACHES = ("_cached_edge_index", "_cached_adj_t", "_cached_x", "_cached_h")
 
@@ -66,17 +69,40 @@ def run(site: CallSite, tensors: list[Any]) -> Any:
 def arguments(
     site: CallSite,
     roles: Roles,
-    nodes: dict[str, Tensor],
-    edges: dict[str, Tensor],
-    others: dict[str, Tensor],
-    edge_index: Tensor,
+    nodes: Mapping[str, Tensor],
+    graphs: Mapping[str, Mapping[str, Tensor]],
+    num_nodes: Mapping[str, int],
+    others: Mapping[str, Tensor],
 ) -> list[Any]:
-    """The tensors of a call on the given graph, in the order of `site.names`."""
-    x = nodes[roles.x]
-    values = edges.get("edge_weight") if roles.format != "coo" else None
-    graph = to_format(roles.format, edge_index, values, x.shape[0], x.device)
-    given = {**others, **nodes, **edges, roles.graph: graph}
+    """The tensors of a call, in the order of `site.names`.
+
+    Args:
+        site: The call.
+        roles: What its tensors are.
+        nodes: Node rows by name.
+        graphs: For each graph its `edge_index` and edge data, as in `DynamicGraph.state`.
+        num_nodes: Number of nodes of each kind.
+        others: Other tensors by name.
+    """
+    given: dict[str, Any] = {**others, **nodes}
+    device = next(iter(nodes.values())).device
+    for relation in roles.relations:
+        state = graphs[relation.graph]
+        given |= {name: rows for name, rows in state.items() if name != "edge_index"}
+        given[relation.graph] = graph_object(relation, state, num_nodes, device)
     return [given[name] for name in site.names]
+
+
+def graph_object(
+    relation: Relation,
+    state: Mapping[str, Tensor],
+    num_nodes: Mapping[str, int],
+    device: torch.device,
+) -> Any:
+    """A graph in the format in which it was handed in."""
+    values = state.get(relation.values) if relation.format != "coo" else None
+    sizes = num_nodes[relation.source], num_nodes[relation.target]
+    return to_format(relation.format, state["edge_index"], values, sizes, device)
 
 
 def neighbourhood(

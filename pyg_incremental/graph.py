@@ -1,5 +1,7 @@
 """A directed multigraph whose edges come and go, as a user sees it."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,6 +11,8 @@ from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.kernels import adjacency as kernel
 
 _NONE = np.empty(0, np.int64)
+_NO_EDGES = np.empty((2, 0), np.int64)
+_NO_DATA: Mapping[str, Tensor] = {}
 
 
 class DynamicGraph(EdgeStore):
@@ -78,7 +82,7 @@ class DynamicGraph(EdgeStore):
             InvalidDeltaError: If an edge is not there. Nothing was deleted then.
         """
         src, dst = self._checked(edge_index)
-        self._leave(*self.resolve_removal(src, dst, _NONE), src, dst)
+        self._leave(*self.resolve_removal(src, dst, _NONE, _NONE), src, dst)
 
     def change_edges(self, edge_index: Tensor, **edge_data: Tensor) -> None:
         """Give the most recently added occurrence of each pair of `edge_index` new data `[k, ...]`.
@@ -100,7 +104,7 @@ class DynamicGraph(EdgeStore):
     def remove_nodes(self, nodes: Tensor) -> None:
         """Delete all edges of some nodes, int64 `[k]`; their ids stay, as isolated nodes."""
         ids = np.unique(nodes.numpy())
-        self._leave(*self.resolve_removal(_NONE, _NONE, ids), _NONE, _NONE)
+        self._leave(*self.resolve_removal(_NONE, _NONE, ids, ids), _NONE, _NONE)
 
     def _checked(self, edge_index: Tensor) -> tuple[Ids, Ids]:
         edges = edge_index.cpu().contiguous().to(torch.int64).numpy()
@@ -128,7 +132,12 @@ class DynamicGraph(EdgeStore):
     # Copies ----------------------------------------------------------------------------------
 
     def remade(
-        self, removed: Ids, order: int, added: Ids, data: dict[str, Tensor], num_nodes: int
+        self,
+        num_nodes: int,
+        removed: Ids = _NONE,
+        order: int | None = None,
+        added: Ids = _NO_EDGES,
+        data: Mapping[str, Tensor] = _NO_DATA,
     ) -> "DynamicGraph":
         """A new graph: the edges from before `order` without `removed`, then `added` with `data`.
 
@@ -136,7 +145,9 @@ class DynamicGraph(EdgeStore):
         neighbour lists.
         """
         slots = self.slots_in_order()
-        slots = np.setdiff1d(slots[self.slots.order[slots] < order], removed)
+        if order is not None:
+            slots = slots[self.slots.order[slots] < order]
+        slots = np.setdiff1d(slots, removed)
         slots = slots[np.argsort(self.slots.order[slots], kind="stable")]
         kept = np.stack([self.slots.src[slots], self.slots.dst[slots]]).astype(np.int64)
         at = torch.from_numpy(slots)

@@ -60,7 +60,8 @@ class IncrementalConv(MessagePassing):
         if self.training or full_pass.is_running() or isinstance(x, fx.Proxy):
             return super().forward(x, edge_index, *args, **kwargs)
         self.incremental.forget()
-        plain = any(v is not None for v in (kwargs.get("return_attention_weights"), *args[2:3]))
+        special = (kwargs.get("return_attention_weights"), kwargs.get("size"), *args[2:3])
+        plain = any(v is not None for v in special)
         needs_grad = torch.is_grad_enabled() and (
             any(p.requires_grad for p in self.parameters())
             or (isinstance(x, Tensor) and x.requires_grad)

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import warnings
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from pyg_incremental import snapshot, start
 from pyg_incremental.call_site import bind
 from pyg_incremental.delta import GraphDelta
+from pyg_incremental.engine import NOTHING
 from pyg_incremental.errors import (
     IncrementalWarning,
     StaleStateError,
@@ -21,12 +23,10 @@ from pyg_incremental.errors import (
     UnsupportedModelError,
 )
 from pyg_incremental.full_pass import difference
-from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.parameters import ParameterWatch, fingerprint
 from pyg_incremental.program import Program
 from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
-from pyg_incremental.store import NO_EVENTS, NO_IDS
 from pyg_incremental.typing import BackendName
 from pyg_incremental.update import Update, UpdateStats
 
@@ -124,9 +124,11 @@ class IncrementalModel:
             _refuse_autocast()
             if nodes is not None:
                 self._refuse_stale()
-                ids = session.resolver.ids(nodes, "nodes")
+                renew = session.resolver.ids(nodes, "nodes")
                 self._interrupted = "a refresh was interrupted"
-                session.engine.update(NO_EVENTS, session.graph.num_nodes, {}, torch.from_numpy(ids))
+                session.engine.update(
+                    {}, {}, {}, {kind: torch.from_numpy(ids) for kind, ids in renew.items()}
+                )
                 self._interrupted = ""
                 return
             self._refuse_training()
@@ -190,20 +192,23 @@ class IncrementalModel:
         changed, out = session.changed()
         self.version += 1
         seconds = time.perf_counter() - began
-        counts = events.added.slots.size, events.removed.slots.size
+        counts = (
+            sum(e.added.slots.size for e in events.values()),
+            sum(e.removed.slots.size for e in events.values()),
+        )
         return Update(
             changed, out, UpdateStats(session.mode, *counts, seconds, stats), self.version
         )
 
-    def _next_scrub(self) -> Tensor:
-        if not self._settings.scrub_rows:
-            return NO_IDS
-        count = self.num_nodes
-        ids = torch.arange(
-            self._scrub_next, self._scrub_next + min(self._settings.scrub_rows, count)
-        ) % max(count, 1)
-        self._scrub_next = (self._scrub_next + self._settings.scrub_rows) % max(count, 1)
-        return ids
+    def _next_scrub(self) -> Mapping[str, Tensor]:
+        rows = self._settings.scrub_rows
+        if not rows:
+            return NOTHING
+        first, self._scrub_next = self._scrub_next, self._scrub_next + rows
+        return {
+            kind: torch.arange(first, first + min(rows, count)) % max(count, 1)
+            for kind, count in self._require().num_nodes.items()
+        }
 
     def inverse(self, delta: GraphDelta) -> GraphDelta:
         """The delta that undoes `delta`, read off the current state; see `GraphDelta.inverse`."""
@@ -221,33 +226,36 @@ class IncrementalModel:
         return self._require().output(copy=False)
 
     @property
-    def x(self) -> Tensor:
-        """The current node features: a live view, `[num_nodes, in_channels]`."""
+    def x(self) -> Any:
+        """The current node features: a live view, `[num_nodes, in_channels]`.
+
+        A dict by node type, if there are several.
+        """
         return self._require().x
 
     @property
-    def graph(self) -> DynamicGraph:
-        """The current graph."""
+    def graph(self) -> Any:
+        """The current graph, a `DynamicGraph`; a dict by edge type, if there are several."""
         return self._require().graph
 
     def edge_data(self, name: str) -> Tensor:
         """Current edge data, `[num_edges, ...]`, in the order of `graph.to_edge_index()`."""
-        graph = self._require().graph
-        if name not in graph.edge_data:
-            raise KeyError(
-                f"no edge input '{name}' (edge inputs: {sorted(graph.edge_data) or 'none'})"
-            )
-        return graph.state()[name]
+        graphs = self._require().graphs.values()
+        names = [key for graph in graphs for key in graph.edge_data]
+        found = next((graph for graph in graphs if name in graph.edge_data), None)
+        if found is None:
+            raise KeyError(f"no edge input '{name}' (edge inputs: {sorted(names) or 'none'})")
+        return found.state()[name]
 
     @property
     def num_nodes(self) -> int:
         """Number of nodes, removed ones included."""
-        return self._require().graph.num_nodes
+        return sum(self._require().num_nodes.values())
 
     @property
     def num_edges(self) -> int:
         """Number of edges."""
-        return self._require().graph.num_edges
+        return sum(graph.num_edges for graph in self._require().graphs.values())
 
     @property
     def program(self) -> Program:

@@ -1,6 +1,7 @@
 """From a call to its plan: traced, and held against the model before it is trusted."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,18 +11,20 @@ from torch.utils import _pytree as pytree
 
 from pyg_incremental import full_pass
 from pyg_incremental.call_plan import CallPlan
-from pyg_incremental.call_site import CallSite, Roles
+from pyg_incremental.call_site import CallSite
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph import DynamicGraph
-from pyg_incremental.probe import probe_arguments, probe_graph
+from pyg_incremental.probe import Probe, probe_of
 from pyg_incremental.program import Domain, Program
+from pyg_incremental.roles import Roles
 from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
 from pyg_incremental.trace import trace
 from pyg_incremental.traced import NotTraceable, Output, Traced
+from pyg_incremental.writer import declared
 
-_NO_ARGUMENT = torch.empty(2, 0, dtype=torch.int64)
+_NO_VALUES = torch.empty(0)
 _AGREE = {torch.float64: 1e-8, torch.float32: 1e-3}
 
 
@@ -31,18 +34,15 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
     Raises:
         UnsupportedModelError: If `strict` and some step has to run on all rows.
     """
-    tensors, edge_index = probe_graph(site, roles)
-    if roles.by_target:
-        edge_index = edge_index[:, edge_index[1].argsort()]
-    arguments = probe_arguments(site, roles, tensors, edge_index)
-    lean = replace(roles, edge_index=_NO_ARGUMENT)
+    probe = probe_of(site, roles)
+    lean = replace(roles, edge_index={}, values=dict.fromkeys(roles.values, _NO_VALUES))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the first pass itself will say it
-            expected = full_pass.run(site, arguments)
+            expected = full_pass.run(site, probe.arguments(site, roles))
     except Exception as error:  # a user's model may raise anything
-        count = len(tensors[roles.x])
-        reason = f"it does not run on a probe of {count} nodes ({type(error).__name__}: {error})"
+        sizes = ", ".join(map(str, probe.num_nodes.values()))
+        reason = f"it does not run on a probe of {sizes} nodes ({type(error).__name__}: {error})"
         # A broken call raises here as it does in PyG.
         expected = full_pass.run(site, list(site.tensors.values()))
         plan = CallPlan(
@@ -52,11 +52,11 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                plan = CallPlan(site, lean, trace(site, roles, arguments), "")
-                _hold_against(plan, expected, tensors, edge_index, settings)
+                plan = CallPlan(site, lean, trace(site, roles, probe), "")
+                _hold_against(plan, expected, probe, settings)
         except NotTraceable as error:
             plan = CallPlan(
-                site, lean, _one_step(site, roles, expected, len(tensors[roles.x])), str(error)
+                site, lean, _one_step(site, roles, expected, probe.num_nodes), str(error)
             )
     if settings.strict and plan.why:
         raise UnsupportedModelError(
@@ -67,35 +67,29 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
     return plan
 
 
-def _one_step(site: CallSite, roles: Roles, expected: Any, num_nodes: int) -> Traced:
+def _one_step(site: CallSite, roles: Roles, expected: Any, num_nodes: Mapping[str, int]) -> Traced:
     """The program that runs the whole model."""
-    program = Program(format=roles.format)
+    program = Program()
+    relations = {r.graph: r for r in roles.relations}
     values = []
     for name in site.names:
-        if name == roles.graph:
-            program.graph = program.input(name, Domain.WHOLE)
-            values.append(program.graph)
-            if roles.values is not None:
-                program.input("edge_weight", Domain.EDGE)
+        if name in relations:
+            values.append(program.graph(relations[name]))
+            if name in roles.values:
+                program.input(relations[name].values, Domain.EDGE, name)
         else:
-            domain = (
-                Domain.NODE
-                if name in roles.nodes
-                else Domain.EDGE
-                if name in roles.edges
-                else Domain.WHOLE
-            )
-            values.append(program.input(name, domain))
+            values.append(declared(program, name, roles))
     leaves, structure = pytree.tree_flatten(expected)
+    kinds = {size: kind for kind, size in num_nodes.items()} if roles.is_plain else {}
 
-    def per_node(leaf: Any) -> bool:
-        return isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.shape[0] == num_nodes
+    def kind_of(leaf: Any) -> str | None:
+        return kinds.get(leaf.shape[0]) if isinstance(leaf, Tensor) and leaf.dim() else None
 
     def model(*tensors: Any) -> Any:
         return full_pass.run(site, list(tensors))
 
     places: list[Any] = []
-    if len(leaves) == 1 and per_node(leaves[0]):
+    if len(leaves) == 1 and kind_of(leaves[0]) is not None:
         program.outputs.append(program.whole("model", model, values, Domain.NODE, "the model"))
         places.append(Output(0))
     else:
@@ -106,7 +100,7 @@ def _one_step(site: CallSite, roles: Roles, expected: Any, num_nodes: int) -> Tr
                     f"{type(site.model).__name__} returns {type(leaf).__name__} beside tensors, "
                     "which cannot be kept current"
                 )
-            domain = Domain.NODE if per_node(leaf) else Domain.WHOLE
+            domain = Domain.NODE if kind_of(leaf) is not None else Domain.WHOLE
             program.outputs.append(
                 program.whole(
                     f"out_{i}", lambda r, i=i: pytree.tree_leaves(r)[i], [result], domain, ""
@@ -116,46 +110,30 @@ def _one_step(site: CallSite, roles: Roles, expected: Any, num_nodes: int) -> Tr
     return Traced(program, pytree.tree_unflatten(places, structure))
 
 
-def _hold_against(
-    plan: CallPlan,
-    expected: Any,
-    tensors: dict[str, Tensor],
-    edge_index: Tensor,
-    settings: Settings,
-) -> None:
+def _hold_against(plan: CallPlan, expected: Any, probe: Probe, settings: Settings) -> None:
     """Run the program on the probe, then a delta, and compare with the model.
 
     Raises:
         NotTraceable: If they disagree: the trace has missed something that the model does.
     """
     site, roles = plan.site, plan.roles
-    edges = {
-        k: v
-        for k, v in tensors.items()
-        if k in roles.edges or (k == "edge_weight" and roles.format != "coo")
-    }
-    nodes = {k: tensors[k] for k in roles.nodes}
-    others = {k: tensors[k] for k in roles.others}
-    try:
-        session = Session(
-            plan,
-            DynamicGraph(edge_index, len(nodes[roles.x]), edges, roles.by_target),
-            nodes,
-            others,
-            settings,
+    nodes = {k: probe.tensors[k] for k in roles.nodes}
+    others = {k: probe.tensors[k] for k in roles.others}
+    graphs = {
+        r.graph: DynamicGraph(
+            probe.edge_index[r.graph],
+            max(probe.num_nodes[r.source], probe.num_nodes[r.target]),
+            roles.data_of(r, probe.tensors)
+            | ({r.values: probe.tensors[r.values]} if r.graph in roles.values else {}),
+            r.by_target,
         )
+        for r in roles.relations
+    }
+    try:
+        session = Session(plan, graphs, dict(probe.num_nodes), nodes, others, settings)
         session.fill(nodes, others)
         _same_or_raise(session.output(copy=False), expected, "on a probe")
-        # Larger than anything before, so that no maximum of all rows can hide.
-        x = nodes[roles.x]
-        delta = GraphDelta(
-            edge_index_add=edge_index[:, [0, 5]].flip(0),
-            edge_index_del=edge_index[:, [1, 7]],
-            x_changes=([2, 3], _tripled(x[[4, 5]])),
-            x_add=_tripled(x[[6]]) if len(nodes) == 1 else None,
-            edge_data_add={k: _tripled(v[[2, 3]]) for k, v in edges.items()},
-        )
-        session.update(session.resolver.resolve(delta))
+        session.update(session.resolver.resolve(_delta(roles, probe, graphs)))
         _same_or_raise(
             session.output(copy=False), session.model_output(), "on a probe after a delta"
         )
@@ -166,6 +144,27 @@ def _hold_against(
             f"the program of {type(site.model).__name__} fails on a probe ({type(error).__name__}: "
             f"{error})"
         ) from error
+
+
+def _delta(roles: Roles, probe: Probe, graphs: Mapping[str, DynamicGraph]) -> GraphDelta:
+    """A bit of everything; larger than anything before, so that no maximum can hide."""
+    tensors = probe.tensors
+    add, gone, data = {}, {}, {}
+    for r in roles.relations:
+        edges = probe.edge_index[r.graph]
+        fresh = edges[:, [0, 5]].flip(0) if r.source == r.target else edges[:, [0, 5]]
+        add[r.key], gone[r.key] = fresh, edges[:, [1, 7]]
+        data[r.key] = {k: _tripled(v[[2, 3]]) for k, v in graphs[r.graph].edge_data.items()}
+    x_add = {}
+    if len(roles.nodes) == len(roles.num_nodes):
+        x_add = {k: _tripled(tensors[k][[6]]) for k in roles.nodes}
+    return GraphDelta(
+        edge_index_add=add,
+        edge_index_del=gone,
+        x_changes={k: ([2, 3], _tripled(tensors[k][[4, 5]])) for k in roles.nodes},
+        x_add=x_add,
+        edge_data_add=data,
+    )
 
 
 def _tripled(rows: Tensor) -> Tensor:

@@ -3,22 +3,51 @@
 It tells the shape of every intermediate result, and whether a program says what its model says.
 """
 
+from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from pyg_incremental.call_site import CallSite, Roles, to_format
+from pyg_incremental.call_site import CallSite
+from pyg_incremental.formats import to_format
+from pyg_incremental.roles import Roles
 
-_SIZES = (23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79)
+
+@dataclass(frozen=True)
+class Probe:
+    """A small call.
+
+    Attributes:
+        tensors: Node rows, edge rows and other tensors by name.
+        edge_index: The edges of each graph, int64 `[2, num_edges]`.
+        num_nodes: Number of nodes of each kind.
+    """
+
+    tensors: dict[str, Tensor]
+    edge_index: dict[str, Tensor]
+    num_nodes: dict[str, int]
+
+    def arguments(self, site: CallSite, roles: Roles) -> list[Any]:
+        """The tensors of the call, in the order of `site.names`."""
+        given: dict[str, Any] = dict(self.tensors)
+        device = next(self.tensors[n] for n in roles.nodes).device
+        for relation in roles.relations:
+            values = self.tensors.get(relation.values) if relation.format != "coo" else None
+            sizes = self.num_nodes[relation.source], self.num_nodes[relation.target]
+            edges = self.edge_index[relation.graph]
+            given[relation.graph] = to_format(relation.format, edges, values, sizes, device)
+        return [given[name] for name in site.names]
 
 
-def probe_graph(site: CallSite, roles: Roles) -> tuple[dict[str, Tensor], Tensor]:
-    """Tensors by name, and edges, of a graph with a few dozen nodes.
+def probe_of(site: CallSite, roles: Roles) -> Probe:
+    """A call on graphs with a few dozen nodes.
 
-    Its numbers of nodes and of edges occur nowhere in the model, so that a first dimension can be
-    told from its size. Feature rows and edge rows are those of the call, as far as there are any.
+    Its numbers of nodes and of edges differ from each other and occur nowhere in the model, so that
+    a first dimension can be told from its size. Feature rows and edge rows are those of the call,
+    as far as there are any.
     """
     taken = {
         d
@@ -27,42 +56,35 @@ def probe_graph(site: CallSite, roles: Roles) -> tuple[dict[str, Tensor], Tensor
         for d in t.shape
     }
     taken |= {d for t in site.tensors.values() if isinstance(t, Tensor) for d in t.shape[1:]}
-    n = next(size for size in _SIZES if size not in taken)
     generator = torch.Generator().manual_seed(0)
-    pairs = torch.randperm(n * n, generator=generator)
-    count = next(c for c in range(3 * n, 6 * n) if c not in taken and c not in _SIZES)
-    edge_index = torch.stack([pairs[:count] // n, pairs[:count] % n])
+    sizes = (size for size in count(23, 2) if size not in taken)
+    num_nodes = dict(zip(roles.kinds, sizes, strict=False))
+    taken |= set(num_nodes.values())
     tensors = {}
-    for name in roles.nodes:
-        tensors[name] = _some_rows(site.tensors[name], n, generator)
-    for name in roles.edges:
-        tensors[name] = _some_rows(site.tensors[name], count, generator)
-    if roles.values is not None:
-        tensors["edge_weight"] = _some_rows(roles.values, count, generator)
-    for name in roles.others:
-        tensors[name] = site.tensors[name]
-    return tensors, edge_index
+    edge_index = {}
+    for name, kind in roles.nodes.items():
+        tensors[name] = _some_rows(site.tensors[name], num_nodes[kind], generator)
+    for relation in roles.relations:
+        m, n = num_nodes[relation.source], num_nodes[relation.target]
+        size = next(c for c in count(3 * max(m, n)) if c not in taken)
+        taken.add(size)
+        pairs = torch.randperm(m * n, generator=generator)[:size]
+        edges = torch.stack([pairs // n, pairs % n])
+        if relation.by_target:
+            edges = edges[:, edges[1].argsort()]
+        edge_index[relation.graph] = edges
+        data = roles.data_of(relation, site.tensors)
+        tensors |= {name: _some_rows(rows, size, generator) for name, rows in data.items()}
+    tensors |= {name: site.tensors[name] for name in roles.others}
+    return Probe(tensors, edge_index, num_nodes)
 
 
-def _some_rows(like: Tensor, count: int, generator: torch.Generator) -> Tensor:
+def _some_rows(like: Tensor, size: int, generator: torch.Generator) -> Tensor:
     if like.shape[0]:
-        rows = like.detach()[
-            torch.randint(like.shape[0], (count,), generator=generator).to(like.device)
-        ]
-        return rows
-    shape = (count, *like.shape[1:])
+        at = torch.randint(like.shape[0], (size,), generator=generator)
+        return like.detach()[at.to(like.device)]
+    shape = (size, *like.shape[1:])
     if like.dtype.is_floating_point:
-        return torch.rand(shape, generator=generator, dtype=torch.float64).to(
-            like.device, like.dtype
-        )
+        rows = torch.rand(shape, generator=generator, dtype=torch.float64)
+        return rows.to(like.device, like.dtype)
     return torch.zeros(shape, dtype=like.dtype, device=like.device)
-
-
-def probe_arguments(
-    site: CallSite, roles: Roles, tensors: dict[str, Tensor], edge_index: Tensor
-) -> list[Any]:
-    """The probe as arguments, in the order of `site.names`."""
-    x = tensors[roles.x]
-    values = tensors.get("edge_weight") if roles.format != "coo" else None
-    graph = to_format(roles.format, edge_index, values, x.shape[0], x.device)
-    return [graph if name == roles.graph else tensors[name] for name in site.names]

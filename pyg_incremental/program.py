@@ -34,12 +34,44 @@ class Domain(Enum):
     """No rows: a tensor or object that is recomputed as one."""
 
 
+@dataclass(frozen=True)
+class Relation:
+    """One kind of edges: a graph among the arguments of a call.
+
+    Attributes:
+        graph: Name of the argument.
+        key: How a delta names it: the edge type of PyG, or the name of the argument.
+        source: The kind of nodes at which its edges start.
+        target: The kind of nodes to which they lead; a graph on one set of nodes has both alike.
+        format: How the graph was handed in; it decides what self-loops and weights mean in PyG.
+        by_target: Whether the edges came sorted by target, which some aggregations insist on.
+        values: Name of the edge input that holds the values of a sparse adjacency.
+        unit_values: Whether these are all one, so that an added edge may come without.
+    """
+
+    graph: str = ""
+    key: Hashable = ""
+    source: str = ""
+    target: str = ""
+    format: Format = "coo"
+    by_target: bool = False
+    values: str = "edge_weight"
+    unit_values: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Value:
-    """The result of one step."""
+    """The result of one step.
+
+    Attributes:
+        name: Its name; no two values of a program share one.
+        domain: What its rows stand for.
+        kind: Which nodes (see `Relation.source`), or the edges of which graph (`Relation.graph`).
+    """
 
     name: str
     domain: Domain
+    kind: str = ""
 
     def __repr__(self) -> str:
         return self.name
@@ -108,31 +140,35 @@ class Program:
     """Steps in the order in which they run, and which values come in and go out.
 
     Attributes:
-        format: How the graph was handed in; it decides what self-loops and weights mean in PyG.
         steps: The steps; the inputs of each stand before it.
         inputs: The values handed in, by the name of the argument.
-        graph: The value that is the graph itself.
+        graphs: The values that are graphs.
         outputs: The values that leave.
     """
 
-    format: Format = "coo"
     steps: list[Step] = field(default_factory=list)
     inputs: dict[str, Value] = field(default_factory=dict)
-    graph: Value | None = None
+    graphs: dict[Value, Relation] = field(default_factory=dict)
     outputs: list[Value] = field(default_factory=list)
     _known: dict[Hashable, Value] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
 
-    def input(self, name: str, domain: Domain) -> Value:
+    def input(self, name: str, domain: Domain, kind: str = "") -> Value:
         """Declare something handed in."""
-        value = self.value(name, domain)
+        value = self.value(name, domain, kind)
         self.steps.append(Input(value, ()))
         self.inputs[name] = value
         return value
 
-    def ones(self) -> Value:
-        """One for every node."""
-        return self.add("ones", lambda: Ones(self.value("ones", Domain.NODE), ()))
+    def graph(self, relation: Relation) -> Value:
+        """Declare a graph that is handed in."""
+        value = self.input(relation.graph, Domain.WHOLE)
+        self.graphs[value] = relation
+        return value
+
+    def ones(self, kind: str = "") -> Value:
+        """One for every node of some kind."""
+        return self.add(("ones", kind), lambda: Ones(self.value("ones", Domain.NODE, kind), ()))
 
     def map(
         self,
@@ -147,13 +183,13 @@ class Program:
 
         Steps of equal `key` and inputs are one step (two GCN layers on one graph have one degree).
         """
-        domains = {v.domain for v in inputs} - {Domain.WHOLE}
-        if len(domains) > 1:
-            raise ValueError(f"row map '{name}' reads both node rows and edge rows: {list(inputs)}")
-        domain = domains.pop() if domains else Domain.WHOLE
+        places = {(v.domain, v.kind) for v in inputs if v.domain is not Domain.WHOLE}
+        if len(places) > 1:
+            raise ValueError(f"row map '{name}' reads rows of different kinds: {list(inputs)}")
+        domain, kind = places.pop() if places else (Domain.WHOLE, "")
         return self.add(
             None if key is None else ("map", key, *map(id, inputs)),
-            lambda: RowMap(self.value(name, domain), tuple(inputs), fn, costly),
+            lambda: RowMap(self.value(name, domain, kind), tuple(inputs), fn, costly),
         )
 
     def whole(
@@ -163,9 +199,11 @@ class Program:
         inputs: Sequence[Value],
         domain: Domain,
         reason: str,
+        kind: str = "",
     ) -> Value:
         """Add a step that runs on all rows."""
-        return self.add(None, lambda: Whole(self.value(name, domain), tuple(inputs), fn, reason))
+        value = self.value(name, domain, kind)
+        return self.add(None, lambda: Whole(value, tuple(inputs), fn, reason))
 
     def add(self, key: Hashable | None, make: Callable[[], Step]) -> Value:
         """Append the step that `make` returns, unless one of the same `key` is there already.
@@ -187,14 +225,29 @@ class Program:
         self._known = {k: v for k, v in self._known.items() if v not in gone}
         self._names -= {v.name for v in gone}
 
-    def value(self, name: str, domain: Domain) -> Value:
+    def prune(self) -> None:
+        """Leave out what nothing reads, but for what is handed in."""
+        read = set(self.outputs)
+        kept: list[Step] = []
+        for s in reversed(self.steps):
+            if isinstance(s, Input) or s.output in read:
+                kept.append(s)
+                read.update(s.inputs)
+        self.steps = kept[::-1]
+
+    def value(self, name: str, domain: Domain, kind: str = "") -> Value:
         """A new value with a name that is not taken."""
         taken, plain = 1, name
         while name in self._names:
             taken += 1
             name = f"{plain}_{taken}"
         self._names.add(name)
-        return Value(name, domain)
+        return Value(name, domain, kind)
+
+    @property
+    def format(self) -> Format:
+        """The format of the (first) graph."""
+        return next((r.format for r in self.graphs.values()), "coo")
 
     @property
     def whole_steps(self) -> list[Whole]:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 import torch_geometric.nn as pyg
 from torch import nn
+from torch_geometric.nn.conv.hetero_conv import group
 
 ACTIVATIONS = (
     nn.CELU, nn.ELU, nn.GELU, nn.GLU, nn.Hardshrink, nn.Hardsigmoid, nn.Hardswish, nn.Hardtanh,
@@ -191,7 +192,7 @@ def why_not_row_function(
         return (
             "" if first is not None and plain and len(shape) < first else f"{name} runs over rows"
         )
-    if fn in RESHAPES:
+    if fn in RESHAPES or fn is group:
         return ""
     if fn in _JOINS:
         dim = (

@@ -1,18 +1,18 @@
 """One model on one graph: the graph, and the engine that keeps the rows."""
 
+from collections.abc import Mapping
+from dataclasses import astuple, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from pyg_incremental import full_pass
 from pyg_incremental.call_plan import CallPlan
-from pyg_incremental.call_site import to_format
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.edge_store import EdgeEvents
-from pyg_incremental.engine import Engine
+from pyg_incremental.engine import NOTHING, Engine
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.program import Domain, Value
@@ -28,7 +28,8 @@ class Session:
 
     Args:
         plan: How the call is computed.
-        graph: The current graph.
+        graphs: The current graphs by the names of the arguments.
+        num_nodes: The number of nodes of each kind.
         nodes: Node inputs by name.
         others: Other tensors by name.
         settings: What the user chose.
@@ -37,35 +38,33 @@ class Session:
     def __init__(
         self,
         plan: CallPlan,
-        graph: DynamicGraph,
+        graphs: dict[str, DynamicGraph],
+        num_nodes: dict[str, int],
         nodes: dict[str, Tensor],
         others: dict[str, Tensor],
         settings: Settings,
     ) -> None:
         self.plan = plan
-        self.roles = plan.roles
+        self.roles = roles = plan.roles
         self.mode = plan.mode
-        self.graph = graph
-        x = nodes[self.roles.x]
+        self.graphs = graphs
+        self.num_nodes = num_nodes
         parameters = (p for p in plan.site.model.parameters() if p.dtype.is_floating_point)
-        self.like = (
-            x if x.dtype.is_floating_point else next(parameters, torch.empty(0, device=x.device))
-        )
+        floats = (x for x in nodes.values() if x.dtype.is_floating_point)
+        any_x = next(iter(nodes.values()))
+        self.like = next(floats, next(parameters, torch.empty(0, device=any_x.device)))
         self._kind = _kind_of(plan.site.model)
         self.backend = Backend(settings.backend, self.like)
         self.engine = Engine(
-            plan.program, graph, self.backend, settings.accumulate_dtype, self.materialize
+            plan.program,
+            graphs,
+            num_nodes,
+            self.backend,
+            settings.accumulate_dtype,
+            self.materialize,
         )
-        refuse = ""
-        if len(self.roles.nodes) > 1:
-            refuse = (
-                f"new nodes would need rows of {list(self.roles.nodes[1:])} too; "
-                "call the model on the new graph"
-            )
-        values = self.roles.values
-        unit = values is not None and values.dim() == 1 and bool((values == 1).all())
-        self.resolver = Resolver(graph, x[:0], refuse, unit)
-        self._pending: tuple[ResolvedDelta, int, int] | None = None
+        self.resolver = Resolver(roles, graphs, num_nodes, {k: x[:0] for k, x in nodes.items()})
+        self._pending: tuple[ResolvedDelta, dict[str, int], dict[str, int]] | None = None
         self._whole_outputs: dict[Value, Any] = {}
         first = plan.program.outputs[0]
         self._only = self.engine.cells[first] if first.domain is Domain.NODE else None
@@ -87,55 +86,84 @@ class Session:
         """Compute all rows from the node inputs and other tensors."""
         self.engine.full({**nodes, **others})
 
-    def update(self, resolved: ResolvedDelta, renew: Tensor = NO_IDS) -> tuple[EdgeEvents, Work]:
+    def update(
+        self, resolved: ResolvedDelta, renew: Mapping[str, Tensor] = NOTHING
+    ) -> tuple[dict[str, EdgeEvents], Work]:
         """Take a delta, and bring every row up to date.
 
-        Until it is through, `_pending` says how to finish the job: which edges were there before,
-        and what was to change.
+        Until it is through, `_pending` says how to finish the job: which edges and nodes were there
+        before, and what was to change.
         """
-        graph = self.graph
-        first_new = graph.num_nodes
-        self._pending = resolved, graph.next_order, first_new
-        events = resolved.apply(graph)
-        rows = {self.roles.x: (resolved.x_ids, resolved.x_rows)} if resolved.x_ids.shape[0] else {}
-        stats = self.engine.update(events, first_new, rows, renew)
-        graph.release(events.removed.slots)
+        graphs = self.graphs
+        orders = {name: g.next_order for name, g in graphs.items()}
+        self._pending = resolved, orders, dict(self.num_nodes)
+        events = self.resolver.apply(resolved, graphs, self.num_nodes)
+        stats = self.engine.update(events, resolved.new_nodes, resolved.rows, renew)
+        for name, happened in events.items():
+            graphs[name].release(happened.removed.slots)
         self._pending = None
         return events, stats
 
-    def finished(self, broken: bool) -> tuple[DynamicGraph, dict[str, Tensor]]:
-        """Graph and node inputs, with the delta of an interrupted update applied.
+    def finished(
+        self, broken: bool
+    ) -> tuple[dict[str, DynamicGraph], dict[str, int], dict[str, Tensor]]:
+        """Graphs, numbers of nodes and node inputs, an interrupted update applied.
 
         It does not matter where the update was interrupted.
         """
-        graph = self.graph
-        nodes = self.nodes(graph.num_nodes)
         if not broken:
-            return graph, nodes
+            return self.graphs, self.num_nodes, self.nodes()
         if self._pending is None:
-            none = np.empty(0, np.int64)
-            return graph.remade(
-                none, graph.next_order, none.reshape(2, 0), {}, graph.num_nodes
-            ), nodes
-        resolved, order, before = self._pending
-        x = self.nodes(before)[self.roles.x]
-        nodes[self.roles.x] = x = torch.cat([x, x.new_zeros((resolved.new_nodes, *x.shape[1:]))])
-        x[resolved.x_ids] = resolved.x_rows
-        return self.graph.remade(
-            resolved.removed, order, resolved.added, resolved.data_now(self.graph), len(x)
-        ), nodes
+            graphs = {name: g.remade(g.num_nodes) for name, g in self.graphs.items()}
+            return graphs, self.num_nodes, self.nodes()
+        resolved, orders, before = self._pending
+        num_nodes = {kind: n + resolved.new_nodes.get(kind, 0) for kind, n in before.items()}
+        graphs = {}
+        for relation in self.roles.relations:
+            name = relation.graph
+            room = max(num_nodes[relation.source], num_nodes[relation.target])
+            changes = resolved.edges.get(name)
+            graphs[name] = (
+                self.graphs[name].remade(room)
+                if changes is None
+                else changes.remade(self.graphs[name], orders[name], room)
+            )
+        nodes = {}
+        for name, kind in self.roles.nodes.items():
+            rows = self._rows_of(name)[: before[kind]]
+            new = resolved.new_nodes.get(kind, 0)
+            nodes[name] = rows = torch.cat([rows, rows.new_zeros((new, *rows.shape[1:]))])
+            if name in resolved.rows:
+                ids, given = resolved.rows[name]
+                rows[ids] = given
+        return graphs, num_nodes, nodes
 
     # Reading -------------------------------------------------------------------------------------
 
     @property
-    def x(self) -> Tensor:
-        """The current node features, as a live view."""
-        return self.nodes(self.graph.num_nodes)[self.roles.x]
+    def x(self) -> Any:
+        """The current node features, as live views: by kind, if there are several."""
+        found = {}
+        for kind, count in self.num_nodes.items():
+            name = self.roles.features(kind)
+            if name is not None:
+                found[kind] = self._rows_of(name)[:count]
+        return found if len(self.num_nodes) > 1 else next(iter(found.values()))
 
-    def nodes(self, count: int) -> dict[str, Tensor]:
-        """The first `count` rows of the node inputs by name, as live views."""
-        cells, inputs = self.engine.cells, self.plan.program.inputs
-        return {name: cells[inputs[name]].whole(count) for name in self.roles.nodes}
+    @property
+    def graph(self) -> Any:
+        """The graph: by key, if there are several."""
+        if self.roles.is_plain:
+            return self.graphs[self.roles.relations[0].graph]
+        return {r.key: self.graphs[r.graph] for r in self.roles.relations}
+
+    def _rows_of(self, name: str) -> Tensor:
+        return self.engine.cells[self.plan.program.inputs[name]].tensor
+
+    def nodes(self) -> dict[str, Tensor]:
+        """The node inputs by name, as live views."""
+        num_nodes = self.num_nodes
+        return {name: self._rows_of(name)[: num_nodes[k]] for name, k in self.roles.nodes.items()}
 
     def others(self) -> dict[str, Any]:
         """Other tensors by name."""
@@ -144,23 +172,25 @@ class Session:
 
     def arguments(self) -> list[Any]:
         """The arguments with which the model would be called now."""
-        return self.arguments_on(self.graph, self.nodes(self.graph.num_nodes))
+        return self.arguments_on(self.graphs, self.num_nodes, self.nodes())
 
-    def arguments_on(self, graph: DynamicGraph, nodes: dict[str, Tensor]) -> list[Any]:
-        """The arguments of a call on the given graph and node inputs."""
-        state = graph.state(for_model=True)
-        edge_index = state.pop("edge_index")
+    def arguments_on(
+        self,
+        graphs: Mapping[str, DynamicGraph],
+        num_nodes: Mapping[str, int],
+        nodes: Mapping[str, Tensor],
+    ) -> list[Any]:
+        """The arguments of a call on the given graphs and node inputs."""
+        states = {name: g.state(for_model=True) for name, g in graphs.items()}
         return full_pass.arguments(
-            self.plan.site, self.roles, nodes, state, self.others(), edge_index
+            self.plan.site, self.roles, nodes, states, num_nodes, self.others()
         )
 
-    def materialize(self) -> Any:
-        """The graph in the format in which it was handed in."""
-        state = self.graph.state(for_model=True)
-        values = state.get("edge_weight") if self.roles.format != "coo" else None
-        return to_format(
-            self.roles.format, state["edge_index"], values, self.graph.num_nodes, self.like.device
-        )
+    def materialize(self, name: str) -> Any:
+        """A graph in the format in which it was handed in."""
+        relation = next(r for r in self.roles.relations if r.graph == name)
+        state = self.graphs[name].state(for_model=True)
+        return full_pass.graph_object(relation, state, self.num_nodes, self.like.device)
 
     def model_output(self) -> Any:
         """A full pass of the original model."""
@@ -172,9 +202,7 @@ class Session:
         def fill(place: Output) -> Any:
             value = self.plan.program.outputs[place.index]
             cell = self.engine.cells[value]
-            rows = (
-                cell.content if value.domain is Domain.WHOLE else cell.whole(self.graph.num_nodes)
-            )
+            rows = cell.content if value.domain is Domain.WHOLE else cell.current()
             if value.domain is Domain.WHOLE:
                 self._whole_outputs.setdefault(value, rows)
             return rows.clone() if copy and isinstance(rows, Tensor) else rows
@@ -221,22 +249,25 @@ class Session:
 
     def against_full_pass(self, num_nodes: int | None, seed: int) -> tuple[Any, Any]:
         """Our output and the model's, for all nodes or on what a sample of them sees."""
-        program = self.plan.program
+        program, roles = self.plan.program, self.roles
         whole = bool(program.whole_steps) or any(v.domain is Domain.WHOLE for v in program.outputs)
-        if num_nodes is None or num_nodes >= self.graph.num_nodes or whole:
+        total = sum(self.num_nodes.values())
+        if num_nodes is None or num_nodes >= total or whole or not roles.is_plain:
             return self.output(copy=False), self.model_output()
         generator = torch.Generator().manual_seed(seed)
-        ids = torch.randperm(self.graph.num_nodes, generator=generator)[:num_nodes]
-        state = self.graph.state(for_model=True)
+        ids = torch.randperm(total, generator=generator)[:num_nodes]
+        relation = roles.relations[0]
+        state = self.graphs[relation.graph].state(for_model=True)
         reverse = any(getattr(s, "reverse", False) for s in program.steps)
         subset, edge_index, mask, place = full_pass.neighbourhood(
-            ids, program.depth, state.pop("edge_index"), self.graph.num_nodes, reverse
+            ids, program.depth, state["edge_index"], total, reverse
         )
-        nodes = {k: v[subset] for k, v in self.nodes(self.graph.num_nodes).items()}
-        edges = {k: v[mask] for k, v in state.items()}
+        nodes = {k: v[subset] for k, v in self.nodes().items()}
+        seen = {k: edge_index if k == "edge_index" else v[mask] for k, v in state.items()}
         arguments = full_pass.arguments(
-            self.plan.site, self.roles, nodes, edges, self.others(), edge_index
-        )
+            self.plan.site, roles, nodes, {relation.graph: seen},
+            dict.fromkeys(self.num_nodes, len(subset)), self.others(),
+        )  # fmt: skip
         theirs = full_pass.run(self.plan.site, arguments)
         return pytree.tree_map(lambda t: t[ids], self.output(copy=False)), pytree.tree_map(
             lambda t: t[place], theirs
@@ -246,31 +277,25 @@ class Session:
 
     def inverse(self, delta: GraphDelta) -> GraphDelta:
         """The delta that undoes `delta`, read off the current state."""
-        graph, before = self.graph, self.graph.num_nodes
         resolved = self.resolver.resolve(delta)
         back: dict[str, Any] = {}
-        ids = resolved.x_ids[resolved.x_ids < before]
-        if len(ids):
-            back["x_changes"] = (ids, self.x[ids].clone())
-        if resolved.new_nodes:
-            back["nodes_del"] = torch.arange(before, before + resolved.new_nodes)
-        if resolved.added.size:
-            # Edges at new nodes leave with them.
-            kept = (resolved.added < before).all(0)
-            back["edge_index_del"] = torch.from_numpy(resolved.added[:, kept])
-        gone = np.sort(resolved.removed)
-        gone = gone[np.argsort(graph.slots.order[gone], kind="stable")]
-        if gone.size:
-            edges = graph.edges(gone)
-            back["edge_index_add"] = torch.from_numpy(np.stack([edges.src, edges.dst]))
-            at = torch.from_numpy(gone)
-            back["edge_data_add"] = {name: rows[at] for name, rows in graph.edge_data.items()}
-        if resolved.changed.size:
-            edges = graph.edges(resolved.changed)
-            slots = torch.from_numpy(resolved.changed)
-            data = {name: graph.edge_data[name][slots] for name in resolved.changed_data}
-            back["edge_changes"] = (torch.from_numpy(np.stack([edges.src, edges.dst])), data)
-        return GraphDelta(**back)
+        for name, (ids, _) in resolved.rows.items():
+            kept = ids[ids < self.num_nodes[self.roles.nodes[name]]]
+            if len(kept):
+                back.setdefault("x_changes", {})[name] = (kept, self._rows_of(name)[kept].clone())
+        for kind, new in resolved.new_nodes.items():
+            before = self.num_nodes[kind]
+            back.setdefault("nodes_del", {})[kind] = torch.arange(before, before + new)
+        for relation in self.roles.relations:
+            changes = resolved.edges.get(relation.graph)
+            if changes is not None:
+                ends = (self.num_nodes[relation.source], self.num_nodes[relation.target])
+                undone = changes.undone(self.graphs[relation.graph], ends)
+                for field, value in undone.items():
+                    back.setdefault(field, {})[relation.key] = value
+        if self.roles.is_plain and len(self.roles.nodes) == 1:
+            back = {field: next(iter(given.values())) for field, given in back.items()}
+        return replace(GraphDelta(), **back)
 
     # Files ---------------------------------------------------------------------------------------
 
@@ -280,45 +305,42 @@ class Session:
         Args:
             exact: With the neighbour lists, to compare two states.
         """
-        count = self.graph.num_nodes
-        cells = self.engine.cells
+        cells, site, roles = self.engine.cells, self.plan.site, self.roles
         rows = {
-            s.output.name: cells[s.output].tensor[:count].clone()
+            s.output.name: cells[s.output].tensor[: self.num_nodes[s.output.kind]].clone()
             for s in self.plan.program.steps
             if s.output in cells and s.output.domain is Domain.NODE and cells[s.output].stored
         }
         kept = {
             a.step.output.name: {
-                **{k: r.tensor[:count].clone() for k, r in a.extra.items()},
+                **{
+                    k: r.tensor[: self.num_nodes[a.step.output.kind]].clone()
+                    for k, r in a.extra.items()
+                },
                 **({} if a.scale.rows is None else {"scale": a.scale.tensor}),
             }
             for a in self.engine.aggregators
         }
-        site = self.plan.site
         state: dict[str, Any] = {
             "names": site.names,
             "constants": site.constants,
             "positional": site.positional,
             "data_fields": {k: list(v) for k, v in site.data_fields.items()},
-            "num_nodes": count,
-            "graph": self.graph.state(),
+            "packed": [[k, list(names.items())] for k, names in site.packed.items()],
+            "num_nodes": dict(self.num_nodes),
+            "graphs": {name: g.state() for name, g in self.graphs.items()},
             "others": self.others(),
             "rows": rows,
             "aggregators": kept,
             "program": str(self.plan.program),
-            "roles": {
-                "graph": self.roles.graph,
-                "format": self.roles.format,
-                "x": self.roles.x,
-                "nodes": list(self.roles.nodes),
-                "edges": list(self.roles.edges),
-                "others": list(self.roles.others),
-                "by_target": self.roles.by_target,
-            },
+            "relations": [list(astuple(r)) for r in roles.relations],
+            "nodes": dict(roles.nodes),
+            "edges": dict(roles.edges),
+            "matrices": list(roles.values),
         }
         if exact:
             state["constants"] = repr(site.constants)
-            state["lists"] = self.graph.lists()
+            state["lists"] = {name: g.lists() for name, g in self.graphs.items()}
         return state
 
 

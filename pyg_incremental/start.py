@@ -1,14 +1,18 @@
 """The three ways in which a session starts: from a call, another session, or a saved state."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from torch import nn
 from torch_geometric.data import Data
 
-from pyg_incremental.call_site import CallSite, Roles, classify, to_format
+from pyg_incremental import full_pass
+from pyg_incremental.call_site import CallSite
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.prepare import prepare
+from pyg_incremental.program import Relation
+from pyg_incremental.roles import Roles, are_ones, classify
 from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
 
@@ -23,15 +27,24 @@ def from_call(site: CallSite, settings: Settings) -> Session:
     roles = classify(site)
     nodes = {name: site.tensors[name].detach() for name in roles.nodes}
     others = {name: site.tensors[name] for name in roles.others}
-    data = {name: site.tensors[name] for name in roles.edges}
-    if roles.values is not None:
-        data["edge_weight"] = roles.values
     plan = prepare(site, roles, settings)
-    graph = DynamicGraph(roles.edge_index, roles.num_nodes, data, roles.by_target)
-    session = Session(plan, graph, nodes, others, settings)
+    graphs = _graphs(roles, site.tensors)
+    session = Session(plan, graphs, dict(roles.num_nodes), nodes, others, settings)
     session.fill(nodes, others)
     site.tensors = {}
     return session
+
+
+def _graphs(roles: Roles, tensors: Mapping[str, Any]) -> dict[str, DynamicGraph]:
+    return {
+        r.graph: DynamicGraph(
+            roles.edge_index[r.graph],
+            max(roles.num_nodes[r.source], roles.num_nodes[r.target]),
+            roles.data_of(r, tensors),
+            r.by_target,
+        )
+        for r in roles.relations
+    }
 
 
 def from_session(session: Session, settings: Settings, broken: bool) -> Session:
@@ -43,18 +56,22 @@ def from_session(session: Session, settings: Settings, broken: bool) -> Session:
         broken: Whether an update was interrupted.
     """
     site = session.plan.site
-    graph, nodes = session.finished(broken)
+    graphs, num_nodes, nodes = session.finished(broken)
     others = session.others()
-    site.tensors = dict(zip(site.names, session.arguments_on(graph, nodes), strict=True))
-    values = graph.state(for_model=True).get("edge_weight")
-    roles = replace(
-        session.roles,
-        num_nodes=graph.num_nodes,
-        values=None if session.roles.values is None else values,
+    arguments = session.arguments_on(graphs, num_nodes, nodes)
+    site.tensors = dict(zip(site.names, arguments, strict=True))
+    values = {
+        r.graph: graphs[r.graph].state(for_model=True)[r.values]
+        for r in session.roles.relations
+        if r.graph in session.roles.values
+    }
+    relations = tuple(
+        replace(r, unit_values=are_ones(values.get(r.graph))) for r in session.roles.relations
     )
+    roles = replace(session.roles, relations=relations, num_nodes=dict(num_nodes), values=values)
     plan = prepare(site, roles, settings)
     site.tensors = {}
-    again = Session(plan, graph, nodes, others, settings)
+    again = Session(plan, graphs, dict(num_nodes), nodes, others, settings)
     again.fill(nodes, others)
     return again
 
@@ -70,35 +87,56 @@ def from_state(
         settings: What the user chose.
         exact_sums: Whether the stored rows are taken over as they are.
     """
-    fields = {name for names in content["data_fields"].values() for name in names}
-    graph_state = dict(content["graph"])
-    edge_index = graph_state.pop("edge_index")
-    tensors: dict[str, Any] = {**content["others"], **graph_state}
-    saved = content["roles"]
-    tensors |= {name: content["rows"][name] for name in saved["nodes"]}
-    fmt, device = saved["format"], tensors[saved["x"]].device
-    graph_values = graph_state.get("edge_weight") if fmt != "coo" else None
-    tensors[saved["graph"]] = to_format(fmt, edge_index, graph_values, content["num_nodes"], device)
+    states: dict[str, dict[str, Any]] = {k: dict(v) for k, v in content["graphs"].items()}
+    relations = tuple(_relation(r) for r in content["relations"])
+    num_nodes = content["num_nodes"]
+    tensors: dict[str, Any] = dict(content["others"])
+    tensors |= {name: content["rows"][name] for name in content["nodes"]}
+    device = tensors[next(iter(content["nodes"]))].device
+    edge_index, values = {}, {}
+    for r in relations:
+        state = states[r.graph]
+        tensors[r.graph] = full_pass.graph_object(r, state, num_nodes, device)
+        edge_index[r.graph] = state.pop("edge_index")
+        tensors |= state
+        if r.graph in content["matrices"]:
+            values[r.graph] = state[r.values]
     arguments: dict[str, Any] = dict(content["constants"])
+    inside: set[str | None] = set()
     for key, names in content["data_fields"].items():
         arguments[key] = Data(**{n: tensors[n] for n in names})
-    arguments |= {n: tensors[n] for n in content["names"] if n not in fields}
+        inside |= set(names)
+    for key, items in content["packed"]:
+        held = {_key(k): None if name is None else tensors[name] for k, name in items}
+        arguments[key] = tuple(held.values()) if list(held) == [0, 1] else held
+        inside |= {name for _, name in items}
+    arguments |= {n: tensors[n] for n in content["names"] if n not in inside}
     site = CallSite(model, arguments, content["positional"])
-    values = None if fmt == "coo" else graph_state.get("edge_weight")
-    said: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in saved.items()}
     roles = Roles(
-        **said,
-        edge_index=edge_index,
-        values=values,
-        num_nodes=content["num_nodes"],
+        relations,
+        content["nodes"],
+        content["edges"],
+        tuple(content["others"]),
+        num_nodes,
+        edge_index,
+        values,
     )
     plan = prepare(site, roles, settings)
     nodes = {n: tensors[n] for n in roles.nodes}
     others = {n: tensors[n] for n in roles.others}
-    graph = DynamicGraph(edge_index, content["num_nodes"], graph_state, roles.by_target)
-    session = Session(plan, graph, nodes, others, settings)
+    session = Session(plan, _graphs(roles, tensors), dict(num_nodes), nodes, others, settings)
     session.fill(nodes, others)
     site.tensors = {}
     if exact_sums and str(plan.program) == content["program"] and plan.mode == "incremental":
         session.engine.restore(content["rows"], content["aggregators"])
     return session
+
+
+def _relation(fields: list[Any]) -> Relation:
+    graph, key, *others = fields
+    return Relation(graph, _key(key), *others)
+
+
+def _key(key: Any) -> Any:
+    """A key as it was: files hold edge types as lists."""
+    return tuple(key) if isinstance(key, list) else key

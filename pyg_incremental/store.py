@@ -125,6 +125,46 @@ class Scratch:
         return self._backend.ids_from(rows.copy() if self._backend.is_compiled else rows.clone())
 
 
+class NodeSet:
+    """The nodes of one kind while an update runs.
+
+    Attributes:
+        scratch: Marks for their ids.
+        num_nodes: Their number, those of the running delta included.
+        first_new: Ids from here on were added by the running delta.
+        renew_ids: The rows to be made afresh, or None.
+        settle: Rows that every aggregation settles, whatever changed: new nodes, and rows to be
+            made afresh.
+    """
+
+    def __init__(self, backend: Backend, num_nodes: int) -> None:
+        self.backend = backend
+        self.scratch = Scratch(backend)
+        self.num_nodes = 0
+        self._all_nodes = self._nobody = backend.ids(NO_IDS)
+        self.begin(num_nodes, num_nodes, NO_IDS)
+
+    def begin(self, num_nodes: int, first_new: int, renew: Tensor) -> None:
+        """Start an update; `num_nodes` counts new nodes already."""
+        backend = self.backend
+        self.first_new = first_new
+        if self.num_nodes != num_nodes:
+            self.num_nodes = n = num_nodes
+            if self.scratch.size < n:
+                self.scratch.resize(3 * n // 2 if self.scratch.size else n)
+        self.renew_ids = backend.ids(renew) if renew.shape[0] else None
+        self.settle = self._nobody
+        if num_nodes > first_new or renew.shape[0]:
+            self.settle = backend.ids(torch.cat([renew, torch.arange(first_new, num_nodes)]))
+
+    @property
+    def all_nodes(self) -> Ids:
+        """`arange(num_nodes)`."""
+        if self._all_nodes.count != self.num_nodes:
+            self._all_nodes = self.backend.ids(torch.arange(self.num_nodes))
+        return self._all_nodes
+
+
 class Rows:
     """A tensor with room to grow, `[capacity, ...]`, and the kernels' view of it.
 
@@ -174,11 +214,13 @@ class Cell(Rows):
             change there.
         dirty: Whether a value of domain `WHOLE` changed.
         content: A value of domain `WHOLE`.
+        nodes: The nodes whose rows these are, if they are node rows.
     """
 
-    def __init__(self, value: Value, backend: Backend) -> None:
+    def __init__(self, value: Value, backend: Backend, nodes: NodeSet | None = None) -> None:
         super().__init__(backend)
         self.value = value
+        self.nodes = nodes
         self.domain = value.domain
         self.stored = False
         self.keeps_old = False
@@ -229,6 +271,10 @@ class Cell(Rows):
             return self.read(ids.tensor)
         return torch.from_numpy(self._few.take(ids.array, 0))
 
+    def current(self) -> Tensor:
+        """The rows of all nodes."""
+        return self.tensor if self.nodes is None else self.whole(self.nodes.num_nodes)
+
     def whole(self, count: int) -> Tensor:
         """The first `count` rows."""
         rows = self.tensor[:count]
@@ -266,48 +312,41 @@ class Cell(Rows):
 
 
 class Context:
-    """What all steps of one model share while they run.
+    """What the steps on one kind of nodes, and those over one graph into them, share.
 
     Attributes:
-        graph: The edges.
+        graph: The edges that lead to these nodes; None where a step has to do with none.
         events: What the running delta did to the edges, as kernels take it.
-        num_nodes: Number of nodes, those of the running delta included.
-        first_new: Ids from here on were added by the running delta.
-        settle: Rows that every aggregation settles, whatever changed: new nodes, and rows to be
-            made afresh.
-        renew: The rows to be made afresh.
-        stats: The work done so far.
+        num_events: Number of edges among them.
         lists: Neighbour lists along out-edges and along in-edges.
+        stats: The work done so far, by all steps of the model.
+        others: What `NodeSet` says of the nodes, read anew with every update.
     """
 
-    def __init__(self, graph: DynamicGraph, backend: Backend) -> None:
-        self.graph = graph
+    def __init__(self, nodes: NodeSet, graph: DynamicGraph | None, backend: Backend) -> None:
+        self.nodes = nodes
+        self._graph = graph
         self.backend = backend
         self.kernels = backend.kernels
-        self.scratch = Scratch(backend)
-        self.num_nodes = 0
-        self._all_nodes = self._nobody = backend.ids(NO_IDS)
-        self.begin(NO_EVENTS, graph.num_nodes, NO_IDS)
+        self.scratch = nodes.scratch
+        self.begin(NO_EVENTS, [])
 
-    def begin(self, events: EdgeEvents, first_new: int, renew: Tensor) -> None:
-        """Start an update; the graph has taken its edges and nodes already."""
-        self.first_new = first_new
-        self.num_nodes = n = self.graph.num_nodes
-        if self.scratch.size < n:
-            self.scratch.resize(3 * n // 2 if self.scratch.size else n)
-        self.renew = renew
-        self.renew_ids = self.backend.ids(renew) if renew.shape[0] else None
-        self.settle = self._nobody
-        if n > first_new or renew.shape[0]:
-            self.settle = self.backend.ids(torch.cat([renew, torch.arange(first_new, n)]))
-        self.stats: Work = []
-        self.lists = (self.graph.out, self.graph.inn)
+    def begin(self, events: EdgeEvents, stats: Work) -> None:
+        """Start an update; the graph and the nodes have been changed already."""
+        nodes, graph = self.nodes, self._graph
+        self.stats = stats
+        self.num_nodes, self.first_new = nodes.num_nodes, nodes.first_new
+        self.renew_ids, self.settle = nodes.renew_ids, nodes.settle
         self.events = events
+        self.num_events = 0
+        if graph is None:
+            return
+        self.lists = (graph.out, graph.inn)
         self.num_events = (
             len(events.removed.slots) + len(events.added.slots) + len(events.changed.slots)
         )
         if not self.backend.is_compiled:
-            self.lists = (_as_tensors(self.graph.out), _as_tensors(self.graph.inn))
+            self.lists = (_as_tensors(graph.out), _as_tensors(graph.inn))
             self.events = EdgeEvents(
                 removed=_as_tensors(events.removed),
                 added=_as_tensors(events.added),
@@ -316,16 +355,26 @@ class Context:
             )
 
     @property
+    def graph(self) -> DynamicGraph:
+        """The graph, which has to be there."""
+        if self._graph is None:
+            raise RuntimeError("a step over nodes alone asks for edges")
+        return self._graph
+
+    @property
+    def all_nodes(self) -> Ids:
+        """`arange(num_nodes)`."""
+        return self.nodes.all_nodes
+
+    @property
     def capacity(self) -> int:
         """How many rows node values have room for."""
         return self.scratch.size
 
     @property
-    def all_nodes(self) -> Ids:
-        """`arange(num_nodes)`."""
-        if self._all_nodes.count != self.num_nodes:
-            self._all_nodes = self.backend.ids(torch.arange(self.num_nodes))
-        return self._all_nodes
+    def renew(self) -> Tensor:
+        """The rows to be made afresh, int64 `[k]`."""
+        return NO_IDS if self.renew_ids is None else self.renew_ids.tensor
 
     def unite(self, sets: list[Ids]) -> Ids:
         """The distinct ids of some sets; a set that stands alone is returned as it is."""

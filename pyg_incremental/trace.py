@@ -8,9 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch_geometric.nn import MLP, Aggregation, MessagePassing
+from torch_geometric.nn.conv import hetero_conv
+from torch_geometric.nn.conv.hetero_conv import group
 from torch_geometric.nn.models.basic_gnn import TrimToLayer
 
-from pyg_incremental.call_site import CallSite, Roles
+from pyg_incremental.call_site import CallSite
+from pyg_incremental.probe import Probe
+from pyg_incremental.roles import Roles
 from pyg_incremental.traced import NotTraceable, Traced
 from pyg_incremental.writer import Writer
 
@@ -32,6 +36,8 @@ class _Tracer(fx.Tracer):
         """Fx patches modules for the whole process; what other threads call is not traced."""
         if threading.get_ident() != self._thread:
             return forward(*args, **kwargs)
+        if isinstance(m, TrimToLayer) and not kwargs and _is_nothing(args[1]) and args[2] is None:
+            return args[3:]  # nothing was sampled, so there is nothing to trim
         return super().call_module(m, forward, args, kwargs)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
@@ -59,15 +65,19 @@ class _Tracer(fx.Tracer):
         )
 
 
+def _is_nothing(value: Any) -> bool:
+    return all(map(_is_nothing, value)) if isinstance(value, tuple) else value is None
+
+
 _one_at_a_time = threading.Lock()
 
 
 @contextlib.contextmanager
-def _aggregations_are_modules() -> Iterator[None]:
-    """Let fx see calls of aggregations.
+def _calls_are_seen() -> Iterator[None]:
+    """Let fx see calls of aggregations, and how results of several edge types are put together.
 
     `Aggregation` defines its own `__call__`, which fx does not patch and which looks into its
-    arguments.
+    arguments; `group` looks into its result.
     """
     original, thread = Aggregation.__call__, threading.get_ident()
 
@@ -75,26 +85,32 @@ def _aggregations_are_modules() -> Iterator[None]:
         plain = threading.get_ident() == thread
         return (nn.Module.__call__ if plain else original)(self, *args, **kwargs)
 
-    Aggregation.__call__ = call
+    def grouped(xs: list[Any], aggr: str | None) -> Any:
+        proxy = next((x for x in xs if isinstance(x, fx.Proxy)), None)
+        if proxy is None or threading.get_ident() != thread or len(xs) < 2:
+            return group(xs, aggr)
+        return proxy.tracer.create_proxy("call_function", group, (tuple(xs), aggr), {})
+
+    Aggregation.__call__, hetero_conv.group = call, grouped
     try:
         yield
     finally:
-        Aggregation.__call__ = original
+        Aggregation.__call__, hetero_conv.group = original, group
 
 
-def trace(site: CallSite, roles: Roles, probe: list[Any]) -> Traced:
+def trace(site: CallSite, roles: Roles, probe: Probe) -> Traced:
     """Write the program of a call.
 
     Args:
         site: The call.
         roles: What its tensors are.
-        probe: The tensors of a small call, to find the shape of every intermediate result.
+        probe: A small call, to find the shape of every intermediate result.
 
     Raises:
         NotTraceable: If torch.fx cannot follow the model.
     """
     try:
-        with _one_at_a_time, _aggregations_are_modules():
+        with _one_at_a_time, _calls_are_seen():
             graph = _Tracer().trace(_fixed_arity(site))
     except Exception as error:  # whatever a model does with a proxy: all of it means the same
         raise NotTraceable(
@@ -102,7 +118,8 @@ def trace(site: CallSite, roles: Roles, probe: list[Any]) -> Traced:
         ) from error
     shapes = _Shapes(fx.GraphModule(site, graph))
     try:
-        shapes.run(*[t.clone() if isinstance(t, Tensor) else t for t in probe])
+        arguments = probe.arguments(site, roles)
+        shapes.run(*[t.clone() if isinstance(t, Tensor) else t for t in arguments])
     except Exception as error:  # the traced graph may have lost something that the model needs
         raise NotTraceable(
             f"the trace of {type(site.model).__name__} does not run: {_first_line(error)}"

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, fx, nn
 from torch_geometric.nn import MessagePassing
 
-from pyg_incremental.call_site import CallSite, Roles
+from pyg_incremental.call_site import CallSite
 from pyg_incremental.conv import ConvCall, builder_of
 from pyg_incremental.full_pass import plainly
+from pyg_incremental.probe import Probe
 from pyg_incremental.program import Domain, NotIncremental, Program, Value
+from pyg_incremental.roles import Roles
 from pyg_incremental.row_wise import (
     COSTLY_FUNCTIONS,
     COSTLY_MODULES,
@@ -36,21 +38,22 @@ class Writer:
         site: The call that was traced.
         roles: What its tensors are.
         results: What every node gave on the probe.
-        probe: The tensors of the probe.
+        probe: The call that gave them.
     """
 
     def __init__(
-        self, site: CallSite, roles: Roles, results: dict[fx.Node, Any], probe: list[Any]
+        self, site: CallSite, roles: Roles, results: dict[fx.Node, Any], probe: Probe
     ) -> None:
         self.site = site
         self.roles = roles
         self.results = results
-        self.program = Program(format=roles.format)
-        self.num_nodes = probe[site.names.index(roles.x)].shape[0]
+        self.program = Program()
+        self.kinds = {size: kind for kind, size in probe.num_nodes.items()}
         self.env: dict[fx.Node, Any] = {}
         self.names = iter(site.names)
         self.modules = dict(site.named_modules())
-        self.weights: Value | None = None
+        self.weights: dict[str, Value] = {}
+        self.turned: dict[Value, Value] = {}  # graphs with their edges turned around
         self.examples: dict[Value, Tensor] = {}
         self.fixed: set[Value] = set()  # of domain WHOLE, and never changed by a delta
 
@@ -70,6 +73,7 @@ class Writer:
             elif node.op == "output":
                 structure = self._output(node.args[0])
                 self._finish_outputs()
+                self.program.prune()
             elif not node.users and node.op != "call_module":
                 continue  # such as the assertions that fx leaves behind
             else:
@@ -80,24 +84,15 @@ class Writer:
         return Traced(self.program, structure)
 
     def _input(self, name: str) -> Value:
-        roles = self.roles
-        if name == roles.graph:
-            value = self.program.input(name, Domain.WHOLE)
-            self.program.graph = value
-            if roles.values is not None:
-                self.weights = self.program.input("edge_weight", Domain.EDGE)
+        relation = next((r for r in self.roles.relations if r.graph == name), None)
+        if relation is None:
+            value = declared(self.program, name, self.roles)
+            if value.domain is Domain.WHOLE:
+                self.fixed.add(value)
             return value
-        domain = (
-            Domain.NODE
-            if name in roles.nodes
-            else Domain.EDGE
-            if name in roles.edges
-            else Domain.WHOLE
-        )
-        value = self.program.input(name, domain)
-        if domain is Domain.WHOLE:
-            self.fixed.add(value)
-        return value
+        if name in self.roles.values:
+            self.weights[name] = self.program.input(relation.values, Domain.EDGE, name)
+        return self.program.graph(relation)
 
     def _remember(self, node: fx.Node) -> None:
         """Keep the probe's rows of a value: they tell its shape."""
@@ -150,6 +145,12 @@ class Writer:
             held = self.env[node.args[0]]
             if isinstance(held, tuple) and isinstance(node.args[1], (int, slice)):
                 return held[node.args[1]]
+        if _turns(node, fn) and self.env[node.args[0]] in self.program.graphs:  # type: ignore[index]
+            graph = self.env[node.args[0]]  # type: ignore[index]
+            run, values = self._closure(node, fn)
+            turned = self.program.map(name, run, values)
+            self.turned[turned] = graph
+            return turned
         if isinstance(fn, MessagePassing):
             try:
                 return self._conv(fn, name, node)
@@ -206,14 +207,28 @@ class Writer:
         builder = builder_of(conv)
         bound = inspect.signature(conv.forward).bind(*node.args, **node.kwargs)
         args = {k: self._filled(v) for k, v in bound.arguments.items()}
-        if not any(a is self.program.graph for a in args.values()):
+        graph = next((v for v in args.values() if self._is_graph(v)), None)
+        if graph is None:
             raise NotIncremental("its edges are computed by the model")
+        own = self.turned.get(graph, graph)
+        relation = self.program.graphs[own]
+        args = {k: own if v is graph else v for k, v in args.items()}
         steps = len(self.program.steps)
         try:
-            return builder(ConvCall(self.program, conv, name, args, self.weights, self.examples))
+            return builder(
+                ConvCall(
+                    self.program, conv, name, args, self.weights.get(relation.graph), self.examples,
+                    relation, turned=own is not graph,
+                )
+            )  # fmt: skip
         except NotIncremental:
             self.program.forget(steps)
             raise
+
+    def _is_graph(self, argument: Any) -> bool:
+        return isinstance(argument, Value) and (
+            argument in self.program.graphs or argument in self.turned
+        )
 
     def _filled(self, argument: Any) -> Any:
         """An argument with values in place of nodes."""
@@ -239,14 +254,16 @@ class Writer:
 
     def _row_reason(self, node: fx.Node, fn: Any) -> str:
         values = self._values(node)
-        rowed = {v.domain for v in values} - {Domain.WHOLE}
+        rowed = {(v.domain, v.kind) for v in values if v.domain is not Domain.WHOLE}
         if not rowed:
             return "it does not work on rows"
         if len(rowed) > 1:
-            return "it mixes node rows and edge rows"
-        if self.program.graph in values:
+            return "it mixes node rows and edge rows" if len({d for d, _ in rowed}) > 1 else (
+                "it mixes rows of different kinds"
+            )  # fmt: skip
+        if any(map(self._is_graph, values)):
             return "it reads the graph"
-        if Domain.EDGE in rowed and any(
+        if any(v.domain is Domain.EDGE for v in values) and any(
             v.domain is Domain.WHOLE and v not in self.fixed for v in values
         ):
             return "it combines edge rows with something computed from all rows"
@@ -255,7 +272,7 @@ class Writer:
         results = result if isinstance(result, (tuple, list)) else [result]
         if not all(isinstance(r, Tensor) and r.dim() > 0 and r.shape[0] == rows for r in results):
             return "its result does not have one row for each input row"
-        if any(self.num_nodes in r.shape[1:] for r in results):
+        if any(d in self.kinds for r in results for d in r.shape[1:]):
             return "its rows grow with the graph"
         if node.op == "call_module":
             return why_not_row_wise(fn)
@@ -349,16 +366,36 @@ class Writer:
             value = self.program.map(name, run, values)
             self.fixed.add(value)
             return value
-        rowed = any(v.domain is not Domain.WHOLE for v in values) or self.program.graph in values
+        rowed = any(v.domain is not Domain.WHOLE or self._is_graph(v) for v in values)
         # One row for each node, and rows of a width that does not grow with the graph.
         per_node = isinstance(result, Tensor) and [
-            i for i, d in enumerate(result.shape) if d == self.num_nodes
+            i for i, d in enumerate(result.shape) if d in self.kinds
         ] == [0]
+        kind = self.kinds[result.shape[0]] if per_node else ""
         if not rowed and not per_node:
             return self.program.map(name, run, values)
         return self.program.whole(
-            name, run, values, Domain.NODE if per_node else Domain.WHOLE, f"{name}: {reason}"
+            name, run, values, Domain.NODE if per_node else Domain.WHOLE, f"{name}: {reason}", kind
         )
+
+
+def declared(program: Program, name: str, roles: Roles) -> Value:
+    """An argument that is not a graph, as an input of a program."""
+    if name in roles.nodes:
+        return program.input(name, Domain.NODE, roles.nodes[name])
+    if name in roles.edges:
+        return program.input(name, Domain.EDGE, roles.edges[name])
+    return program.input(name, Domain.WHOLE)
+
+
+def _turns(node: fx.Node, fn: Any) -> bool:
+    """Whether an operation turns all edges of an `edge_index` around."""
+    if not node.args or not isinstance(node.args[0], fx.Node):
+        return False
+    if fn in ("flip", torch.flip):
+        dims = [*node.args[1:], *node.kwargs.values()]
+        return dims in ([[0]], [(0,)], [0])
+    return fn is operator.getitem and node.args[1] == [1, 0]
 
 
 @dataclass(frozen=True)

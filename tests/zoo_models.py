@@ -12,7 +12,7 @@ from torch_geometric.nn import GAT, GCN, GIN, PNA, EdgeCNN, GraphSAGE
 from torch_geometric.utils import add_self_loops, degree, scatter
 from torch_geometric.utils import softmax as edge_softmax
 
-from tests.zoo import ANY, ATTR, CHANNELS, EDGES, FULL, MIXED, PARTLY, WEIGHT, WHOLE, Case
+from tests.zoo import ANY, ATTR, CHANNELS, EDGES, FULL, INCREMENTAL, MIXED, PARTLY, WEIGHT, WHOLE, Case
 
 HIDDEN, OUT = 6, 4
 WEIGHTED = {"data": WEIGHT}
@@ -72,12 +72,12 @@ BASIC_CASES = [
     basic("GAT-attr", GAT, ATTRIBUTED, heads=2, edge_dim=3, layers=3),
     basic("GAT-jk-max", GAT, heads=2, jk="max", layers=3, norm="batch"),
     basic("GAT-mean-heads-residual", GAT, heads=2, concat=False, residual=True),
-    basic("GATv2", GAT, {"data": ATTR, "mode": WHOLE}, v2=True, heads=2, edge_dim=3),
-    basic("EdgeCNN", EdgeCNN, {"mode": WHOLE}),
+    basic("GATv2", GAT, {"data": ATTR, "mode": INCREMENTAL}, v2=True, heads=2, edge_dim=3),
+    basic("EdgeCNN", EdgeCNN),
     basic(
         "PNA",
         PNA,
-        {"mode": WHOLE},
+        {},
         aggregators=["mean", "max", "std"],
         scalers=["identity", "amplification"],
         deg=torch.tensor([1, 3, 4, 2]),
@@ -494,7 +494,7 @@ def call_data(model, inputs):
 
 def other_conv(name, make, about=None):
     """A conv that is not one of the five: the whole step runs again, exactly."""
-    return Case(f"other-{name}", make, **{"mode": WHOLE, **(about or {})})
+    return Case(f"other-{name}", make, **(about or {}))
 
 
 def incremental_convs():

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import torch
@@ -25,11 +25,13 @@ class Aggregate(Step):
     Attributes:
         loops: Which edges count: all, all but self-loops, or self-loops only.
         reverse: Gather over out-edges instead (`flow='target_to_source'`).
+        graph: Name of the graph whose edges these are.
     """
 
     hops: ClassVar[int] = 1
     loops: Loops
     reverse: bool
+    graph: str = field(default="", kw_only=True)
 
     @property
     def messages(self) -> tuple[Value, ...]:

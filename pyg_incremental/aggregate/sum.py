@@ -63,9 +63,9 @@ class SumState(Aggregator):
             dtype = rows.dtype  # never coarser than the messages
         self.out.out_dtype = rows.dtype if dtype != rows.dtype else None
         self.limit = drift_limit(rows.dtype, dtype)
-        self.out.hold(rows.new_zeros(rows.shape, dtype=dtype))
-        self.drift.hold(rows.new_zeros(rows.shape[0], dtype=dtype))
-        self.scale.hold(channel_scale(rows[: context.num_nodes]).to(dtype))
+        self.out.hold(rows.new_zeros(context.capacity, *rows.shape[1:], dtype=dtype))
+        self.drift.hold(rows.new_zeros(context.capacity, dtype=dtype))
+        self.scale.hold(channel_scale(self.source.current()).to(dtype))
         self._nothing = context.backend.array(rows.new_empty(0))
         context.kernels.sum_rows(
             context.all_nodes.array, self.out.array, self.drift.array, self.source.array,

@@ -26,7 +26,15 @@ from pyg_incremental.conv.attend import by_rows as attended_by_rows
 from pyg_incremental.conv.linear import flat_weight
 from pyg_incremental.conv.reduction import as_function, divided, reduction
 from pyg_incremental.conv.row_local import is_row_local
-from pyg_incremental.program import Domain, NotIncremental, Program, RowMap, Value
+from pyg_incremental.program import (
+    Domain,
+    NotIncremental,
+    Program,
+    Relation,
+    RowMap,
+    Value,
+)  # fmt: skip
+from pyg_incremental.typing import Format
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,7 @@ class ConvCall:
         args: Its arguments by name; tensors as values.
         weights: The values of a sparse adjacency, or None.
         examples: Rows of values on a small graph: they tell shapes and dtypes.
+        relation: The graph that the conv was given.
         loops: Which edges count: all ('keep') or all but self-loops ('drop').
         turned: Whether the edges were turned around before the conv got them.
     """
@@ -51,6 +60,7 @@ class ConvCall:
     args: Mapping[str, Any]
     weights: Value | None
     examples: Mapping[Value, Tensor] = field(default_factory=dict, repr=False)
+    relation: Relation = Relation()
     loops: Loops = "keep"
     turned: bool = False
 
@@ -77,6 +87,11 @@ class ConvCall:
         for end in pair:
             if end is not None and not (isinstance(end, Value) and end.domain is Domain.NODE):
                 raise NotIncremental(f"'{name}' is not computed node by node")
+        source, target = pair
+        if source is not target and self.conv.flow == "target_to_source":
+            raise NotIncremental("it is called with two sets of nodes and flow='target_to_source'")
+        if source.kind != self.source_kind or (target and target.kind != self.target_kind):
+            raise NotIncremental(f"'{name}' does not belong to the nodes that the edges connect")
         return pair
 
     def both_ends(self, name: str = "x") -> tuple[Value, Value]:
@@ -103,18 +118,33 @@ class ConvCall:
     def only(self, *names: str) -> None:
         """Refuse any other argument that is given."""
         for name, value in self.args.items():
-            if name not in (*names, "edge_index") and value is not None:
+            if name not in names and value is not None and value not in self.program.graphs:
                 raise NotIncremental(f"it is called with '{name}'")
 
     def only_coo(self) -> None:
         """Refuse any graph but an `edge_index`."""
         if not self.is_coo:
-            raise NotIncremental(f"its program takes an edge_index (got {self.program.format})")
+            raise NotIncremental(f"its program takes an edge_index (got {self.format})")
+
+    @property
+    def format(self) -> Format:
+        """The format in which the graph was handed in."""
+        return self.relation.format
 
     @property
     def is_coo(self) -> bool:
         """Whether the graph was handed in as an `edge_index`."""
-        return self.program.format == "coo"
+        return self.format == "coo"
+
+    @property
+    def source_kind(self) -> str:
+        """The kind of nodes whose rows messages are made of."""
+        return self.relation.target if self.reverse else self.relation.source
+
+    @property
+    def target_kind(self) -> str:
+        """The kind of nodes whose rows are computed."""
+        return self.relation.source if self.reverse else self.relation.target
 
     @property
     def fused(self) -> bool:
@@ -140,6 +170,13 @@ class ConvCall:
     def is_linear(self) -> bool:
         """Whether a linear map may be moved in front of the aggregation."""
         return self.is_sum or self.is_mean
+
+    def over(self, name: str) -> "ConvCall":
+        """The same call, with its aggregations over another graph among its arguments."""
+        relation = self.program.graphs.get(self.args[name])
+        if relation is None:
+            raise NotIncremental(f"'{name}' is not one of the graphs handed in")
+        return replace(self, relation=relation)
 
     def without_loops(self) -> "ConvCall":
         """The same call, for which self-loops do not count as edges."""
@@ -292,7 +329,7 @@ class ConvCall:
 
     def degree(self, weight: Value | None = None, loops: Loops | None = None) -> Value:
         """Sum of the weights of the in-edges, or their number, `[num_nodes, 1]`."""
-        ones = self.program.ones()
+        ones = self.program.ones(self.source_kind)
         inputs = (ones,) if weight is None else (ones, weight)
         key = ("sum", id(ones), id(weight))
         return self._add("", Sum, inputs, ones, weight, key=key, loops=loops, name="degree")
@@ -402,11 +439,12 @@ class ConvCall:
     ) -> Value:
         loops = loops or self.loops
         back = self.reverse if reverse is None else reverse
+        end, graph = self.relation.source if back else self.relation.target, self.relation.graph
         return self.program.add(
-            None if key is None else (*key, loops, back),
+            None if key is None else (*key, loops, back, graph),
             lambda: kind(
-                self.program.value(name or f"{self.name}.{part}", Domain.NODE), inputs, loops, back,
-                *fields,
+                self.program.value(name or f"{self.name}.{part}", Domain.NODE, end), inputs, loops,
+                back, *fields, graph=graph,
             ),
         )  # fmt: skip
 

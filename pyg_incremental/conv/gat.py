@@ -74,7 +74,7 @@ def _edge_attr(call: ConvCall) -> Value | None:
         return given
     if given is not None:
         raise NotIncremental("edge_attr beside a sparse matrix is in the order of its entries")
-    if call.program.format == "sparse_tensor" and not call.conv.add_self_loops:
+    if call.format == "sparse_tensor" and not call.conv.add_self_loops:
         return call.weights
     return None
 

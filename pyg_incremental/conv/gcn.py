@@ -64,9 +64,9 @@ def _normalization(call: ConvCall) -> tuple[Value | None, Loops, Value | float]:
     weight = call.weight() if call.is_coo else call.matrix_weights()
     if not conv.add_self_loops:
         return weight, "keep", 0.0
-    if call.program.format == "csr":
+    if call.format == "csr":
         return weight, "keep", fill
-    if call.program.format == "csc":
+    if call.format == "csc":
         raise NotIncremental("gcn_norm does not take CSC matrices")
     if not call.is_coo:
         return weight, "drop", fill
@@ -113,7 +113,7 @@ def _by_rows(
 ) -> Value:
     """Any other reduction of the normalised messages, self-loop included."""
     module = call.check_row_local()
-    if call.program.format == "csr" and loop:
+    if call.format == "csr" and loop:
         raise NotIncremental("CSR merges a self-loop with the added one into a single message")
     z = call.map("lin", linear(call.conv.lin), x, costly=True)
 

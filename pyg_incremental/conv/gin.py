@@ -6,6 +6,8 @@ When `nn` begins with a linear layer, that layer moves in front of the sum: `z =
 `out = rest((1 + eps) * z + Sum(z) + b)`.
 """
 
+from typing import Any
+
 from torch import Tensor
 from torch_geometric.nn import GINConv
 
@@ -22,27 +24,26 @@ def gin(call: ConvCall) -> Value:
     """`GINConv` as steps: `nn` of a node's own features and the sum of its neighbours'."""
     conv = call.conv
     call.only("x")
-    x = call.node()
-    weight = (
-        call.matrix_weights() if call.fused and call.program.format != "sparse_tensor" else None
-    )
+    x, own = call.ends()
+    weight = call.matrix_weights() if call.fused and call.format != "sparse_tensor" else None
     mixed = why_not_row_wise(conv.nn)
     if mixed:
         raise NotIncremental(f"its nn mixes rows: {mixed}")
-    split = split_first_linear(conv.nn) if call.is_sum else None
+    split = split_first_linear(conv.nn) if call.is_sum and own in (x, None) else None
     if split is None:
-        return call.map(
-            "out",
-            lambda x, s: conv.nn(s + (1 + conv.eps) * x),
-            x,
-            call.reduce(x, weight),
-            costly=True,
-        )
-    lin, rest = split
+        inputs = [call.reduce(x, weight), *([] if own is None else [own])]
+
+        def whole(total: Tensor, *own: Tensor) -> Tensor:
+            out: Tensor = conv.nn(total + (1 + conv.eps) * own[0] if own else total)
+            return out
+
+        return call.map("out", whole, *inputs, costly=True)
+    lin: Any = split[0]
+    rest = split[1]
     z = call.map("lin", linear(lin, bias=False), x, costly=True)
 
-    def out(z: Tensor, total: Tensor) -> Tensor:
-        rows = total + (1 + conv.eps) * z
+    def out(total: Tensor, *own: Tensor) -> Tensor:
+        rows = total + (1 + conv.eps) * own[0] if own else total
         return rest(rows if lin.bias is None else rows + lin.bias)
 
-    return call.map("out", out, z, call.sum(z, weight))
+    return call.map("out", out, call.sum(z, weight), *([] if own is None else [z]))

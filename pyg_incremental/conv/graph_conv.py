@@ -19,16 +19,20 @@ def graph_conv(call: ConvCall) -> Value:
     """`GraphConv` as steps: aggregated neighbours plus root term."""
     conv = call.conv
     call.only("x", "edge_weight")
-    x = call.node()
+    x, own = call.ends()
     if call.is_coo or (not call.fused and call.args.get("edge_weight") is not None):
         weight = call.weight()
     else:
         weight = call.matrix_weights()
     lin = conv.lin_rel
+    moved = call.is_linear and pays(lin.weight)
+    source, rel = x, linear(lin, bias=own is None)
+    if moved:
+        source = call.map("lin_rel", linear(lin, bias=False), x, costly=True)
+        rel = lambda rows: rows if own is not None or lin.bias is None else rows + lin.bias  # noqa: E731
+    total = call.reduce(source, weight)
+    if own is None:
+        return call.map("out", rel, total, costly=not moved)
     # The bias joins the root term, which is stored: one addition less at every touched row.
-    root = call.map("root", linear(conv.lin_root, bias_of=lin), x, costly=True)
-    if call.is_linear and pays(lin.weight):
-        z = call.map("lin_rel", linear(lin, bias=False), x, costly=True)
-        return call.map("out", lambda a, r: a + r, call.reduce(z, weight), root)
-    rel = linear(lin, bias=False)
-    return call.map("out", lambda a, r: rel(a) + r, call.reduce(x, weight), root, costly=True)
+    root = call.map("root", linear(conv.lin_root, bias_of=lin), own, costly=True)
+    return call.map("out", lambda a, r: rel(a) + r, total, root, costly=not moved)

@@ -91,8 +91,10 @@ def own_forward(call: ConvCall) -> Value:
         NotIncremental: If a row of it depends on more than itself and its in-edges, or if that
             cannot be found out.
     """
-    graph = call.program.graph
-    if not call.is_coo or graph is None:
+    graph = next(v for v, r in call.program.graphs.items() if r is call.relation)
+    if call.relation.source != call.relation.target:
+        raise NotIncremental("it is called with two sets of nodes")
+    if not call.is_coo:
         raise NotIncremental("its sparse adjacency is not taken apart into neighbourhoods")
     found: list[Value] = []
     for name, argument in call.args.items():
@@ -113,8 +115,12 @@ def own_forward(call: ConvCall) -> Value:
 
 def _recomputed(call: ConvCall, forward: OwnForward) -> Value:
     nodes, edges, back = forward.nodes, forward.edges, forward.reverse != call.turned
-    name = call.program.value(f"{call.name}.forward", Domain.NODE)
-    step = Rows(name, (*nodes, *edges), call.loops, back, forward.on_rows, nodes, nodes, edges)
+    relation = call.relation
+    name = call.program.value(f"{call.name}.forward", Domain.NODE, relation.source)
+    step = Rows(
+        name, (*nodes, *edges), call.loops, back, forward.on_rows, nodes, nodes, edges,
+        graph=relation.graph,
+    )  # fmt: skip
     return call.program.add(None, lambda: step)
 
 

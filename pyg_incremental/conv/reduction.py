@@ -135,7 +135,10 @@ def _softmax(call: "ConvCall", module: Any, message: Message, part: str) -> Valu
     """Every channel is a head of its own, whose value is also its logit."""
     if isinstance(message, Value):
         source = call.map(f"{part}_terms", lambda x: torch.cat([x, x * module.t], 1), message)
-        no_part = call.map(f"{part}_none", torch.zeros_like, message)
+        # The target has no part in the logits: a zero for each channel.
+        width = call.example(message).shape[1]
+        ones = call.program.ones(call.target_kind)
+        no_part = call.map(f"{part}_none", lambda one: one.new_zeros(len(one), width), ones)
         state = call.softmax(source, no_part, None, None, 1.0, part=f"{part}_softmax")
         return call.map(part, lambda s: softmax_result(s, s.shape[1] // 3), state)
     inner = as_function(message)
@@ -179,7 +182,7 @@ def _scaled(call: "ConvCall", module: Any, message: Message, part: str) -> Value
     return call.map(f"{part}_scaled", scale, inner, call.degree(None, call.loops))
 
 
-def _scaler(module: Any, name: str, count: Tensor) -> Tensor | float:
+def _scaler(module: Any, name: str, count: Tensor) -> Any:
     """Corso et al., 2020, Eq. 5; PyG counts an isolated node as one where it divides."""
     some = count.clamp(min=1)
     if name == "amplification":

@@ -24,12 +24,10 @@ def sage(call: ConvCall) -> Value:
     """`SAGEConv` as steps: aggregated neighbours plus root term."""
     conv = call.conv
     call.only("x")
-    x = call.node()
+    x, own = call.ends()
     # A sparse matrix of PyTorch keeps its values in the product; a SparseTensor is stripped of
     # them.
-    weight = (
-        call.matrix_weights() if call.fused and call.program.format != "sparse_tensor" else None
-    )
+    weight = call.matrix_weights() if call.fused and call.format != "sparse_tensor" else None
     project = linear(conv.lin) if conv.project else None
     source = (
         call.map("project", lambda x: project(x).relu(), x, costly=True)
@@ -40,17 +38,18 @@ def sage(call: ConvCall) -> Value:
     moved = call.is_linear and pays(lin.weight)
     if moved:
         source = call.map("lin_l", linear(lin, bias=False), source, costly=True)
-    finish = _plain if moved else linear(lin, bias=not conv.root_weight)
+    has_root = conv.root_weight and own is not None
+    finish = _plain if moved else linear(lin, bias=not has_root)
     inputs = [call.reduce(source, weight)]
-    if conv.root_weight:
+    if conv.root_weight and own is not None:
         # The bias of lin_l joins the root term, which is stored: one addition less at every touched
         # row.
         root = linear(conv.lin_r, bias_of=lin)
-        inputs.append(call.map("root", root, x, costly=True))
+        inputs.append(call.map("root", root, own, costly=True))
     elif moved and lin.bias is not None:
         finish = lambda rows: rows + lin.bias  # noqa: E731
 
-    if moved and conv.root_weight and not conv.normalize:
+    if moved and has_root and not conv.normalize:
         return call.map("out", torch.add, *inputs)
 
     def out(aggregated: Tensor, root: Tensor | None = None) -> Tensor:

@@ -255,22 +255,16 @@ def remove(gone, slots, table, out, inn):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def incident(nodes, slots, out, inn, found):  # type: ignore[no-untyped-def]
-    """The slots of all unclaimed edges at some nodes, each once, marked as by `claim`.
+def incident(nodes, slots, adj, found):  # type: ignore[no-untyped-def]
+    """The slots of all unclaimed edges in the lists of some nodes, marked as by `claim`.
 
     Returns their number.
     """
     n = 0
     for i in range(nodes.size):
         v = nodes[i]
-        for k in range(out.start[v], out.start[v] + out.degree[v]):
-            slot = out.edge[k]
-            if slots.out_at[slot] >= 0:
-                slots.out_at[slot] = ~slots.out_at[slot]
-                found[n] = slot
-                n += 1
-        for k in range(inn.start[v], inn.start[v] + inn.degree[v]):
-            slot = inn.edge[k]
+        for k in range(adj.start[v], adj.start[v] + adj.degree[v]):
+            slot = adj.edge[k]
             if slots.out_at[slot] >= 0:
                 slots.out_at[slot] = ~slots.out_at[slot]
                 found[n] = slot

@@ -50,7 +50,7 @@ def _run_each_once() -> None:
     adjacency.find(u, v, table, slots, found)
     adjacency.claim(u, v, table, slots, found)
     adjacency.unclaim(found[:1], table, slots)
-    adjacency.incident(ids, slots, out, inn, found)
+    adjacency.incident(ids, slots, out, found)
     slots.out_at[0] = ~slots.out_at[0]
     adjacency.find_left(u, v, table, slots, found)
     adjacency.remove(ids, slots, table, out, inn)

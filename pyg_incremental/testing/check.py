@@ -149,7 +149,7 @@ def random_delta(inc: Any, rng: Random, kind: str | None = None) -> GraphDelta:
     if len(session.roles.nodes) > 1:  # a new node would need rows of the others, too
         known = graph.num_nodes
         changes = [c for c in changes if c.kind != "new" and max(c.at, default=0) < known]
-    if session.roles.format in ("csr", "csc"):  # which hold no edge twice
+    if session.roles.relations[0].format in ("csr", "csc"):  # which hold no edge twice
         there = set(graph.pairs)
         added = {c.at: c for c in changes if c.kind == "add" and c.at not in there}
         changes = [c for c in changes if c.kind != "add"] + list(added.values())

@@ -10,15 +10,15 @@ from torch import Tensor, nn
 
 from pyg_incremental import full_pass
 from pyg_incremental.call_plan import CallPlan
-from pyg_incremental.call_site import bind, classify
+from pyg_incremental.call_site import bind
 from pyg_incremental.errors import IncrementalError, UnsupportedModelError
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.prepare import prepare
-from pyg_incremental.probe import probe_arguments, probe_graph
+from pyg_incremental.probe import probe_of
 from pyg_incremental.program import Domain
+from pyg_incremental.roles import classify
 from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
-from pyg_incremental.store import NO_EVENTS
 from pyg_incremental.testing.compare import Found, compared, short
 from pyg_incremental.testing.destination import has_target, reads_target
 from pyg_incremental.testing.trials import Graph, Trial, as_delta, smallest
@@ -101,12 +101,13 @@ class Subject:
                 "it takes them, or how it is called with call="
             ) from error
         site = bind(self.model, arguments, inputs)
-        self.roles = replace(classify(site), by_target=False)
+        roles = classify(site)
+        relation = replace(roles.relations[0], by_target=False)
+        self.roles = replace(roles, relations=(relation,))
         self.trusted = self.plan = prepare(site, self.roles, Settings())
         self.distrust = ""
-        probe = probe_arguments(site, self.roles, *probe_graph(site, self.roles))
         try:
-            self.plan = CallPlan(site, self.roles, trace(site, self.roles, probe), "")
+            self.plan = CallPlan(site, self.roles, trace(site, self.roles, probe_of(site, self.roles)), "")
         except NotTraceable:
             return
         self.distrust = self.trusted.fallback
@@ -121,9 +122,10 @@ class Subject:
     def start(self, graph: Graph, keep_all: bool = False) -> Session:
         """The program on a graph, all rows computed."""
         inputs = graph.inputs()
-        nodes = {self.roles.x: inputs.pop("x")}
+        nodes = {"x": inputs.pop("x")}
         edges = DynamicGraph(inputs.pop("edge_index"), graph.num_nodes, inputs)
-        session = Session(self.plan, edges, nodes, {}, Settings())
+        counts = dict.fromkeys(self.roles.num_nodes, graph.num_nodes)
+        session = Session(self.plan, {"edge_index": edges}, counts, nodes, {}, Settings())
         for cell in session.engine.cells.values():
             cell.stored |= keep_all
         session.fill(nodes, {})
@@ -159,7 +161,7 @@ class Subject:
             values = [v for v, c in cells.items() if v.domain is Domain.NODE and c.rows is not None]
             before = [cells[v].whole(count).clone() for v in values]
             for rows in (r for size in (1, 3) for r in torch.arange(count).flip(0).split(size)):
-                session.engine.update(NO_EVENTS, count, {}, rows)
+                session.engine.update({}, {}, {}, dict.fromkeys(self.roles.num_nodes, rows))
                 for value, old in zip(values, before, strict=True):
                     found = compared(cells[value].whole(count), old, self.tolerance)
                     if found.wrong:

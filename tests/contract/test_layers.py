@@ -62,8 +62,6 @@ def sparse_coo(name, world):
 
 
 INPUTS = {
-    **{f"pair of {name}": (name, bipartite) for name in ("sage", "gin", "gat", "graph")},
-    **{f"pair of {name}": (name, bipartite) for name in ("sage-pair", "gat-pair")},
     **{f"batch of {name}": (name, static) for name in ("gcn", "sage", "gin", "graph")},
     **{f"sparse COO for {name}": (name, sparse_coo) for name in SQUARE},
 }

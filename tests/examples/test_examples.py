@@ -1,5 +1,6 @@
 """Every example, the notebook and every block of code in the documents runs."""
 
+import importlib
 import re
 import runpy
 import shutil
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from pyg_incremental.conv import registry
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -106,6 +109,21 @@ def test_train_and_update(script, capsys):
     printed = capsys.readouterr().out
     assert "refresh()" in printed
     assert len(re.findall("^round", printed, re.MULTILINE)) == 2
+
+
+def test_own_convs(script, capsys, monkeypatch):
+    monkeypatch.setattr(registry, "_BUILDERS", dict(registry._BUILDERS))
+    # Imported and not run as a script: PyG looks for the module in which a conv is defined.
+    monkeypatch.delitem(sys.modules, "own_convs", raising=False)
+    own_convs = importlib.import_module("own_convs")
+    assert own_convs.main(["--deltas", "12"]) == 0
+    printed = capsys.readouterr().out
+    found = re.findall(r"^(\w+) +incremental +\d+ +(\S+)$", printed, re.MULTILINE)
+    assert [name for name, _ in found] == ["CommNet", "PinSAGE"]
+    assert all(float(difference) <= 1e-9 for _, difference in found)
+    kinds = re.findall(r"^(?:first|second)\.\w+ +(\w+) ", printed, re.MULTILINE)
+    assert "sum" in kinds
+    assert "rows" not in kinds
 
 
 def test_ogbn_arxiv_synthetic(script, capsys):

@@ -12,9 +12,10 @@ from pyg_incremental.delta import GraphDelta
 from pyg_incremental.engine import Engine
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph import DynamicGraph
-from pyg_incremental.program import Domain, Program
+from pyg_incremental.program import Domain, Program, Relation
 from pyg_incremental.resolve import Resolver
-from pyg_incremental.store import NO_EVENTS, NO_IDS, Backend
+from pyg_incremental.roles import Roles
+from pyg_incremental.store import NO_IDS, Backend
 from pyg_incremental.update import StepStats, UpdateStats
 from tests.closeness import assert_close
 from tests.oracle import World
@@ -108,6 +109,25 @@ def expected(case, world):
     )
 
 
+def engine_of(program, graph, world, backend):
+    program.graph(Relation())
+    return Engine(
+        program, {"": graph}, {"": world.num_nodes}, Backend(backend, world.x), None, lambda _: None
+    )
+
+
+def update(engine, graph, world, num_nodes, delta, renew=NO_IDS):
+    """Apply one delta to a graph and its engine; returns the work."""
+    roles = Roles((Relation(),), {"x": ""}, dict.fromkeys(graph.edge_data, ""), (), num_nodes)
+    resolver = Resolver(roles, {"": graph}, num_nodes, {"x": world.x[:0]})
+    resolved = resolver.resolve(GraphDelta(**delta))
+    events = resolver.apply(resolved, {"": graph}, num_nodes)
+    work = engine.update(events, resolved.new_nodes, resolved.rows, {"": renew})
+    for happened in events.values():
+        graph.release(happened.removed.slots)
+    return work
+
+
 class Kept:
     """The package's side: a program with one extremum `top`, and `out = -top`."""
 
@@ -137,21 +157,15 @@ class Kept:
         program.outputs.append(program.map("out", torch.neg, [top]))
         data = {"edge_weight": world.edge_data("edge_weight")}
         self.graph = DynamicGraph(world.edge_index(), world.num_nodes, data)
-        self.engine = Engine(
-            program, self.graph, Backend(backend, world.x), None, materialize=lambda: None
-        )
+        self.num_nodes = {"": world.num_nodes}
+        self.engine = engine_of(program, self.graph, world, backend)
         self.cell = self.engine.cells[top]
         self.state = self.engine.aggregators[0]
         self.engine.full({"x": world.x.clone()})
 
     def apply(self, renew=NO_IDS, **delta):
         """One delta; returns the work of the extremum."""
-        resolved = Resolver(self.graph, self.world.x[:0], "", False).resolve(GraphDelta(**delta))
-        first_new = self.graph.num_nodes
-        events = resolved.apply(self.graph)
-        rows = {"x": (resolved.x_ids, resolved.x_rows)} if len(resolved.x_ids) else {}
-        work = self.engine.update(events, first_new, rows, renew)
-        self.graph.release(events.removed.slots)
+        work = update(self.engine, self.graph, self.world, self.num_nodes, delta, renew)
         found = [StepStats(*entry) for entry in work if entry[0] == "top"]
         assert len(found) <= 1
         return found[0] if found else StepStats("top", self.step.kind, 0, 0)
@@ -416,7 +430,7 @@ def test_the_way_leaves_no_trace(case, seed):
     world.x = world.x.round()  # ties, and zeros of both signs
     names = [*journey(rng)[:12], "negative_zero", "nan_comes", "delete_edges", "change_features"]
     for side in walk(case, world, rng, names):
-        fresh = Kept(case, side.world, side.engine.context.backend.name)
+        fresh = Kept(case, side.world, side.engine.backend.name)
         assert same_bits(fresh.rows, side.rows)
 
 
@@ -490,16 +504,13 @@ def test_what_it_was_goes_on_to_a_sum(backend, seed):
     program.add(None, lambda: Sum(total, (top,), "keep", False, top, None))
     program.outputs.append(program.map("out", torch.neg, [total]))
     graph = DynamicGraph(world.edge_index(), world.num_nodes)
-    engine = Engine(program, graph, Backend(backend, world.x), None, materialize=lambda: None)
+    engine = engine_of(program, graph, world, backend)
     engine.full({"x": world.x.clone()})
+    num_nodes = {"": world.num_nodes}
     for name in journey(rng, finite=True):
         delta = DELTAS[name](world, rng)
+        update(engine, graph, world, num_nodes, delta)
         world.apply(**delta)
-        resolved = Resolver(graph, world.x[:0], "", False).resolve(GraphDelta(**delta))
-        first_new = graph.num_nodes
-        events = resolved.apply(graph)
-        engine.update(events, first_new, {"x": (resolved.x_ids, resolved.x_rows)})
-        graph.release(events.removed.slots)
         src, dst = world.edge_index()
         rows = expected(
             Case(), World(world.x, world.pairs(), {"edge_weight": torch.ones(len(src))})
@@ -536,7 +547,7 @@ def test_short_floats(case, dtype, seed):
     rng = generator([seed, 800])
     world = make_world(rng, data=(("edge_weight", None),), signed=True, dtype=dtype)
     kept = Kept(case, world, "auto")
-    assert kept.engine.context.backend.name == "reference"
+    assert kept.engine.backend.name == "reference"
     for name in journey(rng):
         delta = DELTAS[name](kept.world, rng)
         kept.apply(**delta)
@@ -570,12 +581,12 @@ def test_features_of_several_dimensions(backend, seed):
     program.add(None, lambda: Extremum(top, (x,), "keep", False, True, x, None, None))
     program.outputs.append(top)
     graph = DynamicGraph(world.edge_index(), 8)
-    engine = Engine(program, graph, Backend(backend, world.x), None, materialize=lambda: None)
+    engine = engine_of(program, graph, world, backend)
     engine.full({"x": world.x.clone()})
     for v in range(8):
         world.x[v] = torch.from_numpy(rng.standard_normal((2, 3)))
         rows = {"x": (torch.tensor([v]), world.x[[v]])}
-        engine.update(NO_EVENTS, 8, rows)
+        engine.update({}, {}, rows)
         src, dst = world.edge_index()
         want = torch.zeros(8, 2, 3).double()
         into = dst[:, None, None].expand(-1, 2, 3)

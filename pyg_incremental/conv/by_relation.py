@@ -1,0 +1,87 @@
+"""Messages reduced by the type of their edge, each type for itself.
+
+A row holds one block of channels for each relation. A message goes to the block of its relation;
+the other blocks get the value that changes nothing there, never zero times the message, because
+zero times NaN is NaN.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import aggr
+
+from pyg_incremental.aggregate import EdgeFunction
+from pyg_incremental.conv.call import ConvCall
+from pyg_incremental.conv.reduction import divided
+from pyg_incremental.program import NotIncremental, Value
+
+_NOTHING: dict[type[torch.nn.Module], float] = {
+    aggr.SumAggregation: 0.0,
+    aggr.MeanAggregation: 0.0,
+    aggr.MaxAggregation: -torch.inf,
+    aggr.MinAggregation: torch.inf,
+}
+
+
+def relations(edge_type: Tensor, count: int) -> Tensor:
+    """Which of `count` relations each edge has, bool `[k, count]`; other types have none."""
+    return edge_type.view(-1, 1) == torch.arange(count, device=edge_type.device)
+
+
+def reduced_by_relation(
+    call: ConvCall, message: EdgeFunction, edge_type: Value, count: int
+) -> Value:
+    """Messages aggregated for each relation with the conv's `aggr`, `[num_nodes, count, channels]`.
+
+    Args:
+        call: The call.
+        message: A function that gives `[k, channels]`, or `[k, count, channels]` if it differs
+            between relations.
+        edge_type: The relation of each edge, `[num_edges]` of integers.
+        count: The number of relations.
+
+    Raises:
+        NotIncremental: If the conv does not take the sum, mean, maximum or minimum.
+    """
+    module = call.conv.aggr_module
+    kind = type(module)
+    if kind not in _NOTHING:
+        raise NotIncremental(f"{module} is not taken apart into relations")
+    nothing = _NOTHING[kind]
+    width = len(message.inputs)
+
+    def blocks(*rows: Tensor) -> Tensor:
+        made = message.fn(*rows[:width])
+        made = made if made.dim() == 3 else made.unsqueeze(1)
+        return torch.where(relations(rows[width], count).unsqueeze(-1), made, nothing)
+
+    placed = EdgeFunction(blocks, message.source, message.target, (*message.edges, edge_type))
+    if kind is aggr.SumAggregation:
+        total = call.total(placed, "relations")
+        return call.map("by_relation", lambda rows: rows.unflatten(1, (count, -1)), total)
+    dtype = call.dtype
+    ones = EdgeFunction(lambda types: relations(types, count).to(dtype), (), (), (edge_type,))
+    number = call.total(ones, "numbers")
+
+    def mean(total: Tensor, number: Tensor) -> Tensor:
+        return divided(total.unflatten(1, (count, -1)), number.unsqueeze(-1))
+
+    def there(rows: Tensor, number: Tensor) -> Tensor:
+        rows = rows.unflatten(1, (count, -1))
+        return torch.where(number.unsqueeze(-1) > 0, rows, 0.0)
+
+    if kind is aggr.MeanAggregation:
+        return call.map("by_relation", mean, call.total(placed, "relations"), number)
+    found = call.extremum(placed, kind is aggr.MaxAggregation, "relations")
+    return call.map("by_relation", there, found, number)
+
+
+def typed(call: ConvCall) -> Value:
+    """The relation of each edge, as `edge_type` was given."""
+    call.only_coo()
+    edge_type: Any = call.coo_edge("edge_type")
+    if edge_type is None or call.example(edge_type).dim() != 1:
+        raise NotIncremental("'edge_type' is not one number per edge")
+    found: Value = edge_type
+    return found
