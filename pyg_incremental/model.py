@@ -23,6 +23,7 @@ from pyg_incremental.errors import (
     UnsupportedModelError,
 )
 from pyg_incremental.full_pass import difference
+from pyg_incremental.memory import MemoryReport, memory_of
 from pyg_incremental.parameters import ParameterWatch, fingerprint
 from pyg_incremental.program import Program
 from pyg_incremental.session import Session
@@ -298,6 +299,13 @@ class IncrementalModel:
         """
         self._refuse_stale()
         return difference(*self._require().against_full_pass(num_nodes, seed))
+
+    def memory_report(self) -> MemoryReport:
+        """What is held besides the model: bytes for each value, aggregation and graph.
+
+        `print` shows a table.
+        """
+        return memory_of(self._require().engine, self.num_nodes)
 
     def state_digest(self) -> str:
         """SHA-256 over the graph and every stored row.

@@ -1,0 +1,59 @@
+"""The memory report counts what is there, each thing once."""
+
+import torch
+from torch_geometric.nn import GATConv, GraphSAGE, SAGEConv
+
+from pyg_incremental import to_incremental
+
+
+def wrapped(model, nodes, edges, channels=8):
+    generator = torch.Generator().manual_seed(0)
+    inc = to_incremental(model.eval())
+    x = torch.randn(nodes, channels, generator=generator)
+    inc(x, torch.randint(nodes, (2, edges), generator=generator))
+    return inc
+
+
+def by_part(report):
+    return {(p.name, p.what): p.bytes for p in report.parts}
+
+
+def test_rows_of_one_layer_by_hand():
+    n = 100
+    parts = by_part(wrapped(SAGEConv(8, 4, aggr="max"), n, 300).memory_report())
+    assert parts["x", "rows"] == n * 8 * 4
+    assert parts["SAGEConv.aggr", "rows"] == n * 8 * 4
+    assert parts["SAGEConv.aggr", "state"] == n * 8 * 4  # whose message stands in each channel
+    assert parts["SAGEConv.root", "rows"] == n * 4 * 4
+    assert parts["SAGEConv.out", "rows"] == n * 4 * 4
+
+
+def test_a_sum_keeps_its_drift_and_no_second_copy_of_its_source():
+    n = 100
+    parts = by_part(wrapped(SAGEConv(8, 4), n, 300).memory_report())
+    assert parts["SAGEConv.aggr_sum", "rows"] == n * 4 * 4
+    assert parts["SAGEConv.aggr_sum", "state"] == n * 4 + 4 * 4  # drift, and the channels' scale
+
+
+def test_every_tensor_is_counted_once():
+    inc = wrapped(GraphSAGE(8, 16, 2, 4), 200, 800)
+    seen = {
+        cell.rows.data_ptr(): cell.rows.nbytes
+        for cell in inc._session.engine.cells.values()
+        if cell.rows is not None
+    }
+    report = inc.memory_report()
+    assert sum(p.bytes for p in report.parts if p.what == "rows") == sum(seen.values())
+    assert report.total == sum(p.bytes for p in report.parts)
+    assert str(report.total // 2**20) in str(report)
+    assert [p.bytes for p in report.parts] == sorted((p.bytes for p in report.parts), reverse=True)
+
+
+def test_edges_cost_edges_and_nodes_cost_nodes():
+    small = wrapped(GATConv(8, 4), 200, 5_000).memory_report()
+    edges = wrapped(GATConv(8, 4), 200, 50_000).memory_report()
+    nodes = wrapped(GATConv(8, 4), 2_000, 5_000).memory_report()
+    assert edges.bytes_per_node == small.bytes_per_node
+    assert abs(nodes.bytes_per_node - small.bytes_per_node) < 10
+    assert 50 < small.bytes_per_edge < 100
+    assert 50 < edges.bytes_per_edge < 100  # the table of pairs has a power of two of places
