@@ -83,6 +83,11 @@ types: $(STAMPS)/test
 docs: $(STAMPS)/docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -b html docs/source docs/build/html
 
+## docs-table   Write the table of layers into its page, from what the package says of them
+.PHONY: docs-table
+docs-table: $(STAMPS)/test
+	$(BIN)/python docs/layer_table.py
+
 ## clean        Remove what runs leave behind; keeps .venv
 .PHONY: clean
 clean:

@@ -1,5 +1,8 @@
 """Exact incremental inference for PyTorch Geometric models on graphs that keep changing."""
 
+from typing import Any
+
+from pyg_incremental import layers
 from pyg_incremental.conv import register_conv
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.entry import load, to_incremental
@@ -21,6 +24,7 @@ from pyg_incremental.layers import (
     IncrementalSAGEConv,
 )
 from pyg_incremental.model import IncrementalModel
+from pyg_incremental.supported import supported_layers
 from pyg_incremental.testing import check_conv
 from pyg_incremental.update import StepStats, Update, UpdateStats
 
@@ -48,5 +52,11 @@ __all__ = [
     "check_conv",
     "load",
     "register_conv",
+    "supported_layers",
     "to_incremental",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The drop-in version of any other conv: `Incremental` before its name."""
+    return getattr(layers, name)

@@ -39,4 +39,6 @@ class CallPlan:
     @property
     def why(self) -> list[str]:
         """What runs on all rows, and why."""
-        return [self.fallback] if self.fallback else [s.reason for s in self.program.whole_steps]
+        if self.fallback:
+            return [self.fallback]
+        return [s.reason for s in self.program.whole_steps if s.reason]

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.typing import HAS_TORCH_SPARSE
 
 _DATA_FIELDS = ("x", "edge_index", "adj_t", "edge_weight", "edge_attr", "batch", "pos")
+_DICTS = ("x_dict", "edge_index_dict", "adj_t_dict")
 
 
 class CallSite(nn.Module):
@@ -24,8 +25,8 @@ class CallSite(nn.Module):
 
     Args:
         model: The model.
-        arguments: All arguments by parameter name; tensors among them, and those in dicts, pairs
-            and `Data` objects, become inputs.
+        arguments: All arguments by parameter name; tensors among them, and those in dicts, pairs,
+            `Data` and `HeteroData` objects, become inputs.
         positional: The arguments that have to be passed by position, in order.
 
     Attributes:
@@ -36,6 +37,8 @@ class CallSite(nn.Module):
         data_fields: For each argument that is a `Data` object, which tensors it holds.
         packed: For each argument that is a dict or pair of tensors, what it holds: the name of a
             tensor, or None, under each key.
+        hetero: For each argument that is a `HeteroData` object the name of a tensor for each type
+            (of nodes or edges) and field.
     """
 
     def __init__(
@@ -47,13 +50,16 @@ class CallSite(nn.Module):
         self.constants: dict[str, Any] = {}
         self.data_fields: dict[str, tuple[str, ...]] = {}
         self.packed: dict[str, dict[Any, str | None]] = {}
+        self.hetero: dict[str, dict[tuple[Any, str], str]] = {}
         self.keys: dict[str, Any] = {}
         self.tensors: dict[str, Any] = {}
         for key, value in arguments.items():
             if _holds_tensors(value) and (isinstance(value, dict) or not self.tensors):
                 self._unpack(key, value)
                 continue
-            if isinstance(value, Data):
+            if isinstance(value, HeteroData):
+                self._take_apart(key, value)
+            elif isinstance(value, Data):
                 fields = _fields_read(model, arguments, value)
                 self.tensors.update({n: value[n] for n in fields})
                 self.data_fields[key] = fields
@@ -71,12 +77,23 @@ class CallSite(nn.Module):
         names: dict[Any, str | None] = {}
         for key, tensor in held.items():
             kind = ("src", "dst")[key] if pair else key
-            name = f"{'__'.join(kind) if isinstance(kind, tuple) else kind}/{argument}"
+            name = f"{_written(kind)}/{argument}"
             names[key] = name if tensor is not None else None
             if tensor is not None:
                 self.tensors[name] = tensor
                 self.keys[name] = kind
         self.packed[argument] = names
+
+    def _take_apart(self, argument: str, data: HeteroData) -> None:
+        """Take the usual tensors out of a `HeteroData` object; labels and masks stay behind."""
+        names = self.hetero.setdefault(argument, {})
+        for kind, store in (*data.node_items(), *data.edge_items()):
+            for field in _DATA_FIELDS:
+                value = store.get(field)
+                if isinstance(value, Tensor) or is_sparse_tensor(value):
+                    names[kind, field] = name = f"{_written(kind)}/{field}"
+                    self.tensors[name] = value
+                    self.keys[name] = kind
 
     def forward(self, *tensors: Any) -> Any:
         """Call the model with `tensors` in the order of `names`."""
@@ -85,12 +102,27 @@ class CallSite(nn.Module):
         for key, fields in self.data_fields.items():
             arguments[key] = data = Data()
             data._store._mapping.update({name: given.pop(name) for name in fields})
+        for key, places in self.hetero.items():
+            arguments[key] = hetero_data({at: given.pop(name) for at, name in places.items()})
         for key, names in self.packed.items():
             held = {k: given.pop(name) if name is not None else None for k, name in names.items()}
             pair = list(names) == [0, 1]
             arguments[key] = tuple(held.values()) if pair else held
         arguments.update(given)
         return self.model(*[arguments.pop(name) for name in self.positional], **arguments)
+
+
+def hetero_data(tensors: Mapping[tuple[Any, str], Any]) -> HeteroData:
+    """A `HeteroData` object that holds tensors by type and field."""
+    data = HeteroData()
+    for (kind, field), tensor in tensors.items():
+        data[kind]._mapping[field] = tensor
+    return data
+
+
+def _written(kind: Any) -> str:
+    """The type of nodes or edges as part of a name."""
+    return "__".join(kind) if isinstance(kind, tuple) else str(kind)
 
 
 def _holds_tensors(value: Any) -> bool:
@@ -145,14 +177,13 @@ def _fields_read(model: nn.Module, arguments: Mapping[str, Any], data: Data) -> 
 
 def bind(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSite:
     """The call site of `model(*args, **kwargs)`."""
-    if (
-        args
-        and isinstance(args[0], Data)
-        and next(iter(inspect.signature(model.forward).parameters), "") in _DATA_FIELDS
-    ):
+    first = next(iter(inspect.signature(model.forward).parameters), "")
+    if args and isinstance(args[0], (Data, HeteroData)) and first in (*_DATA_FIELDS, *_DICTS):
+        several = isinstance(args[0], HeteroData)
+        fields = "data.x_dict, data.edge_index_dict" if several else "data.x, data.edge_index"
         raise InvalidDeltaError(
-            f"{type(model).__name__} takes tensors (got a Data object); pass data.x, "
-            "data.edge_index and so on"
+            f"{type(model).__name__} takes tensors (got a {type(args[0]).__name__} object); pass "
+            f"{fields} and so on"
         )
     try:
         bound = inspect.signature(model.forward).bind(*args, **kwargs)

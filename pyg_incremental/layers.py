@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, TypeVar
 
 import torch
+import torch_geometric.nn.conv as pyg_conv
 from torch import Tensor, fx
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, MessagePassing, SAGEConv
 
@@ -156,3 +157,25 @@ class IncrementalGraphConv(IncrementalConv, GraphConv):
     """`torch_geometric.nn.GraphConv` with `apply_delta`."""
 
     base = GraphConv
+
+
+def __getattr__(name: str) -> type[IncrementalConv]:
+    """`Incremental` before the name of any other conv of PyG is its drop-in version.
+
+    Raises:
+        AttributeError: If PyG has no such conv, or it is no `MessagePassing`.
+    """
+    base = getattr(pyg_conv, name.removeprefix("Incremental"), None)
+    if (
+        not name.startswith("Incremental")
+        or not isinstance(base, type)
+        or not issubclass(base, MessagePassing)
+        or base is MessagePassing
+    ):
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    about = f"`torch_geometric.nn.{base.__name__}` with `apply_delta`."
+    made = type(
+        name, (IncrementalConv, base), {"base": base, "__doc__": about, "__module__": __name__}
+    )
+    globals()[name] = made  # the same class for everyone, which pickle finds by this name
+    return made

@@ -12,19 +12,18 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from pyg_incremental import snapshot, start
+from pyg_incremental import saving, snapshot, start
 from pyg_incremental.call_site import bind
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.engine import NOTHING
 from pyg_incremental.errors import (
     IncrementalWarning,
     StaleStateError,
-    StateFileError,
     UnsupportedModelError,
 )
 from pyg_incremental.full_pass import difference
 from pyg_incremental.memory import MemoryReport, memory_of
-from pyg_incremental.parameters import ParameterWatch, fingerprint
+from pyg_incremental.parameters import ParameterWatch
 from pyg_incremental.program import Program
 from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
@@ -325,21 +324,8 @@ class IncrementalModel:
                 nor plain values.
         """
         self._refuse_stale()
-        session = self._require()
-        if not snapshot.is_plain(session.plan.site.constants):
-            raise UnsupportedModelError(
-                f"save: the model was called with {session.plan.site.constants}, which cannot be "
-                "saved without code"
-            )
-        snapshot.write(
-            path,
-            {
-                "model": fingerprint(self.model),
-                "version": self.version,
-                "scrub_next": self._scrub_next,
-                "accumulate_dtype": str(self._settings.accumulate_dtype),
-                **session.state(exact=False),
-            },
+        saving.save(
+            path, self.model, self._settings, self._require(), self.version, self._scrub_next
         )
 
     @classmethod
@@ -358,16 +344,8 @@ class IncrementalModel:
         Raises:
             StateFileError: If the file is cut off or damaged, or belongs to another model.
         """
-        content = snapshot.read(path)
-        if content["model"] != fingerprint(model):
-            raise StateFileError(
-                f"'{path}' was saved for another model (or other parameters) than this "
-                f"{type(model).__name__}; load the parameters that the model had, or call "
-                "to_incremental and run a full pass"
-            )
-        dtype = {"torch.float32": torch.float32, "torch.float64": torch.float64}.get(
-            content["accumulate_dtype"]
-        )
+        content = saving.read(path, model)
+        dtype = saving.sums_of(content)
         settings.setdefault("accumulate_dtype", dtype)
         loaded = cls(model, **settings)
         loaded._refuse_training()

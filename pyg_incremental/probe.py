@@ -51,7 +51,7 @@ def probe_of(site: CallSite, roles: Roles) -> Probe:
     """
     taken = {
         d
-        for t in site.model.state_dict().values()
+        for t in site.model.state_dict(keep_vars=True).values()
         if isinstance(t, Tensor) and not is_lazy(t)
         for d in t.shape
     }

@@ -14,7 +14,7 @@ from pyg_incremental.delta import GraphDelta
 from pyg_incremental.edge_store import EdgeEvents, Ids
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph import DynamicGraph
-from pyg_incremental.resolve_edges import EdgeResolver, ResolvedEdges
+from pyg_incremental.resolve_edges import EdgeResolver, ResolvedEdges, short_name
 from pyg_incremental.resolve_nodes import NodeResolver
 from pyg_incremental.resolve_rows import checked_ids
 from pyg_incremental.roles import Roles
@@ -59,18 +59,37 @@ class Resolver:
         rows: Mapping[str, Tensor],
     ) -> None:
         self._roles = roles
-        self._features = {kind: roles.features(kind) for kind in num_nodes}
         self._num_nodes = num_nodes
+        self._features = {kind: roles.features(kind) for kind in num_nodes}
         self._nodes = {
-            kind: NodeResolver({n: rows[n] for n, of in roles.nodes.items() if of == kind})
+            kind: NodeResolver(
+                {n: rows[n] for n, of in roles.nodes.items() if of == kind}, self._label(kind)
+            )
             for kind in num_nodes
         }
-        self._edges = [(r, EdgeResolver(graphs[r.graph], r.unit_values)) for r in roles.relations]
+        several = len(roles.relations) > 1
+        self._edges = [
+            (
+                r,
+                EdgeResolver(
+                    graphs[r.graph], r.unit_values, (r.source, r.target),
+                    f"[{r.key!r}]" if several else "",
+                ),
+            )
+            for r in roles.relations
+        ]  # fmt: skip
 
     def ids(self, value: Any, name: str) -> dict[str, Ids]:
         """Node ids by kind, checked."""
         given = self._by_kind(value, name)
-        return {k: checked_ids(v, name, self._num_nodes[k]) for k, v in given.items()}
+        return {
+            kind: checked_ids(ids, f"{name}{self._label(kind)}", self._num_nodes[kind])
+            for kind, ids in given.items()
+        }
+
+    def _label(self, kind: str) -> str:
+        """How messages name a kind of nodes, if there are several."""
+        return f"[{kind!r}]" if len(self._num_nodes) > 1 else ""
 
     def resolve(self, delta: GraphDelta) -> ResolvedDelta:
         """Check everything.
@@ -149,7 +168,14 @@ class Resolver:
             name = key if key in roles.nodes else self._features.get(key)
             if name is None:
                 raise _unknown(field, key, [*roles.kinds, *roles.nodes])
-            found.setdefault(roles.nodes[name], {})[name] = given
+            kind = roles.nodes[name]
+            own = {short_name(n): n for n, of in roles.nodes.items() if of == kind}
+            if not isinstance(given, Mapping):
+                given = {short_name(name): given}
+            for short, part in given.items():
+                if short not in own:
+                    raise _unknown(f"{field}[{key!r}]", short, list(own))
+                found.setdefault(kind, {})[own[short]] = part
         return found
 
     def _by_kind(self, value: Any, field: str) -> dict[str, Any]:

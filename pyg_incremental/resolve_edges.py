@@ -103,17 +103,20 @@ class ResolvedEdges:
         return back
 
 
-def check_edges(edges: Ids, name: str, limits: tuple[int, int]) -> None:
+def check_edges(
+    edges: Ids, name: str, limits: tuple[int, int], kinds: tuple[str, str] = ("", "")
+) -> None:
     """See that the ends of some edges, int64 `[2, k]`, exist."""
     if not edges.size:
         return
-    for end, limit in zip(edges, limits, strict=True):
+    for end, limit, kind in zip(edges, limits, kinds, strict=True):
         at = out_of_range(end, limit)
         if at >= 0:
             u, v = edges[:, at]
+            ids = f"ids of '{kind}' nodes" if kind else "node ids"
             raise InvalidDeltaError(
-                f"{name}: edge {at} is ({u}, {v}), but node ids lie in [0, {limit}); add nodes "
-                "with x_add"
+                f"{name}: edge {at} is ({u}, {v}), but {ids} lie in [0, {limit}); add nodes with "
+                f"x_add{f'={{{kind!r}: rows}}' if kind else ''}"
             )
 
 
@@ -123,11 +126,22 @@ class EdgeResolver:
     Args:
         graph: The graph.
         unit_weights: Whether added edges weigh one if nothing is said.
+        kinds: The kinds of nodes at the sources and at the targets, as messages name them.
+        label: What messages put behind the name of a field, such as the edge type in brackets.
     """
 
-    def __init__(self, graph: DynamicGraph, unit_weights: bool) -> None:
+    def __init__(
+        self,
+        graph: DynamicGraph,
+        unit_weights: bool,
+        kinds: tuple[str, str] = ("", ""),
+        label: str = "",
+    ) -> None:
         self._graph = graph
         self._unit_weights = unit_weights
+        self._kinds = kinds
+        self._label = label
+        self._names = {short_name(name): name for name in graph.edge_data}
 
     def resolve(
         self,
@@ -161,7 +175,7 @@ class EdgeResolver:
         if deleted.size or some_gone:
             old = [ids[ids < limit] for ids, limit in zip(gone, before, strict=True)]
             listed, with_nodes = graph.resolve_removal(deleted[0], deleted[1], *old)
-            removed = self._found(listed, deleted, "edge_index_del", delta.missing)
+            removed = self._found(listed, deleted, f"edge_index_del{self._label}", delta.missing)
         changed, changed_data = self._changes(delta, added, data, removed, with_nodes, total)
         if some_gone and added.size:
             stays = ~(np.isin(added[0], gone[0]) | np.isin(added[1], gone[1]))
@@ -172,12 +186,11 @@ class EdgeResolver:
             added, data, changed, changed_data,
         )  # fmt: skip
 
-    @staticmethod
-    def _listed(value: Any, name: str, limits: tuple[int, int]) -> Ids:
+    def _listed(self, value: Any, name: str, limits: tuple[int, int]) -> Ids:
         if value is None:
             return _NO_EDGES
-        edges = as_edges(value, name)
-        check_edges(edges, name, limits)
+        edges = as_edges(value, f"{name}{self._label}")
+        check_edges(edges, f"{name}{self._label}", limits, self._kinds)
         return edges
 
     @staticmethod
@@ -196,16 +209,17 @@ class EdgeResolver:
 
     def _added_data(self, delta: GraphDelta, count: int) -> dict[str, Tensor]:
         expected = self._graph.edge_data
-        given = dict(added_data(delta.edge_data_add)) if delta.edge_data_add is not None else {}
+        given = {self._names.get(k, k): v for k, v in added_data(delta.edge_data_add).items()}
         for key, name in EDGE_DATA.items():
             rows = getattr(delta, key)
             if rows is None:
                 continue
+            name = self._names.get(name, name)
             if name not in expected and len(expected) == 1 and not given:
                 name = next(iter(expected))  # the only edge input, whatever it is called
             if name in given:
                 raise InvalidDeltaError(
-                    f"{key}: '{name}' is given twice, here and in edge_data_add"
+                    f"{key}{self._label}: '{name}' is given twice, here and in edge_data_add"
                 )
             given[name] = rows
         if not expected and not given:
@@ -213,24 +227,25 @@ class EdgeResolver:
         for name in given:
             if name not in expected:
                 raise InvalidDeltaError(
-                    f"{name}_add: this model was first called without '{name}', so added edges "
-                    f"cannot have one (edge inputs: {sorted(expected) or 'none'}); call the model "
+                    f"{name}_add{self._label}: this model was first called without '{name}', so added "
+                    f"edges cannot have one (edge inputs: {self._known()}); call the model "
                     f"again with '{name}' or leave it out"
                 )
         data = {}
         for name, stored in expected.items():
             if name in given:
-                data[name] = self._edge_rows(given[name], f"{name}_add", stored, count)
+                field = f"{short_name(name)}_add{self._label}"
+                data[name] = self._edge_rows(given[name], field, stored, count)
             elif self._unit_weights or not count:
                 data[name] = stored.new_ones((count, *stored.shape[1:]))
             else:
-                shape = [count, *stored.shape[1:]]
-                how = f"edge_data_add={{'{name}': rows of shape {shape}}}"
-                if f"{name}_add" in EDGE_DATA:
-                    how = f"{name}_add of shape {shape} (or {how})"
+                shape, short = [count, *stored.shape[1:]], short_name(name)
+                how = f"edge_data_add={{'{short}': rows of shape {shape}}}"
+                if f"{short}_add" in EDGE_DATA:
+                    how = f"{short}_add of shape {shape} (or {how})"
                 raise InvalidDeltaError(
-                    f"edge_index_add: {count} edges come without '{name}', which the model was "
-                    f"first called with; pass {how}"
+                    f"edge_index_add{self._label}: {count} edges come without '{short}', which the "
+                    f"model was first called with; pass {how}"
                 )
         return data
 
@@ -257,7 +272,7 @@ class EdgeResolver:
         if delta.edge_changes is None:
             return _NONE, {}
         edges, given = edge_change_parts(delta.edge_changes)
-        check_edges(edges, "edge_changes[0]", limits)
+        check_edges(edges, f"edge_changes{self._label}[0]", limits, self._kinds)
         rows = self._change_rows(given, edges.shape[1])
         keep = last_of_each(pair_keys(edges))
         edges, rows = edges[:, keep], {k: v[torch.from_numpy(keep)] for k, v in rows.items()}
@@ -274,18 +289,26 @@ class EdgeResolver:
                 data[name][torch.from_numpy(at[own])] = values[torch.from_numpy(own)]
             edges, rows = edges[:, ~own], {k: v[torch.from_numpy(~own)] for k, v in rows.items()}
         slots = self._graph.resolve_change(edges[0], edges[1], removed)
-        self._found(slots, edges, "edge_changes[0]", delta.missing)
+        self._found(slots, edges, f"edge_changes{self._label}[0]", delta.missing)
         stays = (slots >= 0) & ~np.isin(slots, with_nodes)
         return slots[stays], {k: v[torch.from_numpy(stays)] for k, v in rows.items()}
 
     def _change_rows(self, given: Mapping[str, Any], count: int) -> dict[str, Tensor]:
         expected = self._graph.edge_data
         rows = {}
-        for name, value in given.items():
+        for key, value in given.items():
+            name, field = self._names.get(key, key), f"edge_changes{self._label}[1]"
             if name not in expected:
                 raise InvalidDeltaError(
-                    f"edge_changes[1]: this model has no edge input '{name}' (edge inputs: "
-                    f"{sorted(expected) or 'none'})"
+                    f"{field}: this model has no edge input '{key}' (edge inputs: {self._known()})"
                 )
-            rows[name] = self._edge_rows(value, f"edge_changes[1]['{name}']", expected[name], count)
+            rows[name] = self._edge_rows(value, f"{field}['{key}']", expected[name], count)
         return rows
+
+    def _known(self) -> Any:
+        return sorted(map(short_name, self._graph.edge_data)) or "none"
+
+
+def short_name(name: str) -> str:
+    """What the user calls an edge input: `edge_attr` for that of one edge type in a dict."""
+    return name.rpartition("/")[2].removesuffix("_dict")

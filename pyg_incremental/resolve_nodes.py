@@ -35,10 +35,12 @@ class NodeResolver:
     Args:
         like: The inputs with one row for each of these nodes, without rows: `[0, ...]`. The first
             are the features.
+        label: What messages put behind the name of a field, such as `['paper']`.
     """
 
-    def __init__(self, like: Mapping[str, Tensor]) -> None:
+    def __init__(self, like: Mapping[str, Tensor], label: str = "") -> None:
         self._like = like
+        self._label = label
 
     def resolve(
         self, changes: Mapping[str, Any], x_add: Mapping[str, Any], nodes_del: Any, before: int
@@ -54,12 +56,14 @@ class NodeResolver:
         Raises:
             InvalidDeltaError: With what is wrong.
         """
-        added = {name: self._rows(rows, name, "x_add") for name, rows in x_add.items()}
+        added = {
+            name: self._rows(rows, name, f"x_add{self._label}") for name, rows in x_add.items()
+        }
         new = self._count(added)
         total = before + new
         removed = _NONE
         if nodes_del is not None:
-            removed = np.unique(checked_ids(nodes_del, "nodes_del", total))
+            removed = np.unique(checked_ids(nodes_del, f"nodes_del{self._label}", total))
         rows = {}
         zeroed = removed  # of a removed node the features become zero, and nothing else
         for name in self._like:
@@ -77,11 +81,13 @@ class NodeResolver:
         missing = [name for name in self._like if name not in counts]
         if missing:
             raise InvalidDeltaError(
-                f"x_add: new nodes would need rows of {missing} too; give a dict "
+                f"x_add{self._label}: new nodes would need rows of {missing} too; give a dict "
                 f"x_add={{{', '.join(f'{n!r}: ...' for n in self._like)}}}"
             )
         if len(set(counts.values())) > 1:
-            raise InvalidDeltaError(f"x_add: expected equally many rows of each (got {counts})")
+            raise InvalidDeltaError(
+                f"x_add{self._label}: expected equally many rows of each (got {counts})"
+            )
         return next(iter(counts.values()), 0)
 
     def _rows(self, value: Any, name: str, field: str) -> Tensor:
@@ -104,11 +110,12 @@ class NodeResolver:
             rows.append(added)
         if changes is not None:
             some, values = x_change_parts(changes)
-            check_ids(some, "x_changes[0]", before + count)
-            some_rows = self._rows(values, name, "x_changes[1]")
+            field = f"x_changes{self._label}"
+            check_ids(some, f"{field}[0]", before + count)
+            some_rows = self._rows(values, name, f"{field}[1]")
             if some_rows.shape[0] != some.size:
                 raise InvalidDeltaError(
-                    f"x_changes: expected one row for each of the {some.size} ids "
+                    f"{field}: expected one row for each of the {some.size} ids "
                     f"(got {some_rows.shape[0]} rows)"
                 )
             if some.size:

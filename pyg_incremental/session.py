@@ -153,7 +153,7 @@ class Session:
     @property
     def graph(self) -> Any:
         """The graph: by key, if there are several."""
-        if self.roles.is_plain:
+        if len(self.graphs) == 1:
             return self.graphs[self.roles.relations[0].graph]
         return {r.key: self.graphs[r.graph] for r in self.roles.relations}
 
@@ -327,6 +327,7 @@ class Session:
             "positional": site.positional,
             "data_fields": {k: list(v) for k, v in site.data_fields.items()},
             "packed": [[k, list(names.items())] for k, names in site.packed.items()],
+            "hetero": [[k, [[*at, n] for at, n in v.items()]] for k, v in site.hetero.items()],
             "num_nodes": dict(self.num_nodes),
             "graphs": {name: g.state() for name, g in self.graphs.items()},
             "others": self.others(),
@@ -363,10 +364,16 @@ def _sorted(cell: Cell) -> Ids:
 
 
 def _changed_rows(before: Any, after: Any) -> Tensor:
-    """Rows of an output without a row per node that changed; all of them if its shape did."""
+    """Rows of an output without a row per node that changed, and those that are new.
+
+    All of them if the shape of a row did.
+    """
     if not isinstance(after, Tensor) or not after.dim():
         return NO_IDS
-    if not isinstance(before, Tensor) or before.shape != after.shape:
+    if not isinstance(before, Tensor) or before.shape[1:] != after.shape[1:]:
         return torch.arange(after.shape[0])
-    same = (before == after) | ((before != before) & (after != after))
-    return (~same.flatten(1).all(1) if after.dim() > 1 else ~same).nonzero().flatten().cpu()
+    common = min(before.shape[0], after.shape[0])
+    old, new = before[:common], after[:common]
+    same = (old == new) | ((old != old) & (new != new))
+    differ = (~same.flatten(1).all(1) if same.dim() > 1 else ~same).nonzero().flatten().cpu()
+    return torch.cat([differ, torch.arange(common, after.shape[0])])

@@ -8,7 +8,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from pyg_incremental import full_pass
-from pyg_incremental.call_site import CallSite
+from pyg_incremental.call_site import CallSite, hetero_data
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.prepare import prepare
 from pyg_incremental.program import Relation
@@ -110,6 +110,9 @@ def from_state(
         held = {_key(k): None if name is None else tensors[name] for k, name in items}
         arguments[key] = tuple(held.values()) if list(held) == [0, 1] else held
         inside |= {name for _, name in items}
+    for key, places in content["hetero"]:
+        arguments[key] = hetero_data({(_key(kind), field): tensors[n] for kind, field, n in places})
+        inside |= {name for _, _, name in places}
     arguments |= {n: tensors[n] for n in content["names"] if n not in inside}
     site = CallSite(model, arguments, content["positional"])
     roles = Roles(

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch_geometric.nn import MLP, Aggregation, MessagePassing
+from torch_geometric.nn import MLP, Aggregation, HeteroDictLinear, HGTConv, MessagePassing
 from torch_geometric.nn.conv import hetero_conv
 from torch_geometric.nn.conv.hetero_conv import group
 from torch_geometric.nn.models.basic_gnn import TrimToLayer
@@ -38,7 +38,9 @@ class _Tracer(fx.Tracer):
             return forward(*args, **kwargs)
         if isinstance(m, TrimToLayer) and not kwargs and _is_nothing(args[1]) and args[2] is None:
             return args[3:]  # nothing was sampled, so there is nothing to trim
-        return super().call_module(m, forward, args, kwargs)
+        result = super().call_module(m, forward, args, kwargs)
+        kinds = _kinds_returned(m, *args, **kwargs) if isinstance(m, HGTConv) else None
+        return result if kinds is None else {kind: result[kind] for kind in kinds}
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
         """Likewise for the parameters that other threads read."""
@@ -51,6 +53,8 @@ class _Tracer(fx.Tracer):
             return True
         if module._forward_hooks or module._forward_pre_hooks:
             return True
+        if isinstance(module, HeteroDictLinear):
+            return False  # one linear layer for each kind of nodes
         home = type(module).__module__
         if home.startswith(
             (
@@ -63,6 +67,13 @@ class _Tracer(fx.Tracer):
         return home.startswith("torch.nn") and not isinstance(
             module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)
         )
+
+
+def _kinds_returned(conv: HGTConv, x_dict: Any, *_: Any, **__: Any) -> list[str] | None:
+    """The keys of what a conv returns: a model may well run through them."""
+    if not isinstance(x_dict, dict):
+        return None
+    return [k for k in conv.kqv_lin.lins if k in x_dict and k in conv.dst_node_types]
 
 
 def _is_nothing(value: Any) -> bool:

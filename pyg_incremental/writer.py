@@ -5,7 +5,7 @@ Each becomes a row map, a conv's program, or a step on all rows.
 
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,10 +145,13 @@ class Writer:
             held = self.env[node.args[0]]
             if isinstance(held, tuple) and isinstance(node.args[1], (int, slice)):
                 return held[node.args[1]]
+            if isinstance(held, dict):
+                return held[node.args[1]]
         if _turns(node, fn) and self.env[node.args[0]] in self.program.graphs:  # type: ignore[index]
             graph = self.env[node.args[0]]  # type: ignore[index]
             run, values = self._closure(node, fn)
-            turned = self.program.map(name, run, values)
+            reason = f"{name}: all edges are turned around"
+            turned = self.program.whole(name, run, values, Domain.WHOLE, reason)
             self.turned[turned] = graph
             return turned
         if isinstance(fn, MessagePassing):
@@ -203,27 +206,46 @@ class Writer:
 
     # Convs ---------------------------------------------------------------------------------------
 
-    def _conv(self, conv: MessagePassing, name: str, node: fx.Node) -> Value:
+    def _conv(self, conv: MessagePassing, name: str, node: fx.Node) -> Any:
+        """The program of a conv: its value, or one value for each kind of nodes."""
         builder = builder_of(conv)
         bound = inspect.signature(conv.forward).bind(*node.args, **node.kwargs)
         args = {k: self._filled(v) for k, v in bound.arguments.items()}
-        graph = next((v for v in args.values() if self._is_graph(v)), None)
-        if graph is None:
+        graphs = self._graphs_among(args)
+        if not graphs:
             raise NotIncremental("its edges are computed by the model")
-        own = self.turned.get(graph, graph)
-        relation = self.program.graphs[own]
-        args = {k: own if v is graph else v for k, v in args.items()}
+        turned = [g in self.turned for g in graphs]
+        if any(turned) and not all(turned):
+            raise NotIncremental("some of its graphs were turned around, and others were not")
+        relation = self.program.graphs[self.turned.get(graphs[0], graphs[0])]
         steps = len(self.program.steps)
         try:
-            return builder(
+            made = builder(
                 ConvCall(
-                    self.program, conv, name, args, self.weights.get(relation.graph), self.examples,
-                    relation, turned=own is not graph,
+                    self.program, conv, name, {k: self._as_given(v) for k, v in args.items()},
+                    self.weights.get(relation.graph), self.examples, relation, turned=turned[0],
                 )
             )  # fmt: skip
+            if isinstance(made, dict) != isinstance(self.results[node], dict):
+                raise NotIncremental("it returns a dict, and its program does not")
+            return made
         except NotIncremental:
             self.program.forget(steps)
             raise
+
+    def _graphs_among(self, args: dict[str, Any]) -> list[Value]:
+        """The graphs that a conv is given, by themselves or in dicts."""
+        found: list[Value] = []
+        for argument in args.values():
+            parts = argument.values() if isinstance(argument, dict) else [argument]
+            found += [part for part in parts if self._is_graph(part)]
+        return found
+
+    def _as_given(self, argument: Any) -> Any:
+        """An argument with graphs as they were handed in, before they were turned around."""
+        if isinstance(argument, dict):
+            return {key: self._as_given(part) for key, part in argument.items()}
+        return self.turned.get(argument, argument) if isinstance(argument, Value) else argument
 
     def _is_graph(self, argument: Any) -> bool:
         return isinstance(argument, Value) and (
@@ -247,7 +269,7 @@ class Writer:
         found: list[Value] = []
         for n in node.all_input_nodes:
             held = self.env[n]
-            for value in held if isinstance(held, tuple) else (held,):
+            for value in _parts(held):
                 if isinstance(value, Value) and value not in found:
                     found.append(value)
         return found
@@ -348,6 +370,8 @@ class Writer:
             def one(value: Any) -> Any:
                 if isinstance(value, Value):
                     return rows[values.index(value)]
+                if isinstance(value, dict):
+                    return {key: one(part) for key, part in value.items()}
                 return tuple(map(one, value)) if isinstance(value, tuple) else value.read()
 
             def fill(n: fx.Node) -> Any:
@@ -367,16 +391,29 @@ class Writer:
             self.fixed.add(value)
             return value
         rowed = any(v.domain is not Domain.WHOLE or self._is_graph(v) for v in values)
-        # One row for each node, and rows of a width that does not grow with the graph.
-        per_node = isinstance(result, Tensor) and [
-            i for i, d in enumerate(result.shape) if d in self.kinds
-        ] == [0]
-        kind = self.kinds[result.shape[0]] if per_node else ""
-        if not rowed and not per_node:
+        domain, kind = self._place_of(result)
+        if not rowed and domain is Domain.WHOLE:
             return self.program.map(name, run, values)
-        return self.program.whole(
-            name, run, values, Domain.NODE if per_node else Domain.WHOLE, f"{name}: {reason}", kind
-        )
+        value = self.program.whole(name, run, values, domain, f"{name}: {reason}", kind)
+        if not isinstance(result, dict) or not all(isinstance(r, Tensor) for r in result.values()):
+            return value
+        return {
+            key: self.program.whole(
+                f"{name}.{key}", operator.itemgetter(key), [value], domain, "", kind
+            )
+            for key, (domain, kind) in {k: self._place_of(r) for k, r in result.items()}.items()
+        }
+
+    def _place_of(self, result: Any) -> tuple[Domain, str]:
+        """Domain and kind of a result that is computed from all rows.
+
+        It has node rows if it has one for each node, of a width that does not grow with the graph.
+        """
+        if isinstance(result, Tensor) and [
+            i for i, d in enumerate(result.shape) if d in self.kinds
+        ] == [0]:
+            return Domain.NODE, self.kinds[result.shape[0]]
+        return Domain.WHOLE, ""
 
 
 def declared(program: Program, name: str, roles: Roles) -> Value:
@@ -386,6 +423,13 @@ def declared(program: Program, name: str, roles: Roles) -> Value:
     if name in roles.edges:
         return program.input(name, Domain.EDGE, roles.edges[name])
     return program.input(name, Domain.WHOLE)
+
+
+def _parts(held: Any) -> Iterable[Any]:
+    """What an fx node stands for: one thing, or several."""
+    if isinstance(held, dict):
+        return held.values()
+    return held if isinstance(held, tuple) else (held,)
 
 
 def _turns(node: fx.Node, fn: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Deeper models: PyG's PNA, EdgeCNN and LINKX, residual stacks, jumping knowledge, relations."""
+"""Deeper models: PyG's PNA and EdgeCNN, residual stacks, jumping knowledge, relations."""
 
 import torch
 import torch.nn.functional as F
@@ -6,9 +6,9 @@ from torch import nn
 from torch_geometric import nn as gnn
 
 from tests.strategies import KINDS
-from tests.zoo import ANY, ATTR, CHANNELS, EDGES, FULL, WEIGHT, Case
+from tests.zoo import ANY, ATTR, CHANNELS, WEIGHT, Case
 
-HIDDEN, OUT, NODES = 6, 4, 12
+HIDDEN, OUT = 6, 4
 ATTRIBUTED = {"data": ATTR}
 TYPED = {"data": (("edge_type", "type"),)}
 DEGREES = torch.tensor([1, 3, 4, 2])
@@ -164,12 +164,4 @@ DEEP_CASES = [
     Case("deep-point-net", PointNet),
     Case("deep-light-gcn", Light, mode=ANY),
     Case("deep-light-gcn-weights", Light, data=WEIGHT, mode=ANY),
-    # Its layer over the edges has one learned row for each node, so no node can come.
-    Case(
-        "deep-linkx",
-        lambda: gnn.LINKX(NODES, CHANNELS, HIDDEN, OUT, num_layers=2),
-        mode=FULL,
-        picky=True,
-        formats=EDGES[:1],
-    ),
 ]

@@ -71,8 +71,8 @@ INPUT_CASES = [
     Case("edges-of-any-name", AnyName, data=(("weight", None),), mode=INCREMENTAL),
     Case("edges-by-type", TypeAndWeight, data=(*TYPE, *WEIGHT), mode=ANY),
     Case("edges-weight-and-attr", WeightAndAttr, data=(*WEIGHT, *ATTR), mode=INCREMENTAL),
-    Case("edges-rgcn", lambda: gnn.RGCNConv(CHANNELS, OUT, KINDS), data=TYPE, mode=WHOLE),
-    Case("edges-relations", Relations, data=TYPE, mode=WHOLE, formats=("coo",)),
+    Case("edges-rgcn", lambda: gnn.RGCNConv(CHANNELS, OUT, KINDS), data=TYPE),
+    Case("edges-relations", Relations, data=TYPE, formats=("coo",)),
 ]
 
 

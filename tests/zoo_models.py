@@ -12,7 +12,19 @@ from torch_geometric.nn import GAT, GCN, GIN, PNA, EdgeCNN, GraphSAGE
 from torch_geometric.utils import add_self_loops, degree, scatter
 from torch_geometric.utils import softmax as edge_softmax
 
-from tests.zoo import ANY, ATTR, CHANNELS, EDGES, FULL, INCREMENTAL, MIXED, PARTLY, WEIGHT, WHOLE, Case
+from tests.zoo import (
+    ANY,
+    ATTR,
+    CHANNELS,
+    EDGES,
+    FULL,
+    INCREMENTAL,
+    MIXED,
+    PARTLY,
+    WEIGHT,
+    WHOLE,
+    Case,
+)
 
 HIDDEN, OUT = 6, 4
 WEIGHTED = {"data": WEIGHT}
@@ -584,7 +596,11 @@ OTHER_CASES = [
         ),
         {"mode": ANY},
     ),
-    other_conv("GPSConv", lambda: gnn.GPSConv(CHANNELS, gnn.SAGEConv(CHANNELS, CHANNELS), heads=1)),
+    other_conv(
+        "GPSConv",
+        lambda: gnn.GPSConv(CHANNELS, gnn.SAGEConv(CHANNELS, CHANNELS), heads=1),
+        {"mode": WHOLE},
+    ),
 ]
 
 

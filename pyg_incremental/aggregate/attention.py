@@ -85,17 +85,29 @@ class FunctionSoftmaxState(FunctionState):
         )  # fmt: skip
         return settled
 
-    def _restart(self, ids: Tensor, messages: Any, index: Tensor) -> Any:
-        """The largest logit of each row is its reference; NaN and infinity spoil a head."""
-        (logits, values), heads = messages, self.heads
-        index = index.to(logits.device)
+    def _renew(self, ids: Tensor, messages: Any, index: Tensor) -> None:
+        """The largest logit of each row is its reference; if it is not finite, it spoils its head.
+
+        Such a head is NaN. Its logits are hidden while the others are summed, because the kernel
+        leaves a row alone in which it meets one that is out of reach. If its reference is minus
+        infinity, the numerator is what it is for weights of zero (see `settled` in `conv.attend`).
+        """
+        (logits, values), heads, state = messages, self.heads, self.out.tensor
+        index, ids = index.to(logits.device), ids.to(state.device)
         top = logits.new_zeros(len(ids), heads)
         at = index[:, None].expand(-1, heads)
         top.scatter_reduce_(0, at, logits, "amax", include_self=False)
         spoilt = ~top.isfinite()
-        rows = self.out.tensor.new_zeros(len(ids), self.out.tensor.shape[1])
-        rows[:, -heads:] = top.masked_fill(spoilt, 0)
-        rows[:, -2 * heads : -heads][spoilt] = torch.nan
-        rows[:, : -2 * heads].view(len(ids), heads, -1)[spoilt] = torch.nan
-        self.out.tensor[ids] = rows
-        return logits.masked_fill(spoilt[index], 0), values
+        state[ids] = 0
+        state[ids, -heads:] = top.masked_fill(spoilt, 0).to(state.dtype)
+        if len(index):
+            logits = logits.masked_fill(spoilt[index], 0)
+            self._apply((logits, values), self.context.backend.array(ids[index].cpu()), 1)
+        if bool(spoilt.any()):
+            rows = state[ids]
+            numerator = rows[:, : -2 * heads].view(len(ids), heads, -1)
+            numerator[top == -torch.inf] *= 0
+            numerator[spoilt & (top != -torch.inf)] = torch.nan
+            rows[:, -2 * heads : -heads][spoilt] = torch.nan
+            rows[:, -heads:] = top.to(state.dtype)
+            state[ids] = rows

@@ -13,7 +13,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.base import Aggregate, Aggregator, channel_scale, drift_limit
+from pyg_incremental.aggregate.base import (
+    LOOPS,
+    Aggregate,
+    Aggregator,
+    channel_scale,
+    drift_limit,
+)  # fmt: skip
 from pyg_incremental.aggregate.message import BoundFunction, EdgeFunction, flat
 from pyg_incremental.edge_store import Edges
 from pyg_incremental.program import Value
@@ -79,11 +85,8 @@ class FunctionState(Aggregator):
         """Look at the first `count` touched rows; those to be made afresh go to `again`."""
 
     @abstractmethod
-    def _restart(self, ids: Tensor, messages: Any, index: Tensor) -> Any:
-        """Make rows `ids` ready to take all of their messages; `index` names the row of each.
-
-        Returns the messages as they are to be taken.
-        """
+    def _renew(self, ids: Tensor, messages: Any, index: Tensor) -> None:
+        """Make rows `ids` of all of their messages; `index` names the place in `ids` of each."""
 
     # Running -------------------------------------------------------------------------------------
 
@@ -93,7 +96,8 @@ class FunctionState(Aggregator):
         nodes, inn = context.all_nodes, self._lists()[1]
         first = self._chunk_of(nodes.array, inn)
         sample = context.backend.ids_from(nodes.array[:first])
-        self._begin(self._messages(*self._in_edges(sample)[1:]))
+        _, src, dst, slot, real = self._in_edges(sample)
+        self._begin(self._messages(src, dst, slot, real))
         self._make(nodes)
 
     def edges_changed(self) -> None:
@@ -109,28 +113,30 @@ class FunctionState(Aggregator):
             self._event(changed, None, 1)
 
     def _event(self, edges: Edges, edge_rows: list[Tensor] | None, sign: int) -> None:
-        function = self.function
-        src, dst = self._ends(edges)
-        ends, slots = self._tensor(dst), self._tensor(edges.slots)
-        rows = [] if function.source is None else [function.source.read(self._tensor(src))]
+        function, loops = self.function, self.step.loops
+        src, dst, slots = map(self._tensor, (edges.src, edges.dst, edges.slots))
+        if self.step.reverse:
+            src, dst = dst, src
         if edge_rows is None:
             edge_rows = [c.read(slots) for c in function.edges]
-        if self.drop:
-            keep = self._tensor(src) != ends
-            at = keep.to(self.context.backend.like.device)
-            rows, edge_rows, ends = [r[at] for r in rows], [r[at] for r in edge_rows], ends[keep]
-        if len(ends):
-            self._apply(
-                function.given(rows, ends, edge_rows), self.context.backend.array(ends), sign
-            )
+        if loops != "keep":
+            kept = (src == dst) == (loops == "only")
+            src, dst = src[kept], dst[kept]
+            edge_rows = [r[kept.to(r.device)] for r in edge_rows]
+        if len(dst):
+            rows = [] if function.source is None else [function.source.read(src)]
+            messages = function.given(rows, dst, edge_rows)
+            self._apply(messages, self.context.backend.array(dst), sign)
 
     def rows_changed(self) -> None:
         """Replace the messages of changed sources, and make rows afresh where that is due."""
         context, function = self.context, self.function
         source, scratch = function.source, context.scratch
-        own = [*function.own, *(c.ids for c in self.loop or () if c.ids is not None)]
-        if self.loop is not None and source is not None and source.ids is not None:
-            own.append(source.ids)
+        own = list(function.own)
+        if self.loop is not None:
+            read = self.loop if source is None else (*self.loop, source)
+            own += [c.ids for c in read if c.ids is not None]
+            own.append(context.settle)  # a new node has a loop, even if nothing is read at it
         if len(context.renew):
             own.append(context.backend.ids(context.renew))
         count, renewed, events, epoch = self._collect(function.edges_differ, tuple(own))
@@ -143,15 +149,15 @@ class FunctionState(Aggregator):
             count, edges = self._push(count, epoch)
         again = context.backend.room(count)
         fresh = self._settle(count, again)
-        read = self._make(context.backend.ids_from(again[:fresh]))
+        reread = self._make(context.backend.ids_from(again[:fresh]))
         if count:
             self.out.ids = scratch.taken(count)
-        self._report(count, count, events + edges + read, fresh)
+        self._report(count, count, events + edges + reread, fresh)
 
     def _mark(self, ids: Tensor) -> None:
         """See that rows are made afresh when they are settled."""
         if len(ids):
-            self.drift.tensor[ids] = torch.inf
+            self.drift.tensor[ids.to(self.drift.tensor.device)] = torch.inf
 
     def _push(self, count: int, epoch: int) -> tuple[int, int]:
         """Along the out-edges of changed sources OLD messages leave and new ones come."""
@@ -190,13 +196,11 @@ class FunctionState(Aggregator):
         inn = self._lists()[1]
         read = 0
         for _, some in self._chunks(ids, inn):
-            index, *ends = self._in_edges(some)
+            index, src, dst, slot, real = self._in_edges(some)
             read += len(index)
             rows = self._tensor(some.array)
-            messages = self._restart(rows, self._messages(*ends), index)
-            if len(index):
-                self._apply(messages, self.context.backend.array(ends[1]), 1)
-            self.drift.tensor[rows] = 0
+            self._renew(rows, self._messages(src, dst, slot, real), index)
+            self.drift.tensor[rows.to(self.drift.tensor.device)] = 0
         return read
 
     def _in_edges(self, ids: Ids) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
@@ -231,7 +235,8 @@ class FunctionState(Aggregator):
         backend = self.context.backend
         room = int(lists.degree[ids.array].sum())
         arrays = [backend.room(room) for _ in range(3)]
-        count = self.context.kernels.expand(ids.array, lists, 1 if self.drop else 0, *arrays)
+        loops = LOOPS[self.step.loops]
+        count = self.context.kernels.expand(ids.array, lists, loops, *arrays)
         index, neighbor, slot = (self._tensor(a[:count]) for a in arrays)
         return index, neighbor, slot
 
@@ -286,6 +291,7 @@ class FunctionSumState(FunctionState):
         )  # fmt: skip
         return settled
 
-    def _restart(self, ids: Tensor, messages: Tensor, index: Tensor) -> Tensor:
-        self.out.tensor[ids] = 0
-        return messages
+    def _renew(self, ids: Tensor, messages: Tensor, index: Tensor) -> None:
+        self.out.tensor[ids.to(self.out.tensor.device)] = 0
+        if len(index):
+            self._apply(messages, self.context.backend.array(ids[index]), 1)

@@ -13,6 +13,7 @@ from pyg_incremental.aggregate.base import Loops
 from pyg_incremental.program import (
     Domain,
     NotIncremental,
+    Ones,
     Program,
     Relation,
     RowMap,
@@ -163,6 +164,8 @@ class Arguments:
             made: Tensor = step.fn(*map(self.example, step.inputs))
             return made
         count = next(len(e) for v, e in self.examples.items() if v.kind == value.kind)
+        if isinstance(step, Ones):
+            return torch.ones(count, 1, dtype=self.dtype)
         if isinstance(step, (Sum, Extremum)) and step.source is not None:
             row = self.example(step.source)[:1]
         elif isinstance(step, (FunctionSum, Extremum)) and step.message is not None:

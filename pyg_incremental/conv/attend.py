@@ -1,18 +1,64 @@
-"""Attention aggregated with something else than a sum or mean: row by row."""
+"""What attention becomes once each row has its softmax: any `aggr`, and heads joined."""
 
-from typing import TYPE_CHECKING
+from inspect import signature
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch_geometric.nn import aggr
 from torch_geometric.utils import softmax
 
-from pyg_incremental.aggregate import Neighborhood
+from pyg_incremental.aggregate import Neighborhood, softmax_result
 from pyg_incremental.aggregate.message import EdgeFunction
+from pyg_incremental.conv.linear import linear
+from pyg_incremental.conv.reduction import divided
 from pyg_incremental.conv.row_local import is_row_local, reduced
 from pyg_incremental.program import NotIncremental, Value
 
 if TYPE_CHECKING:
     from pyg_incremental.conv.call import ConvCall
+
+WIDER = (aggr.MultiAggregation, aggr.DegreeScalerAggregation)
+"""Modules whose rows are not as wide as those they are given."""
+
+
+def settled(
+    call: "ConvCall", module: torch.nn.Module, state: Value, heads: int, looped: bool, part: str
+) -> Value:
+    """What the state of a softmax stands for under a sum or mean, `[num_nodes, heads * channels]`.
+
+    Args:
+        call: The call of the conv.
+        module: An aggregation module, one of these two.
+        state: What `ConvCall.softmax` or `ConvCall.softmax_of` returned.
+        heads: Number of heads.
+        looped: Whether every node has a self-loop that is not among the edges.
+        part: Name of the steps.
+    """
+    by_pointer = has_pointer(call)
+
+    def result(state: Tensor) -> Tensor:
+        rows = softmax_result(state, heads)
+        if not by_pointer:
+            return rows
+        sunk = (state[:, -heads:] == -torch.inf).repeat_interleave(rows.shape[1] // heads, 1)
+        return torch.where(sunk, state[:, : rows.shape[1]], rows)
+
+    total = call.map(part, result, state)
+    if type(module) is aggr.SumAggregation:
+        return total
+    own = int(looped)
+    return call.map(f"{part}_mean", lambda t, n: divided(t, n + own), total, call.degree(None))
+
+
+def has_pointer(call: "ConvCall") -> bool:
+    """Whether PyG takes the softmax over runs of sorted edges.
+
+    A row whose logits are all minus infinity then has weights of zero, and else of NaN.
+    """
+    conv = call.conv
+    hooks = (conv.message, conv.edge_update)
+    return not call.is_coo and any("ptr" in signature(hook).parameters for hook in hooks)
 
 
 def by_rows(
@@ -22,13 +68,15 @@ def by_rows(
     loop: tuple[Value, ...] | None,
     part: str,
 ) -> Value:
-    """Softmax-weighted messages reduced by a module, each row from its in-edges.
+    """Softmax-weighted messages reduced by any module, each row from its in-edges.
 
     Arguments as in `ConvCall.attend`.
     """
     if not is_row_local(module):
         raise NotIncremental(f"{module} is not local to rows")
-    sources, targets = len(message.source), len(message.target)
+    if isinstance(module, WIDER):
+        raise NotIncremental(f"{module} makes rows of another width than the heads have")
+    sources, targets, by_pointer = len(message.source), len(message.target), has_pointer(call)
 
     def fn(around: Neighborhood) -> Tensor:
         source, index, edge = around.source, around.index, around.edge
@@ -42,9 +90,39 @@ def by_rows(
             filled = own[targets + sources :]
             edge = tuple(torch.cat([e, o])[order] for e, o in zip(edge, filled, strict=True))
         logits, values = message.fn(*source, *(t[index] for t in own[:targets]), *edge)
-        alpha = softmax(logits, index, num_nodes=around.num_rows)
+        pointer = None
+        if by_pointer:
+            counts = torch.bincount(index, minlength=around.num_rows)
+            pointer = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        alpha = softmax(logits, index, pointer, around.num_rows)
         weighted = alpha.unsqueeze(-1) * values
         return reduced(module, weighted, index, around.num_rows, dim=0).flatten(1)
 
     targets_read = (*message.target, *(() if loop is None else (*message.source, *loop)))
     return call.rows(part, fn, message.source, targets_read, message.edges)
+
+
+def joined(call: "ConvCall", rows: Value, target: Value) -> Value:
+    """Heads side by side or averaged, then residual and bias, if the conv has them.
+
+    Args:
+        call: The call of a conv with `heads`, `out_channels` and `concat`.
+        rows: The heads, `[num_nodes, heads * out_channels]`.
+        target: What the conv's `res` is applied to.
+    """
+    conv, inputs = call.conv, [rows]
+    if getattr(conv, "res", None) is not None:
+        inputs.append(call.map("res", linear(conv.res), target, costly=True))
+
+    def out(rows: Tensor, residual: Tensor | None = None) -> Tensor:
+        rows = heads_joined(conv, rows)
+        if residual is not None:
+            rows = rows + residual
+        return rows if conv.bias is None else rows + conv.bias
+
+    return call.map("out", out, *inputs)
+
+
+def heads_joined(conv: Any, rows: Tensor) -> Tensor:
+    """Rows `[k, heads * out_channels]` as `conv.concat` says; averaged, `[k, out_channels]`."""
+    return rows if conv.concat else rows.view(-1, conv.heads, conv.out_channels).mean(dim=1)

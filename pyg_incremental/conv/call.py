@@ -19,13 +19,13 @@ from pyg_incremental.aggregate import (
     SoftmaxSum,
     Sum,
     Weighted,
-    softmax_result,
 )  # fmt: skip
 from pyg_incremental.aggregate.base import Aggregate, Loops
 from pyg_incremental.conv.arguments import Arguments
 from pyg_incremental.conv.attend import by_rows as attended_by_rows
+from pyg_incremental.conv.attend import settled
 from pyg_incremental.conv.linear import flat_weight
-from pyg_incremental.conv.reduction import as_function, divided, reduction
+from pyg_incremental.conv.reduction import as_function, reduction
 from pyg_incremental.conv.row_local import is_row_local
 from pyg_incremental.program import (
     Domain,
@@ -228,11 +228,7 @@ class ConvCall(Arguments):
         if type(module) not in (aggr.SumAggregation, aggr.MeanAggregation):
             return attended_by_rows(self, module, message, loop, part)
         state = self.softmax_of(message, loop, f"{part}_softmax")
-        total = self.map(part, lambda s: softmax_result(s, heads), state)
-        if type(module) is aggr.SumAggregation:
-            return total
-        own = 0 if loop is None else 1
-        return self.map(f"{part}_mean", lambda t, n: divided(t, n + own), total, self.degree(None))
+        return settled(self, module, state, heads, loop is not None, part)
 
     def softmax_of(self, message: EdgeFunction, loop: tuple[Value, ...] | None, part: str) -> Value:
         """Softmax-weighted sum of what a function gives; see `FunctionSoftmax`."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch_geometric.nn import GINEConv, GMMConv, NNConv, SplineConv
 
 from pyg_incremental.conv.call import ConvCall
-from pyg_incremental.conv.inner import needed, row_wise
+from pyg_incremental.conv.inner import needed, row_wise, with_bias
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.registry import register
 from pyg_incremental.program import Value
@@ -92,7 +92,8 @@ def _over_channels(x: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _over_kernels(x: Tensor, gaussian: Tensor) -> Tensor:
-    return (x.unflatten(1, (gaussian.shape[1], -1)) * gaussian.unsqueeze(2)).sum(1)
+    kernels: Tensor = x.unflatten(1, (gaussian.shape[1], -1))
+    return (kernels * gaussian.unsqueeze(2)).sum(1)
 
 
 @register(SplineConv)
@@ -112,15 +113,8 @@ def _with_root(
     root: Callable[[Tensor], Tensor] | None,
 ) -> Value:
     """`Aggr(fn(x_j, e)) + root(x) + bias`."""
-    conv, target = call.conv, call.ends()[1]
-    inputs = [call.reduce(call.message(fn, (source,), (), (edge,)))]
-    if root is not None and target is not None:
-        inputs.append(call.map("root", root, target, costly=True))
-    if len(inputs) == 1 and conv.bias is None:
-        return inputs[0]
-
-    def out(rows: Tensor, own: Tensor | None = None) -> Tensor:
-        rows = rows if own is None else rows + own
-        return rows if conv.bias is None else rows + conv.bias
-
-    return call.map("out", out, *inputs)
+    target = call.ends()[1]
+    rows = call.reduce(call.message(fn, (source,), (), (edge,)))
+    if root is None or target is None:
+        return with_bias(call, rows)
+    return with_bias(call, rows, call.map("root", root, target, costly=True))

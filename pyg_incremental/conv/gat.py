@@ -3,121 +3,87 @@
     z = lin(x)      out = SoftmaxSum(z, leaky_relu(a_src[j] + a_dst[i] + a_edge)) + residual + bias
 
 A row whose own `a_dst` changed is made afresh; everything else is retracted and inserted
-(NeutronRT's constrained models).
+(NeutronRT's constrained models). The logits are sums of parts, which the kernel of `SoftmaxSum`
+adds up itself; under another `aggr` than sum and mean they are a function of the edge like any
+other attention.
 """
 
-from collections.abc import Callable
-
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GATConv
-from torch_geometric.utils import scatter
 
-from pyg_incremental.aggregate import Neighborhood
-from pyg_incremental.aggregate.base import Loops
-from pyg_incremental.conv.attention import attended
+from pyg_incremental.conv.attend import joined, settled
 from pyg_incremental.conv.call import ConvCall
+from pyg_incremental.conv.edge_attr import check_loops, edge_attr, loop_attr
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import NotIncremental, Value
-
-Part = Callable[[Tensor, Tensor], Tensor]
-"""Rows `[k, heads * channels]` and an attention vector become logit parts, `[k, heads]`."""
+from pyg_incremental.program import Value
 
 
 @register(GATConv)
 def gat(call: ConvCall) -> Value:
     """`GATConv` as steps: softmax-weighted sum of `z`, then residual and bias."""
     conv, heads, channels = call.conv, call.conv.heads, call.conv.out_channels
+    width = heads * channels
     call.only("x", "edge_attr")
-    x = call.node()
-    loops: Loops = "drop" if conv.add_self_loops else "keep"
+    source, own = call.both_ends()
 
     def part(z: Tensor, att: Tensor) -> Tensor:
+        """Logit parts `[k, heads]` of rows `[k, heads * channels]`."""
         return (z.view(-1, heads, channels) * att).sum(-1)
 
+    def edge_part(attr: Tensor) -> Tensor:
+        return part(conv.lin_edge(attr), conv.att_edge)
+
+    def with_part(x: Tensor) -> Tensor:
+        z = lin(x)
+        return torch.cat([z, part(z, conv.att_src)], 1)
+
     lin = linear(conv.lin if conv.lin is not None else conv.lin_src)
-    message = call.map("z", lambda x: _with_part(lin(x), part, conv.att_src), x, costly=True)
-    if conv.lin is not None:
-        target = call.map("target", lambda m: part(m[:, : heads * channels], conv.att_dst), message)
+    message = call.map("z", with_part, source, costly=True)
+    if conv.lin is not None and own is source:
+        target = call.map("target", lambda m: part(m[:, :width], conv.att_dst), message)
     else:
-        lin_dst = linear(conv.lin_dst)
-        target = call.map("target", lambda x: part(lin_dst(x), conv.att_dst), x, costly=True)
-    edge = _edge_logits(call, part)
-    loop = None
+        lin_dst = lin if conv.lin is not None else linear(conv.lin_dst)
+        target = call.map("target", lambda x: part(lin_dst(x), conv.att_dst), own, costly=True)
+    attr, edge = edge_attr(call), None
+    loop: tuple[Value, ...] | None = None
+    if attr is not None:
+        edge = call.map("edge", edge_part, attr)
     if conv.add_self_loops:
-        loop = _loop_logits(call, message, target, part)
-    inputs = [attended(call, message, target, edge, loop, loops)]
-    if conv.res is not None:
-        inputs.append(call.map("res", linear(conv.res), x, costly=True))
-
-    def out(rows: Tensor, residual: Tensor | None = None) -> Tensor:
-        if not conv.concat:
-            rows = rows.view(-1, heads, channels).mean(dim=1)
-        if residual is not None:
-            rows = rows + residual
-        return rows if conv.bias is None else rows + conv.bias
-
-    return call.map("out", out, *inputs)
+        check_loops(source, own)
+        call, loop = call.without_loops(), ()
+        if attr is not None:
+            loop = (call.map("loop_edge", edge_part, loop_attr(call, attr, message)),)
+    return joined(call, _attended(call, message, target, edge, loop), own)
 
 
-def _with_part(z: Tensor, part: Part, att: Tensor) -> Tensor:
-    return torch.cat([z, part(z, att)], 1)
+def _attended(
+    call: ConvCall,
+    message: Value,
+    target: Value,
+    edge: Value | None,
+    loop: tuple[Value, ...] | None,
+) -> Value:
+    """The weighted messages, aggregated, `[num_nodes, heads * channels]`.
 
-
-def _edge_attr(call: ConvCall) -> Value | None:
-    """The edge attributes that PyG would use, or None."""
-    if call.conv.lin_edge is None:
-        return None
-    given = call.edge("edge_attr")
-    if call.is_coo:
-        return given
-    if given is not None:
-        raise NotIncremental("edge_attr beside a sparse matrix is in the order of its entries")
-    if call.format == "sparse_tensor" and not call.conv.add_self_loops:
-        return call.weights
-    return None
-
-
-def _edge_logits(call: ConvCall, part: Part) -> Value | None:
-    conv, attr = call.conv, _edge_attr(call)
-    if attr is None:
-        return None
-    return call.map("edge", lambda a: part(conv.lin_edge(_columns(a)), conv.att_edge), attr)
-
-
-def _columns(attr: Tensor) -> Tensor:
-    return attr.view(-1, 1) if attr.dim() == 1 else attr
-
-
-def _loop_logits(call: ConvCall, message: Value, target: Value, part: Part) -> Value:
-    """Logit of the self-loop that every node gets.
-
-    Its attributes are filled in as `fill_value` says.
+    `message` holds values and logit parts of the source, the others logit parts; `loop` is that of
+    a self-loop at every node, if it has one, or None if there are no such loops.
     """
-    conv = call.conv
-    width = conv.heads * conv.out_channels
-    attr, fill = _edge_attr(call), conv.fill_value
-    if attr is None:
-        return call.map("loop", lambda m, t: m[:, width:] + t, message, target)
-    if isinstance(fill, str):
+    conv, heads = call.conv, call.conv.heads
+    width = heads * conv.out_channels
+    if call.is_linear:
+        logit = None
+        if loop is not None:
+            logit = call.map(
+                "loop", lambda m, t, *e: m[:, width:] + sum(e, t), message, target, *loop
+            )
+        state = call.softmax(message, target, edge, logit, conv.negative_slope)
+        return settled(call, conv.aggr_module, state, heads, loop is not None, "attended")
 
-        def filled(around: Neighborhood) -> Tensor:
-            attr_rows = _columns(around.edge[0])
-            rows: Tensor = scatter(attr_rows, around.index, 0, around.num_rows, reduce=fill)
-            return rows
+    def terms(m: Tensor, *parts: Tensor) -> tuple[Tensor, Tensor]:
+        logits = F.leaky_relu(sum(parts, m[:, width:]), conv.negative_slope)
+        return logits, m[:, :width].view(-1, heads, conv.out_channels)
 
-        # PyG always gathers over the second row of `edge_index` here, whatever `flow` says.
-        loop_attr = call.rows("fill", filled, edges=(attr,), loops="drop", reverse=False)
-        return call.map(
-            "loop",
-            lambda m, t, a: m[:, width:] + t + part(conv.lin_edge(a), conv.att_edge),
-            message, target, loop_attr,
-        )  # fmt: skip
-
-    def with_constant(m: Tensor, t: Tensor) -> Tensor:
-        row = torch.as_tensor(fill, dtype=m.dtype, device=m.device)
-        row = row.expand(1, conv.edge_dim) if row.dim() == 0 else row.view(1, -1)
-        return m[:, width:] + t + part(conv.lin_edge(row), conv.att_edge)
-
-    return call.map("loop", with_constant, message, target)
+    return call.attend(terms, (message,), (target,), (edge,), heads=heads, loop=loop)

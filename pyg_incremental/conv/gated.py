@@ -14,7 +14,14 @@ from torch import Tensor
 from torch_geometric.nn import CGConv, ResGatedGraphConv
 
 from pyg_incremental.conv.call import ConvCall
-from pyg_incremental.conv.inner import attributes, linear_parts, row_wise, side_by_side, widths
+from pyg_incremental.conv.inner import (
+    attributes,
+    linear_parts,
+    row_wise,
+    side_by_side,
+    widths,
+    with_bias,
+)
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.registry import register
 from pyg_incremental.program import NotIncremental, Value
@@ -83,12 +90,7 @@ def res_gated(call: ConvCall) -> Value:
         (call.map("target", key[0], target, costly=True),),
         edges,
     )
-    inputs = [call.reduce(message)]
-    if conv.root_weight:
-        inputs.append(call.map("skip", linear(conv.lin_skip), target, costly=True))
-
-    def out(rows: Tensor, own: Tensor | None = None) -> Tensor:
-        rows = rows if own is None else rows + own
-        return rows if conv.bias is None else rows + conv.bias
-
-    return call.map("out", out, *inputs)
+    rows = call.reduce(message)
+    if not conv.root_weight:
+        return with_bias(call, rows)
+    return with_bias(call, rows, call.map("skip", linear(conv.lin_skip), target, costly=True))

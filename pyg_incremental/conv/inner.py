@@ -72,6 +72,19 @@ def side_by_side(*maps: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor
     return lambda rows: torch.cat([run(rows) for run in maps], 1)
 
 
+def with_bias(call: ConvCall, rows: Value, root: Value | None = None) -> Value:
+    """Aggregated rows, plus a root term if there is one, plus the conv's bias if it has one."""
+    conv, inputs = call.conv, [rows, *([] if root is None else [root])]
+    if len(inputs) == 1 and conv.bias is None:
+        return rows
+
+    def out(rows: Tensor, root: Tensor | None = None) -> Tensor:
+        rows = rows if root is None else rows + root
+        return rows if conv.bias is None else rows + conv.bias
+
+    return call.map("out", out, *inputs)
+
+
 def widths(call: ConvCall, *values: Value | None) -> list[int]:
     """The number of columns of each value; those that are None are left out."""
     return [call.example(v).shape[1] for v in values if v is not None]

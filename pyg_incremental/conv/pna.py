@@ -19,7 +19,7 @@ from torch_geometric.nn import DegreeScalerAggregation, PNAConv
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.inner import attributes, row_wise
 from pyg_incremental.conv.linear import linear
-from pyg_incremental.conv.reduction import _scaler as degree_scaler
+from pyg_incremental.conv.reduction import scaled_by
 from pyg_incremental.conv.registry import register
 from pyg_incremental.conv.shifted import reduced_with_shift
 from pyg_incremental.program import NotIncremental, Value
@@ -50,7 +50,7 @@ def pna(call: ConvCall) -> Value:
     aggregated = _aggregated(call, a, b, edges, rest)
 
     def out(x: Tensor, rows: Tensor, count: Tensor) -> Tensor:
-        scaled = [rows * degree_scaler(module, name, count) for name in module.scaler]
+        scaled = [rows * scaled_by(module, name, count) for name in module.scaler]
         # From [scaler, aggregator, tower, channel] to [tower, scaler, aggregator, channel].
         towers = torch.cat(scaled, 1).unflatten(1, (-1, conv.towers, conv.F_in)).transpose(1, 2)
         both = torch.cat([_tower_rows(conv, x), towers.flatten(2)], -1)

@@ -20,7 +20,7 @@ from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.inner import row_wise
 from pyg_incremental.conv.own_loop import reduced_with_loop
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import Value
+from pyg_incremental.program import NotIncremental, Value
 
 
 @register(EdgeConv)
@@ -77,6 +77,8 @@ def _around_points(
 
     if conv.add_self_loops:
         call.only_coo()
+        if call.source_kind != call.target_kind:
+            raise NotIncremental("it adds loops between the nodes of two sets")
         around = call.without_loops()
         loop = call.map("loop", message, *sources, *targets, costly=True)
         out = reduced_with_loop(around, around.message(message, sources, targets), loop)

@@ -153,16 +153,24 @@ def _softmax(call: "ConvCall", module: Any, message: Message, part: str) -> Valu
 
 @_rule(aggr.PowerMeanAggregation)
 def _power_mean(call: "ConvCall", module: Any, message: Message, part: str) -> Value:
-    p = module.p
+    p, dtype = module.p, call.dtype
     if isinstance(p, (int, float)) and p == 1:
         return _mean(call, module, message, part)
+    powers_of = p.detach().flatten().tolist() if isinstance(p, Tensor) else [p]
+    if not all(0 < each <= 2 for each in powers_of):
+        return by_rows(call, module, message, part)  # the root would magnify what a sum rounds
 
     def clamped(x: Tensor) -> Tensor:
         return x.clamp(min=module.min_value, max=module.max_value)
 
-    powers = mapped(call, message, lambda x: clamped(x).pow(module.p), f"{part}_powers")
-    mean = _mean(call, module, powers, part)
-    return call.map(f"{part}_root", lambda m: clamped(m).pow(1.0 / module.p), mean)
+    def power(x: Tensor) -> Tensor:
+        return clamped(x).pow(module.p).double()
+
+    def root(mean: Tensor) -> Tensor:
+        return clamped(mean).pow(1.0 / module.p).to(dtype)
+
+    powers = mapped(call, message, power, f"{part}_powers")
+    return call.map(f"{part}_root", root, _mean(call, module, powers, part))
 
 
 @_rule(aggr.MultiAggregation)
@@ -177,12 +185,12 @@ def _scaled(call: "ConvCall", module: Any, message: Message, part: str) -> Value
     inner = reduction(call, module.aggr, message, f"{part}_inner")
 
     def scale(rows: Tensor, count: Tensor) -> Tensor:
-        return torch.cat([rows * _scaler(module, name, count) for name in module.scaler], dim=-1)
+        return torch.cat([rows * scaled_by(module, name, count) for name in module.scaler], dim=-1)
 
     return call.map(f"{part}_scaled", scale, inner, call.degree(None, call.loops))
 
 
-def _scaler(module: Any, name: str, count: Tensor) -> Any:
+def scaled_by(module: Any, name: str, count: Tensor) -> Any:
     """Corso et al., 2020, Eq. 5; PyG counts an isolated node as one where it divides."""
     some = count.clamp(min=1)
     if name == "amplification":

@@ -10,7 +10,8 @@ from pyg_incremental.conv.own import own_forward
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.program import NotIncremental, Value
 
-Builder = Callable[[ConvCall], Value]
+Builder = Callable[[ConvCall], Value | dict[str, Value]]
+"""Writes the program of a conv; one that returns a dict by node type returns a value for each."""
 
 _BUILDERS: dict[type[torch.nn.Module], Builder] = {}
 
@@ -111,7 +112,7 @@ def builder_of(conv: torch.nn.Module) -> Builder:
     except NotIncremental as error:
         return _by_rows(str(error))
 
-    def build(call: ConvCall) -> Value:
+    def build(call: ConvCall) -> Value | dict[str, Value]:
         steps = len(call.program.steps)
         try:
             return program(call)

@@ -9,14 +9,17 @@ what they were. With a sum the relations then meet in one block of channels.
 from typing import Any
 
 import torch
+import torch_geometric
 from torch import Tensor
 from torch_geometric.nn import FastRGCNConv, RGCNConv
 
 from pyg_incremental.aggregate import EdgeFunction
 from pyg_incremental.conv.by_relation import reduced_by_relation, relations, typed
 from pyg_incremental.conv.call import ConvCall
+from pyg_incremental.conv.inner import with_bias
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import NotIncremental, Value
+from pyg_incremental.full_pass import plainly
+from pyg_incremental.program import Domain, NotIncremental, Value
 
 
 @register(RGCNConv)
@@ -28,6 +31,8 @@ def rgcn(call: ConvCall) -> Value:
     edge_type, count = typed(call), conv.num_relations
     if not call.example(source).dtype.is_floating_point:
         raise NotIncremental("integers stand for learned rows of the nodes")
+    if not call.is_sum and _may_meet(conv):
+        return _on_all_rows(call, edge_type)
     if call.is_linear and conv.out_channels <= 2 * conv.in_channels_l:
         rows = _pushed_down(call, source, edge_type, count)
     else:
@@ -35,18 +40,41 @@ def rgcn(call: ConvCall) -> Value:
             call, EdgeFunction(_as_it_is, (source,), (), ()), edge_type, count
         )
         rows = call.map("total", lambda h: _transformed(conv, h).sum(1), rows, costly=True)
-    inputs = [rows]
-    if conv.root is not None:
-        inputs.append(call.map("root", lambda x: x @ conv.root, target, costly=True))
-
-    def out(rows: Tensor, root: Tensor | None = None) -> Tensor:
-        rows = rows if root is None else rows + root
-        return rows if conv.bias is None else rows + conv.bias
-
-    return call.map("out", out, *inputs)
+    if conv.root is None:
+        return with_bias(call, rows)
+    return with_bias(call, rows, call.map("root", lambda x: x @ conv.root, target, costly=True))
 
 
 register(FastRGCNConv)(rgcn)
+
+
+def _may_meet(conv: Any) -> bool:
+    """Whether PyG may send all relations through one kernel of pyg-lib.
+
+    It then also aggregates them together, so that a mean is one over all in-edges. Whether it does
+    is decided by the size of the whole graph.
+    """
+    return (
+        bool(torch_geometric.typing.WITH_SEGMM)
+        and torch_geometric.backend.use_segment_matmul is not False
+        and type(conv).forward is RGCNConv.forward
+        and conv.num_bases is None
+        and conv.num_blocks is None
+    )
+
+
+def _on_all_rows(call: ConvCall, edge_type: Value) -> Value:
+    source, target = call.both_ends()
+
+    def run(x: Tensor, own: Tensor, edge_index: Tensor, edge_type: Tensor) -> Any:
+        with plainly(call.conv):
+            return call.conv(x if source is target else (x, own), edge_index, edge_type)
+
+    inputs = (source, target, call.args["edge_index"], edge_type)
+    reason = f"{call.name}: pyg-lib may aggregate all relations together, by the size of the graph"
+    return call.program.whole(
+        f"{call.name}.forward", run, inputs, Domain.NODE, reason, call.target_kind
+    )
 
 
 def _pushed_down(call: ConvCall, source: Value, edge_type: Value, count: int) -> Value:

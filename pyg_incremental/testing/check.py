@@ -64,7 +64,7 @@ def check_conv(
         num_deltas: How many random deltas are tried.
         seed: Seed of graphs and deltas.
         dtype: Floating-point type of everything.
-        tolerance: Largest allowed difference, relative to max(1, |value|); by default 1e-9 in
+        tolerance: Largest allowed difference, relative to `max(1, abs(value))`; by default 1e-9 in
             float64 and 1e-4 in float32.
         nan: Whether features may become NaN.
         call: Calls the conv, as `call(conv, x, edge_index, **edge_data)`; for convs that are called

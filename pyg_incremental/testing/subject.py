@@ -107,7 +107,9 @@ class Subject:
         self.trusted = self.plan = prepare(site, self.roles, Settings())
         self.distrust = ""
         try:
-            self.plan = CallPlan(site, self.roles, trace(site, self.roles, probe_of(site, self.roles)), "")
+            self.plan = CallPlan(
+                site, self.roles, trace(site, self.roles, probe_of(site, self.roles)), ""
+            )
         except NotTraceable:
             return
         self.distrust = self.trusted.fallback

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+from torch_geometric import nn as gnn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv
 
 import pyg_incremental as pi
@@ -95,6 +96,40 @@ def test_what_no_delta_can_follow_is_what_the_conv_returns(name, make, first):
     layer.apply_delta(edge_index_add=ADD)
     world.apply(edge_index_add=ADD)
     assert_close(layer.incremental.out, full(conv, world))
+
+
+OTHERS = {
+    "GATv2Conv": {"heads": 2},
+    "TransformerConv": {},
+    "SGConv": {"K": 2},
+    "ResGatedGraphConv": {},
+    "LEConv": {},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_other_conv_has_a_drop_in_version(name):
+    torch.manual_seed(0)
+    conv = getattr(gnn, name)(CHANNELS, OUT, **OTHERS[name]).double().eval()
+    kind = getattr(pi, f"Incremental{name}")
+    assert kind is getattr(pi, f"Incremental{name}")
+    layer = kind.from_conv(copy.deepcopy(conv)).eval()
+    assert isinstance(layer, type(conv))
+    assert layer.state_dict().keys() == conv.state_dict().keys()
+    world = make_world(generator(0))
+    layer(world.x, world.edge_index())
+    update = layer.apply_delta(edge_index_add=ADD)
+    assert update.stats.mode == "incremental"
+    world.apply(edge_index_add=ADD)
+    assert_close(layer.incremental.out, full(conv, world))
+    again = pickle.loads(pickle.dumps(layer))
+    assert type(again) is kind
+
+
+def test_there_is_no_drop_in_version_of_nothing():
+    for name in ("IncrementalNoSuchConv", "IncrementalMessagePassing", "nothing"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(pi, name)
 
 
 @pytest.mark.parametrize("name", ["sage", "gat", "graph"])
