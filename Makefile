@@ -9,6 +9,9 @@ PIP_ARGS ?=
 # Arguments for the program that `demo`, `bench` or `test-quick` runs.
 ARGS ?=
 
+# One worker for each core, but not more than help.
+PARALLEL := -n auto --maxprocesses 8 --dist worksteal
+
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
@@ -25,15 +28,15 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-build-isolation $(PIP_ARGS)
 .PHONY: test
 test: $(STAMPS)/test
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest
-	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m kernels
+	$(BIN)/coverage run -m pytest $(PARALLEL)
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest $(PARALLEL) -m kernels
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
 ## test-quick   Tests that are not slow, without coverage; ARGS="tests/unit -x"
 .PHONY: test-quick
 test-quick: $(STAMPS)/test
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(ARGS)
 
 ## test-nojit   Kernel tests as plain Python, with Numba's JIT off
 .PHONY: test-nojit
@@ -44,7 +47,7 @@ test-nojit: $(STAMPS)/test
 .PHONY: test-sparse
 test-sparse: $(STAMPS)/sparse
 	$(BIN)/python -c "import torch_sparse"
-	$(BIN)/python -m pytest -m sparse
+	$(BIN)/python -m pytest $(PARALLEL) -m sparse
 
 ## demo         The quickstart; ARGS="--model gat --dataset Cora"
 .PHONY: demo

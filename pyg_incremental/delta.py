@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol
 
@@ -31,6 +31,10 @@ class GraphDelta:
 
     They take effect in this order: new nodes, deletions (of edges that were there before),
     additions, changes of features and edge data, removals of nodes.
+
+    With several types of nodes or edges every field is a dict: fields of nodes by node type (of a
+    call with a pair `'src'` and `'dst'`), fields of edges by edge type, or by the name of the
+    argument that is the graph. What it holds is then as below.
 
     Attributes:
         edge_index_add: Edges to add, int64 `[2, k]`. An edge that is there already gets one more
@@ -98,6 +102,8 @@ class GraphDelta:
         """The same changes with `undirected` written out."""
         if not self.undirected:
             return self
+        if self._keys():
+            return self._key_by_key(GraphDelta.both_directions)
         parts: dict[str, Any] = {"undirected": False}
         if self.edge_index_add is not None:
             edges, again = _mirrored(as_edges(self.edge_index_add, "edge_index_add"))
@@ -130,6 +136,8 @@ class GraphDelta:
         deleted and added again is left out of both lists (unless `missing='ignore'`, where the
         deletion may have no object).
         """
+        if self._keys():
+            return self._key_by_key(GraphDelta.coalesce)
         delta = self.both_directions()
         parts: dict[str, Any] = {}
         if delta.x_changes is not None:
@@ -161,6 +169,36 @@ class GraphDelta:
             parts["edge_index_add"] = torch.from_numpy(added[:, stays_added])
             parts["edge_index_del"] = torch.from_numpy(deleted[:, stays_deleted])
         return replace(delta, **parts)
+
+    def _keys(self) -> list[Any]:
+        """The types of nodes and edges, if the fields are given by type."""
+        return list(dict.fromkeys(k for v in self._keyed().values() for k in v))
+
+    def _keyed(self) -> dict[str, Mapping[Any, Any]]:
+        """The fields that are given by type."""
+        given = {name: getattr(self, name) for name in self._given()}
+        return {
+            name: value
+            for name, value in given.items()
+            if isinstance(value, Mapping)
+            and (name != "edge_data_add" or all(isinstance(v, Mapping) for v in value.values()))
+        }
+
+    def _key_by_key(self, change: Callable[[GraphDelta], GraphDelta]) -> GraphDelta:
+        """The same done to what is said of each type."""
+        keyed = self._keyed()
+        made: dict[str, Any] = {name: {} for name in keyed}
+        for key in self._keys():
+            own = {name: value[key] for name, value in keyed.items() if key in value}
+            if self.undirected and isinstance(key, tuple) and key[0] != key[-1]:
+                raise InvalidDeltaError(
+                    f"undirected: {key!r} connects two kinds of nodes, so its edges have one "
+                    "direction; give both edge types"
+                )
+            part = change(replace(self, **{**dict.fromkeys(keyed), **own}))
+            for name in own:
+                made[name][key] = getattr(part, name)
+        return replace(self, undirected=False, **made)
 
     def inverse(self, model: HasState) -> GraphDelta:
         """The delta that undoes this one, read off the state before it is applied.

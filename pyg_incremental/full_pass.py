@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
+from torch_geometric import EdgeIndex
 from torch_geometric.utils import k_hop_subgraph
 
 from pyg_incremental.call_site import CallSite
@@ -102,6 +103,8 @@ def graph_object(
     """A graph in the format in which it was handed in."""
     values = state.get(relation.values) if relation.format != "coo" else None
     sizes = num_nodes[relation.source], num_nodes[relation.target]
+    if relation.sized:
+        return EdgeIndex(state["edge_index"].to(device), sparse_size=sizes)
     return to_format(relation.format, state["edge_index"], values, sizes, device)
 
 

@@ -47,6 +47,7 @@ class Relation:
         by_target: Whether the edges came sorted by target, which some aggregations insist on.
         values: Name of the edge input that holds the values of a sparse adjacency.
         unit_values: Whether these are all one, so that an added edge may come without.
+        sized: Whether an `edge_index` says how many nodes there are (an `EdgeIndex` may).
     """
 
     graph: str = ""
@@ -57,6 +58,7 @@ class Relation:
     by_target: bool = False
     values: str = "edge_weight"
     unit_values: bool = False
+    sized: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -227,8 +227,8 @@ class EdgeResolver:
         for name in given:
             if name not in expected:
                 raise InvalidDeltaError(
-                    f"{name}_add{self._label}: this model was first called without '{name}', so added "
-                    f"edges cannot have one (edge inputs: {self._known()}); call the model "
+                    f"{name}_add{self._label}: this model was first called without '{name}', so "
+                    f"added edges cannot have one (edge inputs: {self._known()}); call the model "
                     f"again with '{name}' or leave it out"
                 )
         data = {}

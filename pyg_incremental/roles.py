@@ -87,7 +87,7 @@ def classify(site: CallSite) -> Roles:
         relations.append(
             Relation(
                 name, site.keys.get(name, name), source, target, fmt, by_target,
-                "edge_weight" if plain else f"{name}/edge_weight", are_ones(held),
+                "edge_weight" if plain else f"{name}/edge_weight", are_ones(held), _is_sized(site.tensors[name]),
             )
         )  # fmt: skip
         edge_index[name] = edges
@@ -102,6 +102,11 @@ def classify(site: CallSite) -> Roles:
         if not found:
             others.append(name)
     return Roles(roles.relations, nodes, roles.edges, tuple(others), num_nodes, edge_index, values)
+
+
+def _is_sized(graph: Any) -> bool:
+    """Whether a graph is an `EdgeIndex` that says how many nodes there are."""
+    return isinstance(graph, EdgeIndex) and None not in graph.sparse_size()
 
 
 def are_ones(values: Tensor | None) -> bool:

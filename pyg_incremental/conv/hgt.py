@@ -12,6 +12,7 @@ reference. They become one by a row map, because sums that are scaled alike can 
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -56,7 +57,7 @@ def hgt(call: ConvCall) -> dict[str, Value]:
     return out
 
 
-def _values(argument: object, name: str) -> Mapping[object, Value]:
+def _values(argument: object, name: str) -> Mapping[Any, Value]:
     if not isinstance(argument, Mapping) or not all(
         isinstance(v, Value) and v.domain is not Domain.EDGE for v in argument.values()
     ):
@@ -116,5 +117,6 @@ def joined(states: tuple[Tensor, ...], heads: int) -> Tensor:
     top = reference.amax(0)
     scale = torch.exp(reference - top.masked_fill(top == -torch.inf, 0))
     total = (mass * scale).sum(0).unsqueeze(-1)
-    rows = (numerator * scale.unsqueeze(-1)).sum(0)
-    return torch.where(total == 0, 0.0, rows / total).flatten(1)
+    rows: Tensor = (numerator * scale.unsqueeze(-1)).sum(0)
+    result: Tensor = torch.where(total == 0, 0.0, rows / total).flatten(1)
+    return result

@@ -67,7 +67,7 @@ def _term(
     def moved(rows: Tensor, read: slice) -> Tensor:
         return F.linear(rows[:, read], lin.weight[:, at])  # type: ignore[index]
 
-    weight: Tensor = lin.weight[:, at]  # type: ignore[index,assignment]
+    weight: Tensor = lin.weight[:, at]  # type: ignore[index]
     if call.is_linear and pays(weight):
         return over.reduce(call.map(f"{part}.lin", partial(moved, read=read), x, costly=True),
                            part=f"{part}.aggr")  # fmt: skip

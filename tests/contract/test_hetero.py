@@ -341,3 +341,33 @@ def test_a_data_object_for_a_model_that_takes_dicts(seed):
     inc = to_incremental(sides_of("HeteroConv-sum").inc.model)
     with pytest.raises(InvalidDeltaError, match=r"pass data\.x_dict, data\.edge_index_dict"):
         inc(some_data(seed))
+
+
+# A delta by type, without a model ################################################################
+
+
+def test_coalesced_type_by_type(seed):
+    sides = sides_of("different-convs", seed)
+    delta = {
+        "edge_index_del": {FOLLOWS: index(sides.world.pairs(FOLLOWS)[:2])},
+        "edge_index_add": {
+            FOLLOWS: index([sides.world.pairs(FOLLOWS)[0], (3, 4)]),
+            RATES: index([(1, 1)]),
+        },
+        "x_changes": {"user": (torch.tensor([1, 1]), torch.rand(2, 5, dtype=torch.float64))},
+    }
+    small = GraphDelta(**delta).coalesce()
+    assert small.edge_index_add[FOLLOWS].tolist() == [[3], [4]]
+    assert small.edge_index_del[FOLLOWS].size(1) == 1
+    assert small.x_changes["user"][0].tolist() == [1]
+    twice = sides_of("different-convs", seed)
+    twice.inc.apply_delta(small)
+    sides.step(delta)
+    assert_close(twice.inc.out, sides.inc.out)
+
+
+def test_both_directions_type_by_type():
+    delta = GraphDelta(edge_index_add={FOLLOWS: [[0], [1]]}, undirected=True)
+    assert delta.both_directions().edge_index_add[FOLLOWS].tolist() == [[0, 1], [1, 0]]
+    with pytest.raises(InvalidDeltaError, match="connects two kinds of nodes"):
+        GraphDelta(edge_index_add={RATES: [[0], [1]]}, undirected=True).both_directions()
