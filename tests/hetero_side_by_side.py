@@ -6,7 +6,7 @@ import zlib
 
 import torch
 
-from pyg_incremental import to_incremental
+from pyg_incremental import IncrementalWarning, to_incremental
 from tests.closeness import assert_close, rows_that_differ, tensors_of
 from tests.hetero_oracle import call_plain, full
 from tests.hetero_strategies import HETERO_DELTAS, as_plain, hetero_journey, make_hetero
@@ -41,7 +41,9 @@ class HeteroSides:
         self.twin = copy.deepcopy(randomise(model, seed))
         self.inc = to_incremental(model, **options)
         self.done = ["first pass"]
-        self.out = clone(call_plain(self.inc, self.world))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", IncrementalWarning)  # tests look at the mode
+            self.out = clone(call_plain(self.inc, self.world))
         self.check_all()
 
     def full(self, world=None):
@@ -91,6 +93,9 @@ class HeteroSides:
         for edge_type in world.edges:
             graph = inc.graph if len(world.edges) == 1 else inc.graph[edge_type]
             assert torch.equal(graph.to_edge_index(), world.edge_index(edge_type)), self.where()
+            for name in world.names[edge_type]:
+                (rows,) = (v for k, v in graph.state().items() if name in k)
+                assert torch.equal(rows, world.edge_data(edge_type, name)), self.where()
         assert inc.num_nodes == sum(map(len, world.x.values()))
         assert inc.num_edges == sum(map(len, world.edges.values()))
 

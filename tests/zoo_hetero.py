@@ -10,29 +10,37 @@ from torch_geometric.nn import (
     CGConv,
     DirGNNConv,
     EdgeConv,
+    FeaStConv,
     FiLMConv,
     GATConv,
     GATv2Conv,
     GCNConv,
+    GENConv,
+    GeneralConv,
     GINConv,
     GINEConv,
     GMMConv,
     GraphConv,
     GraphSAGE,
+    HANConv,
     HeteroConv,
     HGTConv,
+    LEConv,
     Linear,
+    MFConv,
     NNConv,
     ResGatedGraphConv,
     SAGEConv,
     SignedConv,
+    SimpleConv,
     TransformerConv,
+    WLConvContinuous,
     to_hetero,
 )
 
 from tests.hetero_oracle import PAIR
 from tests.hetero_strategies import BOUGHT, CHANNELS, FOLLOWS, LABELS, RATES, TYPES
-from tests.zoo import ATTR, INCREMENTAL, PARTLY, WEIGHT
+from tests.zoo import ATTR, FULL, INCREMENTAL, MIXED, WEIGHT
 
 THREE = (RATES, BOUGHT, FOLLOWS)
 FIVE = {"src": 5, "dst": 5}
@@ -109,15 +117,24 @@ PAIR_CASES = [
     HeteroCase("GMM", lambda: GMMConv((5, 3), 4, dim=3, kernel_size=2), data=ATTR),
     HeteroCase("CG", lambda: CGConv((5, 3), dim=3), data=ATTR),
     HeteroCase("Edge", lambda: EdgeConv(net(10)), channels=FIVE),
-    # Exact, however far their programs reach.
-    HeteroCase("GAT", lambda: GATConv((5, 3), 4, heads=2, add_self_loops=False), mode=PARTLY),
+    HeteroCase("General", lambda: GeneralConv((5, 3), 4)),
+    HeteroCase("General-attention", lambda: GeneralConv((5, 3), 4, attention=True, heads=2)),
+    HeteroCase("LE", lambda: LEConv((5, 3), 4)),
+    HeteroCase("MF", lambda: MFConv((5, 3), 4)),
+    HeteroCase("GEN", lambda: GENConv((5, 3), 4)),
+    HeteroCase("WLContinuous", WLConvContinuous, channels=FIVE, data=WEIGHT),
+    HeteroCase("FeaSt", lambda: FeaStConv(5, 4, heads=2, add_self_loops=False), channels=FIVE,
+               picky=True),
+    HeteroCase("Simple", lambda: SimpleConv(combine_root="sum"), channels=FIVE),
+    HeteroCase("GAT", lambda: GATConv((5, 3), 4, heads=2, add_self_loops=False)),
     HeteroCase("GAT-attr", lambda: GATConv((5, 3), 4, edge_dim=3, add_self_loops=False),
-               data=ATTR, mode=PARTLY),
-    HeteroCase("GAT-loops", lambda: GATConv((5, 3), 4, heads=2), mode=PARTLY),
-    HeteroCase("GATv2", lambda: GATv2Conv((5, 3), 4, heads=2, add_self_loops=False), mode=PARTLY),
-    HeteroCase("GATv2-loops", lambda: GATv2Conv((5, 3), 4), mode=PARTLY),
+               data=ATTR),
+    # Here a self-loop leads from source i to target i, whoever the two are.
+    HeteroCase("GAT-loops", lambda: GATConv((5, 3), 4, heads=2), mode=MIXED),
+    HeteroCase("GATv2-loops", lambda: GATv2Conv((5, 3), 4), mode=MIXED),
+    HeteroCase("GATv2", lambda: GATv2Conv((5, 3), 4, heads=2, add_self_loops=False)),
     HeteroCase("Transformer", lambda: TransformerConv((5, 3), 4, heads=2, edge_dim=3, beta=True),
-               data=ATTR, mode=PARTLY),
+               data=ATTR),
 ]  # fmt: skip
 
 
@@ -200,6 +217,40 @@ def one_hgt(types, out=6, heads=3):
     return lambda: HGTConv({k: CHANNELS[k] for k in kinds}, out, (kinds, list(types)), heads=heads)
 
 
+class TwoData(torch.nn.Module):
+    """Weights for one conv, attributes for the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = HeteroConv({e: weighted(1)(e) for e in THREE})
+        self.second = HeteroConv({e: with_attributes(2)(e) for e in THREE})
+
+    def forward(self, x_dict, edge_index_dict, edge_weight_dict, edge_attr_dict):
+        h = self.first(x_dict, edge_index_dict, edge_weight_dict=edge_weight_dict)
+        return self.second(h, edge_index_dict, edge_attr_dict=edge_attr_dict)
+
+
+class Branching(TwoLayers):
+    """Decides by a shape, which cannot be traced; every update is a full pass."""
+
+    def forward(self, x_dict, edge_index_dict):
+        out = super().forward(x_dict, edge_index_dict)
+        return {kind: rows if rows.dim() == 2 else rows[:, 0] for kind, rows in out.items()}
+
+
+class Inside(torch.nn.Module):
+    """A conv that returns a dict, called in ways that PyG allows and few use."""
+
+    def __init__(self, conv, metadata=THREE, given=THREE):
+        super().__init__()
+        sizes = {"user": 5, "item": 3}
+        self.conv, self.given = conv(sizes, 4, (["user", "item"], list(metadata)), heads=2), given
+
+    def forward(self, x_dict, edge_index_dict):
+        made = self.conv(x_dict, {e: edge_index_dict[e] for e in self.given})
+        return made["user"], made["item"]
+
+
 # Several graphs on the same nodes ################################################################
 
 FRIENDS, FOES = ("user", "likes", "user"), ("user", "fights", "user")
@@ -274,8 +325,9 @@ HETERO_CASES = [
                data=WEIGHT),
     HeteroCase("attributes", lambda: TwoLayers("sum", with_attributes(1), with_attributes(2)),
                types=TYPES, data=ATTR),
-    HeteroCase("attention", lambda: TwoLayers("sum", attention, types=THREE), types=THREE,
-               mode=PARTLY),
+    HeteroCase("weights-and-attributes", TwoData, types=THREE, data=(*WEIGHT, *ATTR)),
+    HeteroCase("branching", Branching, types=TYPES, mode=FULL),
+    HeteroCase("attention", lambda: TwoLayers("sum", attention, types=THREE), types=THREE),
     HeteroCase("to_hetero-GraphSAGE", hetero(lambda: GraphSAGE((-1, -1), 8, 2, 4)), types=THREE),
     HeteroCase("to_hetero-SAGE-max", hetero(lambda: GraphSAGE((-1, -1), 8, 2, 4, aggr="max")),
                types=THREE),
@@ -283,9 +335,14 @@ HETERO_CASES = [
                channels={"user": 5, "item": 5}),
     HeteroCase("to_hetero-GAT",
                hetero(lambda: GAT((-1, -1), 8, 2, 4, add_self_loops=False)),
-               types=THREE, mode=PARTLY),
+               types=THREE),
     HeteroCase("HGT", Transformer, types=THREE, kinds=("softmax",)),
     HeteroCase("HGT-no-edges", lambda: Transformer(TYPES, 1), types=TYPES, kinds=("softmax",)),
     HeteroCase("HGTConv", one_hgt(THREE), types=THREE, kinds=("softmax",)),
+    HeteroCase("HGTConv-one-graph", lambda: Inside(HGTConv, given=(FOLLOWS,)), types=THREE),
+    # PyG then looks up other weights than those of the relation, and this is followed too.
+    HeteroCase("HGTConv-other-order", lambda: Inside(HGTConv, THREE[::-1]), types=THREE,
+               mode=MIXED),
+    HeteroCase("HAN", lambda: Inside(HANConv), types=THREE, mode=MIXED),
     HeteroCase("HGTConv-skip", one_hgt(TYPES, 5, 1), types=TYPES, kinds=("softmax",)),
 ]  # fmt: skip

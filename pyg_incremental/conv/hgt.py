@@ -96,7 +96,8 @@ def _finished(call: ConvCall, kind: str, x: Value, states: list[Value]) -> Value
         if rows.shape[-1] != x.shape[-1]:
             return rows
         alpha = conv.skip[kind].sigmoid()
-        return alpha * rows + (1 - alpha) * x
+        mixed: Tensor = alpha * rows + (1 - alpha) * x
+        return mixed
 
     return call.map(f"{kind}.out", out, x, *states, costly=True)
 

@@ -12,6 +12,7 @@ from pyg_incremental import (
     load,
     to_incremental,
 )
+from pyg_incremental.conv.hgt import joined
 from tests.closeness import assert_close, rows_that_differ, tensors_of
 from tests.hetero_side_by_side import HeteroSides
 from tests.hetero_strategies import BOUGHT, FOLLOWS, HETERO_DELTAS, LABELS, RATES, TYPES, as_plain
@@ -371,3 +372,21 @@ def test_both_directions_type_by_type():
     assert delta.both_directions().edge_index_add[FOLLOWS].tolist() == [[0, 1], [1, 0]]
     with pytest.raises(InvalidDeltaError, match="connects two kinds of nodes"):
         GraphDelta(edge_index_add={RATES: [[0], [1]]}, undirected=True).both_directions()
+
+
+def test_softmax_states_join_however_far_apart_they_are():
+    """Large negative logits in one graph, none or larger ones in the others."""
+    logits = torch.tensor([[-900.0, -905.0], [3.0, 700.0]], dtype=torch.float64)
+    values = torch.tensor([[1.0, 2.0], [3.0, 5.0]], dtype=torch.float64)
+
+    def state(graph):
+        top = logits[graph].max()
+        mass = torch.exp(logits[graph] - top)
+        return torch.stack([(mass * values[graph]).sum(), mass.sum(), top]).view(1, 3)
+
+    nothing = torch.zeros(1, 3, dtype=torch.float64)
+    want = (logits.flatten().softmax(0) * values.flatten()).sum()
+    assert_close(joined((state(0), state(1)), 1), want.view(1, 1))
+    alone = (logits[0].softmax(0) * values[0]).sum().view(1, 1)
+    assert_close(joined((state(0), nothing), 1), alone)
+    assert_close(joined((nothing, nothing), 1), torch.zeros(1, 1, dtype=torch.float64))
