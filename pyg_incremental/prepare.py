@@ -22,7 +22,6 @@ from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
 from pyg_incremental.trace import trace
 from pyg_incremental.traced import NotTraceable, Output, Traced
-from pyg_incremental.writer import declared
 
 _NO_VALUES = torch.empty(0)
 _AGREE = {torch.float64: 1e-8, torch.float32: 1e-3}
@@ -78,7 +77,7 @@ def _one_step(site: CallSite, roles: Roles, expected: Any, num_nodes: Mapping[st
             if name in roles.values:
                 program.input(relations[name].values, Domain.EDGE, name)
         else:
-            values.append(declared(program, name, roles))
+            values.append(roles.declare(program, name))
     leaves, structure = pytree.tree_flatten(expected)
     kinds = {size: kind for kind, size in num_nodes.items()} if roles.is_plain else {}
 

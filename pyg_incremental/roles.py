@@ -10,7 +10,7 @@ from torch_geometric import EdgeIndex
 
 from pyg_incremental.call_site import CallSite, is_sparse_tensor
 from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
-from pyg_incremental.program import Relation
+from pyg_incremental.program import Domain, Program, Relation, Value
 from pyg_incremental.typing import Format
 
 _EDGE_NAMES = ("weight", "weights", "attr")
@@ -42,6 +42,14 @@ class Roles:
     def features(self, kind: str) -> str | None:
         """Name of the features of some kind of nodes: what a plain `x_changes` means."""
         return next((name for name, of in self.nodes.items() if of == kind), None)
+
+    def declare(self, program: Program, name: str) -> Value:
+        """An argument that is not a graph, as an input of a program."""
+        if name in self.nodes:
+            return program.input(name, Domain.NODE, self.nodes[name])
+        if name in self.edges:
+            return program.input(name, Domain.EDGE, self.edges[name])
+        return program.input(name, Domain.WHOLE)
 
     @property
     def kinds(self) -> list[str]:
@@ -87,7 +95,8 @@ def classify(site: CallSite) -> Roles:
         relations.append(
             Relation(
                 name, site.keys.get(name, name), source, target, fmt, by_target,
-                "edge_weight" if plain else f"{name}/edge_weight", are_ones(held), _is_sized(site.tensors[name]),
+                "edge_weight" if plain else f"{name}/edge_weight", are_ones(held),
+                _is_sized(site.tensors[name]),
             )
         )  # fmt: skip
         edge_index[name] = edges

@@ -218,3 +218,15 @@ def _dim_reason(name: str, dim: Any, rank: int | None) -> str:
         isinstance(d, int) and -rank < d < rank and d != 0 for d in dims
     )
     return "" if inside else f"{name} runs over dim={dim}"
+
+
+def why_not_index(index: Any) -> str:
+    """Why indexing may mix rows, or an empty string if it picks columns only."""
+    first = index[0] if isinstance(index, tuple) and index else index
+    if first is Ellipsis or (isinstance(first, slice) and first == slice(None)):
+        return (
+            ""
+            if isinstance(index, tuple)
+            else ("" if first == slice(None) else "it picks columns by ...")
+        )
+    return "it picks rows by index"

@@ -16,15 +16,15 @@ from torch_geometric.nn import MessagePassing
 from pyg_incremental.call_site import CallSite
 from pyg_incremental.conv import ConvCall, builder_of
 from pyg_incremental.full_pass import plainly
+from pyg_incremental.in_place import is_in_place, overwrite
 from pyg_incremental.probe import Probe
 from pyg_incremental.program import Domain, NotIncremental, Program, Value
 from pyg_incremental.roles import Roles
 from pyg_incremental.row_wise import (
     COSTLY_FUNCTIONS,
     COSTLY_MODULES,
-    FRESH_MODULES,
     RESHAPES,
-    VIEWS,
+    why_not_index,
     why_not_row_function,
     why_not_row_wise,
 )
@@ -79,14 +79,14 @@ class Writer:
             else:
                 self.env[node] = self._operation(node)
                 self._remember(node)
-                if _in_place(node, self._callable(node)[0]):
-                    self._overwritten(node)
+                if is_in_place(node, self._callable(node)[0]):
+                    overwrite(node, self.env, lambda n: self._callable(n)[0])
         return Traced(self.program, structure)
 
     def _input(self, name: str) -> Value:
         relation = next((r for r in self.roles.relations if r.graph == name), None)
         if relation is None:
-            value = declared(self.program, name, self.roles)
+            value = self.roles.declare(self.program, name)
             if value.domain is Domain.WHOLE:
                 self.fixed.add(value)
             return value
@@ -164,37 +164,6 @@ class Writer:
             if not reason:
                 return self._row_map(node, fn, name)
         return self._whole(node, fn, name, reason)
-
-    def _overwritten(self, node: fx.Node) -> None:
-        """Whoever reads what an in-place operation has written to from here on reads its result."""
-        target = node.args[0]
-        if not isinstance(target, fx.Node):
-            raise NotTraceable(
-                f"'{node.name}' writes in place to something that is not a plain tensor"
-            )
-        before = self.env[target]
-        shared = [n for n, v in self.env.items() if v is before and n is not node]
-        for n in shared:
-            views = [
-                u
-                for u in (*n.users, n)
-                if u is not node and u.op != "placeholder" and self._may_view(u)
-            ]
-            if views:
-                raise NotTraceable(
-                    f"'{node.name}' writes in place to '{n.name}', of which '{views[0].name}' may "
-                    "be a view"
-                )
-        for n in shared:
-            self.env[n] = self.env[node]
-
-    def _may_view(self, node: fx.Node) -> bool:
-        """Whether the result of an operation may share memory with its argument."""
-        fn, _ = self._callable(node)
-        if node.op == "call_module":
-            return not isinstance(fn, FRESH_MODULES)
-        name = fn if isinstance(fn, str) else getattr(fn, "__name__", "")
-        return name in VIEWS
 
     def _callable(self, node: fx.Node) -> tuple[Any, str]:
         if node.op == "call_module":
@@ -299,7 +268,7 @@ class Writer:
         if node.op == "call_module":
             return why_not_row_wise(fn)
         if fn is operator.getitem:
-            return _index_reason(node.args[1])
+            return why_not_index(node.args[1])
         ranks: list[int | None] = []
         for a in (*node.args, *node.kwargs.values()):
             held = self.env.get(a) if isinstance(a, fx.Node) else a
@@ -360,7 +329,7 @@ class Writer:
             call = fn.forward
         else:
             call = fn
-        if _in_place(node, fn):
+        if is_in_place(node, fn):
             # The rows handed in may be the stored ones.
             change, call = call, lambda first, *a, **k: change(first.clone(), *a, **k)
         if len(node.args) == 1 and not node.kwargs and isinstance(held.get(node.args[0]), Value):  # type: ignore[arg-type]
@@ -416,15 +385,6 @@ class Writer:
         return Domain.WHOLE, ""
 
 
-def declared(program: Program, name: str, roles: Roles) -> Value:
-    """An argument that is not a graph, as an input of a program."""
-    if name in roles.nodes:
-        return program.input(name, Domain.NODE, roles.nodes[name])
-    if name in roles.edges:
-        return program.input(name, Domain.EDGE, roles.edges[name])
-    return program.input(name, Domain.WHOLE)
-
-
 def _parts(held: Any) -> Iterable[Any]:
     """What an fx node stands for: one thing, or several."""
     if isinstance(held, dict):
@@ -461,26 +421,5 @@ def _plain(conv: MessagePassing) -> Callable[..., Any]:
     return call
 
 
-def _in_place(node: fx.Node, fn: Any) -> bool:
-    name = str(node.target) if node.op == "call_method" else getattr(fn, "__name__", "")
-    return (
-        (name.endswith("_") and not name.endswith("__"))
-        or fn in (operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow)
-        or bool(node.kwargs.get("inplace", False))
-        or bool(getattr(fn, "inplace", False))
-    )
-
-
 def _as_it_is(rows: Tensor) -> Tensor:
     return rows
-
-
-def _index_reason(index: Any) -> str:
-    first = index[0] if isinstance(index, tuple) and index else index
-    if first is Ellipsis or (isinstance(first, slice) and first == slice(None)):
-        return (
-            ""
-            if isinstance(index, tuple)
-            else ("" if first == slice(None) else "it picks columns by ...")
-        )
-    return "it picks rows by index"
