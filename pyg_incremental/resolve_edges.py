@@ -76,6 +76,18 @@ class ResolvedEdges:
             graph.write(self.changed, self.changed_data)
         return graph.remade(num_nodes, self.removed, order, self.added, self.added_data)
 
+    def _undoable(self, graph: DynamicGraph) -> tuple[Ids, Ids]:
+        """Slots whose data are to be changed back, and slots to be added again, oldest first.
+
+        Only the youngest edge of a pair can be changed. So where another edge of the pair comes
+        back, the changed one is deleted and added again before it.
+        """
+        changed, gone = self.changed, np.sort(self.removed)
+        if changed.size and gone.size:
+            covered = np.isin(pair_keys(_pairs(graph, changed)), pair_keys(_pairs(graph, gone)))
+            changed, gone = changed[~covered], np.concatenate([gone, changed[covered]])
+        return changed, gone[np.argsort(graph.slots.order[gone], kind="stable")]
+
     def undone(self, graph: DynamicGraph, num_nodes: tuple[int, int]) -> dict[str, Any]:
         """The fields of a delta that undoes these changes, read off the graph before them.
 
@@ -84,23 +96,32 @@ class ResolvedEdges:
             num_nodes: How many nodes there are at the sources and at the targets.
         """
         back: dict[str, Any] = {}
+        changed, gone = self._undoable(graph)
+        leaving = []
         if self.added.size:
             # Edges at new nodes leave with them.
             kept = (self.added[0] < num_nodes[0]) & (self.added[1] < num_nodes[1])
-            back["edge_index_del"] = torch.from_numpy(self.added[:, kept])
-        gone = np.sort(self.removed)
-        gone = gone[np.argsort(graph.slots.order[gone], kind="stable")]
+            leaving.append(self.added[:, kept])
+        again = np.setdiff1d(self.changed, changed)
+        if again.size:
+            leaving.append(_pairs(graph, again))
+        if leaving:
+            back["edge_index_del"] = torch.from_numpy(np.concatenate(leaving, 1))
         if gone.size:
-            edges = graph.edges(gone)
-            back["edge_index_add"] = torch.from_numpy(np.stack([edges.src, edges.dst]))
+            back["edge_index_add"] = torch.from_numpy(_pairs(graph, gone))
             at = torch.from_numpy(gone)
             back["edge_data_add"] = {name: rows[at] for name, rows in graph.edge_data.items()}
-        if self.changed.size:
-            edges = graph.edges(self.changed)
-            slots = torch.from_numpy(self.changed)
+        if changed.size:
+            slots = torch.from_numpy(changed)
             data = {name: graph.edge_data[name][slots] for name in self.changed_data}
-            back["edge_changes"] = (torch.from_numpy(np.stack([edges.src, edges.dst])), data)
+            back["edge_changes"] = (torch.from_numpy(_pairs(graph, changed)), data)
         return back
+
+
+def _pairs(graph: DynamicGraph, slots: Ids) -> Ids:
+    """The ends of some edges, int64 `[2, k]`."""
+    edges = graph.edges(slots)
+    return np.stack([edges.src, edges.dst])
 
 
 def check_edges(

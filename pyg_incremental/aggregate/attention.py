@@ -102,6 +102,7 @@ class FunctionSoftmaxState(FunctionState):
         state[ids, -heads:] = top.masked_fill(spoilt, 0).to(state.dtype)
         if len(index):
             logits = logits.masked_fill(spoilt[index], 0)
+            self.drift.tensor[ids] = 1  # these rows have their references
             self._apply((logits, values), self.context.backend.array(ids[index].cpu()), 1)
         if bool(spoilt.any()):
             rows = state[ids]

@@ -111,8 +111,8 @@ def _spread(call: "ConvCall", module: nn.Module, message: Message, part: str) ->
     """Sums of x and x^2 in float64: their difference is small where PyG's root is steep."""
 
     def moments(x: Tensor) -> Tensor:
-        x = x.flatten(1)
-        return torch.cat([x, x * x], 1).double()
+        x = x.flatten(1).double()
+        return torch.cat([x, x * x], 1)
 
     finish = _std if isinstance(module, aggr.StdAggregation) else _var
     total = call.total(mapped(call, message, moments, f"{part}_moments"), f"{part}_moments_sum")

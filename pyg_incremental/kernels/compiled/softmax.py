@@ -93,7 +93,8 @@ def softmax_rows(ids, state, drift, message, target, edge, loop, slope, inn, dro
 def _softmax_edge(v, source, state, drift, scale, target, edge_row, slope, sign):  # type: ignore[no-untyped-def]
     """Add or retract one edge.
 
-    A logit far above the reference makes the drift infinite, so that the row is made afresh.
+    A logit far above the reference makes the drift infinite, so that the row is made afresh. So
+    does the first edge of an empty row that nothing has moved through: it has no reference yet.
     """
     heads = target.shape[1]
     channels = source.size // heads - 1
@@ -104,7 +105,7 @@ def _softmax_edge(v, source, state, drift, scale, target, edge_row, slope, sign)
         if edge_row.size:
             a += edge_row[h]
         shift = _logit(a, slope) - row[width + heads + h]
-        if not shift <= REACH:
+        if not shift <= REACH or (sign > 0 and row[width + h] == 0 and drift[v, 0] == 0):
             drift[v, 0] = np.inf
             return
         p = _softmax_term(row, h, heads, channels, source, shift, sign)
@@ -163,7 +164,9 @@ def softmax_settle(state, drift, limit, scale, heads, inn, has_loop, touched, co
         if inn.degree[v] == 0 and not has_loop:
             state[v] = 0
             drift[v] = 0
-        elif drift[v, 0] != 0 and not _is_sound(v, state, drift, limit, scale, heads, channels):
+        elif (drift[v, 0] != 0 or drift[v, 1] != 0) and not _is_sound(
+            v, state, drift, limit, scale, heads, channels
+        ):
             again[n] = v
             n += 1
     return n

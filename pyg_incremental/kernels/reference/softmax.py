@@ -73,6 +73,8 @@ def _softmax_terms(
         logit = logit + edge_rows
     shift = torch.nn.functional.leaky_relu(logit, slope) - state[dst, -heads:]
     near = (shift <= REACH).all(1)
+    if sign > 0:  # the first edge of an empty row finds no reference
+        near &= (state[dst, -2 * heads : -heads] != 0).all(1) | (drift[dst, 0] != 0)
     drift[dst[~near], 0] = torch.inf
     weigh = scale.reshape(heads, -1)
     dst, value, p = dst[near], value[near], shift[near].exp()
@@ -123,7 +125,7 @@ def softmax_settle(
         state[rows[empty]] = 0
         drift[rows[empty]] = 0
         rows = rows[~empty]
-    rows = rows[(drift[rows, 0] != 0).cpu()]
+    rows = rows[(drift[rows] != 0).any(1).cpu()]
     mass = state[rows, width : width + heads]
     size = (state[rows, :width].abs() * scale).reshape(len(rows), heads, width // heads).sum(2)
     sound = (drift[rows, :1] / limit <= mass) & (drift[rows, 1:] / limit <= size)

@@ -1,0 +1,102 @@
+"""Softmax where a row starts from nothing, far from any reference, or loses what was not finite."""
+
+import pytest
+import torch
+from torch_geometric.nn import GATConv, GraphConv, SAGEConv, TransformerConv
+
+from pyg_incremental import GraphDelta, to_incremental
+from tests.closeness import assert_close
+from tests.oracle import World, full
+from tests.strategies import index
+
+BACKENDS = ("compiled", "reference")
+
+
+def softmax_of_features():
+    return SAGEConv(1, 1, aggr="softmax", root_weight=False)
+
+
+def additive():
+    conv = GATConv(1, 1, add_self_loops=False, negative_slope=1.0)
+    with torch.no_grad():
+        conv.lin.weight.fill_(1)
+        conv.att_src.fill_(1)
+    return conv
+
+
+def dot_product():
+    conv = TransformerConv(1, 1, root_weight=False)
+    with torch.no_grad():
+        for layer in (conv.lin_key, conv.lin_query, conv.lin_value):
+            layer.weight.fill_(1)
+    return conv
+
+
+CONVS = [softmax_of_features, additive, dot_product]
+
+
+def wrapped(make, features, pairs, backend, dtype=torch.float64):
+    torch.manual_seed(0)
+    conv = make().to(dtype).eval()
+    world = World(torch.tensor(features, dtype=dtype)[:, None], pairs)
+    inc = to_incremental(conv, backend=backend)
+    inc(**world.inputs())
+    assert inc.mode == "incremental"
+    return conv, world, inc
+
+
+def step(conv, world, inc, **delta):
+    world.apply(**delta)
+    update = inc.apply_delta(**delta)
+    assert_close(inc.out, full(conv, world))
+    return update
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("make", CONVS)
+def test_the_first_edge_of_a_row_may_have_any_logit(make, dtype, backend):
+    conv, world, inc = wrapped(make, [-1000.0, 1.0, 2.0, 1.0], [(1, 2)], backend, dtype)
+    step(conv, world, inc, edge_index_add=index([(0, 3)]))  # never had an edge
+    step(conv, world, inc, edge_index_del=index([(1, 2)]))
+    step(conv, world, inc, edge_index_add=index([(0, 2)]))  # lost its last one
+    step(conv, world, inc, edge_index_del=index([(0, 2)]), edge_index_add=index([(1, 2)]))
+    step(conv, world, inc, edge_index_del=index([(1, 2)]), edge_index_add=index([(0, 2)]))
+    new = torch.ones(1, 1, dtype=dtype)
+    step(conv, world, inc, x_add=new, edge_index_add=index([(0, 4)]))  # is new itself
+    step(conv, world, inc, edge_index_add=index([(1, 4)]))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("make", CONVS)
+def test_a_message_of_no_weight_that_is_not_finite_leaves_no_trace(make, backend):
+    conv, world, inc = wrapped(make, [1.0, 0.5, 2.0, 3.0], [(0, 2), (1, 2), (0, 3)], backend)
+    minus = torch.tensor([[-torch.inf]]).double()
+    step(conv, world, inc, x_changes=([1], minus))
+    step(conv, world, inc, edge_index_del=index([(1, 2)]))
+    step(conv, world, inc, edge_index_add=index([(1, 3)]))
+    step(conv, world, inc, x_changes=([1], torch.ones(1, 1).double()))
+
+
+@pytest.mark.parametrize("gone", [1, 2])
+def test_an_inverse_tells_parallel_edges_apart(gone):
+    """One edge of a pair leaves, and another one changes."""
+    torch.manual_seed(0)
+    conv = GraphConv(1, 1).double().eval()
+    weight = torch.tensor([0.5, 2.0, 4.0, 8.0]).double()
+    pairs = [(0, 1), (0, 1), (0, 1), (1, 2)]
+    world = World(torch.randn(3, 1).double(), pairs, {"edge_weight": weight})
+    inc = to_incremental(conv)
+    inc(**world.inputs())
+    before = inc.out.clone()
+    delta = GraphDelta(
+        edge_index_del=index([(0, 1)] * gone),
+        edge_changes=(index([(0, 1)]), {"edge_weight": torch.tensor([7.0]).double()}),
+    )
+    back = delta.inverse(inc)
+    inc.apply_delta(delta)
+    inc.apply_delta(back)
+    assert_close(inc.out, before)
+    kept = (inc.graph.to_edge_index() == torch.tensor([[0], [1]])).all(0)
+    of_pair = inc.edge_data("edge_weight")[kept].tolist()
+    assert of_pair == [0.5, 2.0, 4.0]
