@@ -1,12 +1,25 @@
 """Set-up for all tests: one thread, and the seed in every report."""
 
 import importlib.util
+import inspect
 import os
 from pathlib import Path
 
 import pytest
 import torch
-from torch_geometric.nn import GCNConv, GINConv, GraphConv, SAGEConv, SimpleConv
+from torch_geometric import nn as gnn
+
+FUSED = [
+    kind
+    for name in gnn.conv.__all__
+    if "message_and_aggregate" in vars(kind := getattr(gnn.conv, name))
+    and kind not in (gnn.MessagePassing, gnn.conv.PANConv)
+]
+FUSED_WITH = {
+    "in_channels": 8, "out_channels": 8, "channels": 8, "K": 1, "alpha": 0.5, "num_layers": 1,
+    "num_relations": 1, "edge_dim": 1, "hidden_channels": 1, "first_aggr": True,
+    "nn": torch.nn.Identity(),
+}  # fmt: skip
 
 SEED = int(os.environ.get("PYG_INCREMENTAL_SEED", "0"))
 
@@ -15,10 +28,9 @@ def pytest_configure(config):
     torch.set_num_threads(1)
     # PyG writes the `propagate` of a class for its first instance in a process. If that one does
     # not fuse (SAGEConv with aggr="std"), no later one can run on a sparse matrix.
-    for kind in (GCNConv, SAGEConv, GraphConv):
-        kind(1, 1)
-    GINConv(torch.nn.Identity())
-    SimpleConv()
+    for kind in FUSED:
+        required = inspect.signature(kind).parameters.values()
+        kind(**{p.name: FUSED_WITH[p.name] for p in required if p.name in FUSED_WITH})
 
 
 def pytest_report_header(config):
