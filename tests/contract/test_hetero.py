@@ -162,9 +162,15 @@ def test_a_node_type_that_changes_leaves_the_others_alone():
 def test_attention_over_several_relations_takes_one_edge_at_a_time():
     """An edge of one relation costs one edge, though the softmax runs over all of them."""
     sides = sides_of("HGTConv")
-    update = sides.step({"edge_index_add": {BOUGHT: index([(0, 4)])}})
-    (softmax,) = [s for s in update.stats.steps if s.kind == "softmax"]
+    softmax = softmax_of(sides.step({"edge_index_add": {BOUGHT: index([(0, 4)])}}))
+    assert softmax.reread == 1, "the first edge of a row: it has no reference yet"
+    softmax = softmax_of(sides.step({"edge_index_add": {BOUGHT: index([(1, 4)])}}))
     assert (softmax.rows, softmax.edges, softmax.reread) == (1, 1, 0)
+
+
+def softmax_of(update):
+    (step,) = [s for s in update.stats.steps if s.kind == "softmax"]
+    return step
 
 
 # What is refused ##################################################################################
