@@ -9,11 +9,7 @@ from tests.strategies import SPOILERS, journey, node_rows
 from tests.zoo import CHANNELS
 from tests.zoo_convs import CONV_CASES
 
-pytestmark = [
-    pytest.mark.kernels,
-    # Hashes wrap around and NaN spreads; compiled code does so silently, NumPy scalars say it.
-    pytest.mark.filterwarnings("ignore:.* encountered in scalar:RuntimeWarning"),
-]
+pytestmark = pytest.mark.kernels
 
 NAMES = (
     "gcn-plain", "gcn-weights", "gcn-backward-weights", "gcn-max", "sage-mean", "sage-median",

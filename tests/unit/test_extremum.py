@@ -21,11 +21,7 @@ from tests.closeness import assert_close
 from tests.oracle import World
 from tests.strategies import DELTAS, generator, index, journey, make_world, node_rows
 
-pytestmark = [
-    pytest.mark.kernels,
-    # Products of infinities and zeros; compiled code makes them silently, NumPy scalars say it.
-    pytest.mark.filterwarnings("ignore:.* encountered in scalar:RuntimeWarning"),
-]
+pytestmark = pytest.mark.kernels
 
 BACKENDS = ("compiled", "reference")
 NAN, INF = math.nan, math.inf
