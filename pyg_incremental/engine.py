@@ -18,6 +18,7 @@ from torch import Tensor
 from pyg_incremental.aggregate import Aggregate, Aggregator
 from pyg_incremental.edge_store import EdgeEvents
 from pyg_incremental.executors import InputExecutor, MapExecutor, OnesExecutor, WholeExecutor
+from pyg_incremental.fast_path import FastPath
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.plan import plan
 from pyg_incremental.program import Domain, Ones, Program, RowMap, Step, Whole
@@ -39,6 +40,8 @@ class Engine:
         accumulate_dtype: In which dtype sums are kept, or None for that of their messages.
         materialize: Makes the graph object, named by its argument, that steps of domain `WHOLE` are
             given.
+        compile_after: How many updates after a full pass small ones get their fast path; None for
+            never.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Engine:
         backend: Backend,
         accumulate_dtype: torch.dtype | None,
         materialize: Callable[[str], object],
+        compile_after: int | None = None,
     ) -> None:
         self.program = program
         self.graphs = graphs
@@ -94,6 +98,9 @@ class Engine:
                 }
         self._cells = list(self.cells.values())
         self._sizes: tuple[int, ...] = ()
+        self._outputs = [self.cells[v] for v in program.outputs]
+        self._fast: FastPath | None = None
+        self._wait = self._compile_after = compile_after
 
     def _context(self, kind: str, graph: str | None) -> Context:
         """What steps on these nodes, and over that graph into them, share."""
@@ -141,6 +148,7 @@ class Engine:
 
         `inputs` holds the node inputs and constants by name.
         """
+        self._fast, self._wait = None, self._compile_after
         for nodes in self.nodes.values():
             nodes.begin(nodes.num_nodes, nodes.num_nodes, NO_IDS)
         stats: Work = []
@@ -198,13 +206,13 @@ class Engine:
             first_new = nodes.num_nodes
             nodes.begin(first_new + new_nodes.get(kind, 0), first_new, renew.get(kind, NO_IDS))
         stats: Work = []
-        num_events = 0
-        for (_, graph), context in self._contexts.items():
-            context.begin(events.get(graph or "", NO_EVENTS), stats)
-            num_events += context.num_events
-        for cell in self._cells:
-            if not cell.is_clean:
-                cell.reset()
+        fast = self._fast if self._wait == 0 else self._compile()
+        if fast is not None and not new_nodes and not renew:
+            happened = next(iter(events.values()), NO_EVENTS)
+            if fast.takes(happened, rows):
+                self._update_few(fast, events, happened, rows, stats)
+                return stats
+        num_events = self._begin(events, stats)
         if new_nodes or num_events:
             self._grow()
             for edge_executor in self.edge_executors:
@@ -216,6 +224,66 @@ class Engine:
         for e in self.node_executors:
             e.rows_changed()
         return stats
+
+    def _begin(self, events: Mapping[str, EdgeEvents], stats: Work) -> int:
+        """Tell contexts and cells that an update begins; returns the number of edge events."""
+        num_events = 0
+        for (_, graph), context in self._contexts.items():
+            context.begin(events.get(graph or "", NO_EVENTS), stats)
+            num_events += context.num_events
+        for cell in self._cells:
+            if not cell.is_clean:
+                cell.reset()
+        return num_events
+
+    # Few rows ------------------------------------------------------------------------------------
+
+    def _compile(self) -> FastPath | None:
+        """The fast path, once it is due: it takes some milliseconds to make, and not all need it."""
+        if self._wait is None:
+            return None
+        self._wait -= 1
+        if self._wait > 0:
+            return None
+        self._wait = 0
+        only_inputs = all(isinstance(e, InputExecutor) for e in self.edge_executors)
+        if FastPath.is_possible and only_inputs and self.backend.is_compiled:
+            if len(self.nodes) == len(self.graphs) == 1:
+                (nodes,), (graph,) = self.nodes.values(), self.graphs.values()
+                fast = FastPath(self.node_executors, nodes, graph, self.backend)
+                self._fast = fast if fast.is_worth_it else None
+        return self._fast
+
+    def _update_few(
+        self,
+        fast: FastPath,
+        events: Mapping[str, EdgeEvents],
+        happened: EdgeEvents,
+        rows: Mapping[str, tuple[Tensor, Tensor]],
+        stats: Work,
+    ) -> None:
+        """One call of compiled code, and the executors from where it stops."""
+        for cell in self._cells:
+            if not cell.is_clean:
+                cell.reset()
+        if events:
+            self._grow()
+            for e in self.edge_executors:
+                data = e.context.graph.edge_data[e.out.value.name]
+                if data is not e.out.rows:
+                    e.out.hold(data)
+        if fast.aggregators:
+            self._begin(events, stats)
+            for a in fast.aggregators:
+                a.edges_changed()
+        done = fast.run(happened, rows, stats)
+        if done == len(self.node_executors):
+            fast.hand_over(self._outputs)
+            return
+        self._begin(events, stats)
+        fast.hand_over(self._cells)
+        for executor in self.node_executors[done:]:
+            executor.rows_changed()
 
     def _grow(self) -> None:
         """See that all rows have room for the nodes and edges that there are now."""

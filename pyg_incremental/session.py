@@ -62,6 +62,7 @@ class Session:
             self.backend,
             settings.accumulate_dtype,
             self.materialize,
+            settings.compile_after,
         )
         self.resolver = Resolver(roles, graphs, num_nodes, {k: x[:0] for k, x in nodes.items()})
         self._pending: tuple[ResolvedDelta, dict[str, int], dict[str, int]] | None = None

@@ -19,6 +19,7 @@ class Settings:
     backend: BackendName = "auto"
     accumulate_dtype: torch.dtype | None = None
     scrub_rows: int = 0
+    compile_after: int | None = 8
 
     def __post_init__(self) -> None:
         if self.accumulate_dtype not in (None, torch.float32, torch.float64):
@@ -33,4 +34,9 @@ class Settings:
         if self.scrub_rows < 0:
             raise ValueError(
                 f"scrub_rows: expected a number of rows, 0 or more (got {self.scrub_rows})"
+            )
+        if self.compile_after is not None and self.compile_after < 1:
+            raise ValueError(
+                "compile_after: expected a number of updates, 1 or more, or None (got "
+                f"{self.compile_after})"
             )

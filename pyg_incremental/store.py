@@ -69,6 +69,7 @@ class Backend:
                 f"{like.dtype} on '{like.device}'); use backend='auto' or 'reference'"
             )
         self.like = like.detach().new_empty(0)
+        self.moves = 0  # how often rows were put elsewhere
         self.name = "compiled" if compilable and name != "reference" else "reference"
         self.is_compiled = self.name == "compiled"
         self.kernels: ModuleType = compiled if self.is_compiled else reference
@@ -187,6 +188,7 @@ class Rows:
 
     def hold(self, rows: Tensor) -> None:
         """Store `rows` as they are."""
+        self.backend.moves += 1
         self.rows = rows
         self.array = self.backend.array(rows.view(rows.shape[0], -1) if rows.dim() > 2 else rows)
 

@@ -71,13 +71,13 @@ class Extremum(Aggregate):
 
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "ExtremumState":
         """The executor: it keeps the extremum of every row and whose it is."""
-        messages: _Stored | _Computed
+        messages: StoredMessages | _ComputedMessages
         if self.source is not None:
-            messages = _Stored(
+            messages = StoredMessages(
                 cell(self.source), None if self.weight is None else cell(self.weight)
             )
         elif self.message is not None:
-            messages = _Computed(self.message, cell, context)
+            messages = _ComputedMessages(self.message, cell, context)
         return ExtremumState(self, cell(self.output), messages, context)
 
 
@@ -89,7 +89,7 @@ class _Listed(NamedTuple):
     slot: Array
 
 
-class _Stored:
+class StoredMessages:
     """Messages that are source rows, times a weight."""
 
     own: ClassVar[tuple[Ids, ...]] = ()
@@ -117,7 +117,7 @@ class _Stored:
         return self.source.array, edges.src, weight
 
 
-class _Computed(BoundFunction):
+class _ComputedMessages(BoundFunction):
     """Messages that an edge function makes when they are needed."""
 
     def __init__(
@@ -157,7 +157,7 @@ class ExtremumState(Aggregator):
     """
 
     def __init__(
-        self, step: Extremum, out: Cell, messages: _Stored | _Computed, context: Context
+        self, step: Extremum, out: Cell, messages: StoredMessages | _ComputedMessages, context: Context
     ) -> None:
         super().__init__(step, out, context)
         self.largest = step.largest

@@ -1,0 +1,223 @@
+"""What the machine of `kernels.compiled.machine` reads: cells, steps, and where their rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyg_incremental.aggregate.base import Aggregator
+from pyg_incremental.aggregate.extremum import ExtremumState, StoredMessages
+from pyg_incremental.aggregate.softmax import SoftmaxState
+from pyg_incremental.aggregate.sum import SumState
+from pyg_incremental.executors import InputExecutor, MapExecutor, OnesExecutor
+from pyg_incremental.fast_path.row_ops import RowOps, Space, UntranslatableError, translate
+from pyg_incremental.kernels.compiled import machine
+from pyg_incremental.program import Domain
+from pyg_incremental.store import Cell
+
+SAMPLE = 8
+"""Rows on which translated maps are tried."""
+
+
+class Tables:
+    """The plan of one engine, laid out for the machine.
+
+    Args:
+        executors: Those of node values, in order. Steps from the first on that the machine does not
+            know are left out.
+        dtype: That of all rows.
+
+    Attributes:
+        known: How many of the executors the machine knows.
+        why: What the first unknown one is, or an empty string.
+    """
+
+    def __init__(self, executors: Sequence[Any], dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        self._at: dict[Cell, int] = {}
+        self._samples: dict[Cell, torch.Tensor] = {}  # of values that are not stored
+        self._rooms: dict[Cell, list[Any]] = {}
+        self.why = ""
+        space, maps = Space(), dict[int, RowOps]()
+        self.executors = []
+        for e in executors:
+            try:
+                if isinstance(e, MapExecutor):
+                    maps[len(self.executors)] = self._translated(e, space)
+                else:
+                    self._refuse(e)
+            except UntranslatableError as error:
+                self.why = f"{e.out.value}: {error}"
+                break
+            self.executors.append(e)
+        self.known = len(self.executors)
+        self.space, self.index = space.arrays(dtype)
+        self.bits = np.empty(0, np.int32 if dtype == torch.float32 else np.int64)
+        self._lay_out(maps)
+
+    # Which steps the machine knows ---------------------------------------------------------------
+
+    def _translated(self, e: MapExecutor, space: Space) -> RowOps:
+        if e.out.domain is not Domain.NODE or any(c.domain is not Domain.NODE for c in e.inputs):
+            raise UntranslatableError("not all of its inputs are node rows")
+        rows = []
+        for cell in e.inputs:
+            if cell.out_dtype is not None:
+                raise UntranslatableError("sums are kept in another dtype")
+            if not cell.stored and cell not in self._samples:
+                raise UntranslatableError(f"'{cell.value}' is not stored")
+            rows.append(cell.tensor[:SAMPLE] if cell.stored else self._samples[cell])
+        found = translate(e.fn, rows, space)
+        if not e.out.stored:
+            self._samples[e.out] = e.fn(*rows)
+        return found
+
+    def _refuse(self, e: Any) -> None:
+        """See that a step other than a map is known."""
+        if isinstance(e, OnesExecutor):
+            return
+        if isinstance(e, InputExecutor):
+            if e.out.domain is Domain.NODE and e.out.rows is None:
+                raise UntranslatableError("it has no rows")
+            return
+        if not isinstance(e, Aggregator) or e.step.loops == "only":
+            raise UntranslatableError("this kind of step is not known")
+        if e.out.out_dtype is not None or e.out.tensor.dtype != self._dtype:
+            raise UntranslatableError("its state is kept in another dtype")
+        edge = None
+        if isinstance(e, SumState):
+            edge, sources = e.weight, [e.source]
+        elif isinstance(e, SoftmaxState):
+            edge, sources = e.edge, [e.source, e.target, *([] if e.loop is None else [e.loop])]
+        elif isinstance(e, ExtremumState) and isinstance(e.messages, StoredMessages):
+            edge, sources = e.messages.weight, [e.messages.source]
+        else:
+            raise UntranslatableError("its messages are functions of edges")
+        if e.out.keeps_old and not isinstance(e, ExtremumState):
+            raise UntranslatableError("its old rows are retracted")
+        for cell in (*sources, *([] if edge is None else [edge])):
+            if cell.rows is None or cell.rows.dtype != self._dtype:
+                raise UntranslatableError("its messages are of another dtype")
+
+    # Layout --------------------------------------------------------------------------------------
+
+    def _lay_out(self, maps: dict[int, RowOps]) -> None:
+        m = machine
+        self.steps = np.zeros((self.known, m.STEP_COLUMNS), np.int64)
+        self.numbers = np.zeros((self.known, 2))
+        self.stats = np.zeros((self.known, m.STATS), np.int64)
+        inputs: list[tuple[int, int]] = []
+        ops: list[Any] = [np.empty((0, 11), np.int64)]
+        count = 0
+        for s, e in enumerate(self.executors):
+            step = self.steps[s]
+            if isinstance(e, InputExecutor):
+                if e.out.domain is not Domain.NODE:
+                    continue
+                step[m.KIND] = m.INPUT
+            elif isinstance(e, MapExecutor):
+                found = maps[s]
+                step[m.KIND], step[m.PRODUCT] = m.MAP, found.has_product
+                step[m.FIRST_INPUT] = len(inputs)
+                inputs += [
+                    (self._cell(c), at) for c, at in zip(e.inputs, found.inputs, strict=True)
+                ]
+                step[m.LAST_INPUT] = len(inputs)
+                step[m.FIRST_OP], count = count, count + len(found.ops)
+                step[m.LAST_OP], step[m.RESULT] = count, found.output
+                ops.append(found.ops)
+            elif isinstance(e, SumState):
+                step[m.KIND], step[m.SOURCE] = m.TOTAL, self._cell(e.source)
+            elif isinstance(e, SoftmaxState):
+                step[m.KIND], step[m.SOURCE] = m.SOFTMAX, self._cell(e.source)
+                step[m.TARGET] = self._cell(e.target)
+                step[m.LOOP] = -1 if e.loop is None else self._cell(e.loop)
+                self.numbers[s, m.SLOPE] = e.slope
+            elif isinstance(e, ExtremumState):
+                step[m.KIND], step[m.SOURCE] = m.EXTREMUM, self._cell(e.messages.source)
+                step[m.LARGEST] = e.largest
+            if isinstance(e, Aggregator):
+                step[m.DROP], step[m.REVERSE] = e.drop, e.step.reverse
+                if not isinstance(e, ExtremumState):
+                    self.numbers[s, m.LIMIT] = e.limit
+            step[m.OUT] = self._cell(e.out)
+        self.inputs = np.array(inputs, np.int64).reshape(-1, 2)
+        self.ops = np.concatenate(ops)
+        self.cells = np.zeros((len(self._at), 8), np.int64)
+        for cell, at in self._at.items():
+            self._give_room(cell, self.cells[at])
+        self.graph = np.zeros((2, 7), np.int64)
+
+    def _cell(self, cell: Cell) -> int:
+        return self._at.setdefault(cell, len(self._at))
+
+    def _give_room(self, cell: Cell, row: Any) -> None:
+        m, dtype = machine, self.space.dtype
+        sample = cell.rows if cell.stored else self._samples.get(cell)
+        width = 0 if sample is None else sample.shape[1:].numel()
+        row[m.WIDTH], row[m.BY_VALUE] = width, cell.compares_values
+        room = [np.empty(m.ROOM, np.int64), None, None]
+        row[m.IDS] = _address(room[0])
+        if cell.keeps_old:
+            room[1] = np.empty((m.ROOM, width), dtype)
+            row[m.OLD] = _address(room[1])
+        if not cell.stored and sample is not None:
+            room[2] = np.empty((m.ROOM, width), dtype)
+            row[m.FRESH] = _address(room[2])
+        self._rooms[cell] = room
+
+    # Where rows are ------------------------------------------------------------------------------
+
+    def locate(self) -> None:
+        """Write down where the rows of all cells and aggregations are now."""
+        m = machine
+        for cell, at in self._at.items():
+            if cell.stored and cell.array is not None:
+                row = self.cells[at]
+                row[m.ROWS], row[m.CAPACITY] = _address(cell.array), cell.array.shape[0]
+        for step, e in zip(self.steps, self.executors, strict=True):
+            if not isinstance(e, Aggregator):
+                continue
+            edge = None
+            if isinstance(e, SumState):
+                edge = e.weight
+            elif isinstance(e, SoftmaxState):
+                edge = e.edge
+            else:
+                edge = e.messages.weight
+                step[m.OWNER] = _address(e.owner.array)
+            if not isinstance(e, ExtremumState):
+                step[m.DRIFT], step[m.SCALE] = _address(e.drift.array), _address(e.scale.array)
+            if edge is not None:
+                step[m.WEIGHT], step[m.SLOTS] = _address(edge.array), edge.array.shape[0]
+
+    def locate_graph(self, lists: Sequence[Any]) -> None:
+        """Write down where the neighbour lists are, along out-edges and along in-edges."""
+        for row, adj in zip(self.graph, lists, strict=True):
+            row[:] = (*(_address(part) for part in adj), adj.degree.size, adj.neighbor.size)
+
+    # Results -------------------------------------------------------------------------------------
+
+    def hand_over(self, cell: Cell, touched: Any) -> None:
+        """Tell a cell what the machine has done to it."""
+        at = self._at.get(cell)
+        count = 0 if at is None else int(self.cells[at, machine.COUNT])
+        if not count:
+            return
+        ids, old, fresh = self._rooms[cell]
+        backend = cell.backend
+        taken = ids[:count] if count > 0 else touched[: machine.SPILLED * count]
+        cell.ids = backend.ids_from(taken.copy())
+        if old is not None:
+            cell.old = old[:count]
+        if fresh is not None:
+            tail = self._samples[cell].shape[1:]
+            cell.fresh = torch.from_numpy(fresh[:count].copy()).view(count, *tail)
+
+
+def _address(array: Any) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

@@ -1,0 +1,212 @@
+"""Row maps as lists of small operations, run on a block of rows.
+
+A *register* is a block of rows, `[BLOCK, width]`, at some place of one flat array `space`; constants
+(biases, matrices) lie in the same array and have a row stride of zero. An operation is one row of
+`ops`, with the columns below. The lists are written by `fast_path.row_ops`.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+BLOCK = 32
+"""Rows that one pass over the operations computes."""
+
+# Columns of `ops`: what to do, where the result goes and its width, then for up to three operands
+# where they stand and their row stride, and the place of an index in `index`.
+OP, TO, WIDTH, A, A_STEP, B, B_STEP, C, C_STEP, INDEX, INNER = range(11)
+COLUMNS = 11
+
+NAMES = (
+    # `a @ b + c`; `a[index]`; `out[index] = a` in rows that are `b` wide; sum and maximum of
+    # `a[index]` in groups of `inner`.
+    "linear", "copy", "place", "sum", "amax",
+    # One operand.
+    "neg", "abs", "relu", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sigmoid", "tanh", "erf",
+    "log1p", "expm1", "isnan", "isinf", "logical_not", "sign",
+    # Two operands.
+    "add", "sub", "mul", "div", "pow", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge",
+    # Three operands.
+    "where",
+)  # fmt: skip
+CODES = {name: code for code, name in enumerate(NAMES)}
+(
+    LINEAR, COPY, PLACE, SUM, AMAX, NEG, ABS, RELU, EXP, LOG, SQRT, RSQRT, RECIPROCAL, SIGMOID, TANH, ERF,
+    LOG1P, EXPM1, ISNAN, ISINF, NOT, SIGN, ADD, SUB, MUL, DIV, POW, MAXIMUM, MINIMUM, EQ, NE, LT,
+    LE, GT, GE, WHERE,
+) = range(len(NAMES))  # fmt: skip
+
+
+@njit(cache=True, fastmath={"contract"})
+def _linear(space, to, width, a, inner, matrix, bias, rows):  # type: ignore[no-untyped-def]
+    """`a @ matrix + bias` with four matrix rows at a time, which stay in the cache."""
+    for i in range(rows):
+        out = space[to + i * width : to + (i + 1) * width]
+        if bias >= 0:
+            out[:] = space[bias : bias + width]
+        else:
+            out[:] = 0
+        x = space[a + i * inner : a + (i + 1) * inner]
+        k = 0
+        while k + 4 <= inner:
+            x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+            w0 = space[matrix + k * width : matrix + (k + 1) * width]
+            w1 = space[matrix + (k + 1) * width : matrix + (k + 2) * width]
+            w2 = space[matrix + (k + 2) * width : matrix + (k + 3) * width]
+            w3 = space[matrix + (k + 3) * width : matrix + (k + 4) * width]
+            for f in range(width):
+                out[f] += x0 * w0[f] + x1 * w1[f] + x2 * w2[f] + x3 * w3[f]
+            k += 4
+        while k < inner:
+            xk = x[k]
+            w = space[matrix + k * width : matrix + (k + 1) * width]
+            for f in range(width):
+                out[f] += xk * w[f]
+            k += 1
+
+
+@njit(cache=True, error_model="numpy")
+def _one(op, out, a):  # type: ignore[no-untyped-def]
+    """Operations of one operand."""
+    zero, one = out.dtype.type(0), out.dtype.type(1)
+    if op == NEG:
+        for f in range(out.size):
+            out[f] = -a[f]
+    elif op == ABS:
+        for f in range(out.size):
+            out[f] = abs(a[f])
+    elif op == RELU:
+        for f in range(out.size):
+            out[f] = zero if a[f] <= zero else a[f]
+    elif op == EXP:
+        for f in range(out.size):
+            out[f] = math.exp(a[f])
+    elif op == LOG:
+        for f in range(out.size):
+            out[f] = np.log(a[f])
+    elif op == SQRT:
+        for f in range(out.size):
+            out[f] = np.sqrt(a[f])
+    elif op == RSQRT:
+        for f in range(out.size):
+            out[f] = one / np.sqrt(a[f])
+    elif op == RECIPROCAL:
+        for f in range(out.size):
+            out[f] = one / a[f]
+    elif op == SIGMOID:
+        for f in range(out.size):
+            out[f] = one / (one + math.exp(-a[f]))
+    elif op == TANH:
+        for f in range(out.size):
+            out[f] = math.tanh(a[f])
+    elif op == ERF:
+        for f in range(out.size):
+            out[f] = math.erf(a[f])
+    elif op == LOG1P:
+        for f in range(out.size):
+            out[f] = np.log1p(a[f])
+    elif op == EXPM1:
+        for f in range(out.size):
+            out[f] = math.expm1(a[f])
+    elif op == ISNAN:
+        for f in range(out.size):
+            out[f] = one if a[f] != a[f] else zero
+    elif op == ISINF:
+        for f in range(out.size):
+            out[f] = one if abs(a[f]) == np.inf else zero
+    elif op == NOT:
+        for f in range(out.size):
+            out[f] = one if a[f] == zero else zero
+    elif op == SIGN:
+        for f in range(out.size):
+            out[f] = one if a[f] > zero else (-one if a[f] < zero else zero)
+
+
+@njit(cache=True, error_model="numpy")
+def _two(op, out, a, b):  # type: ignore[no-untyped-def]
+    """Operations of two operands."""
+    zero, one = out.dtype.type(0), out.dtype.type(1)
+    if op == ADD:
+        for f in range(out.size):
+            out[f] = a[f] + b[f]
+    elif op == SUB:
+        for f in range(out.size):
+            out[f] = a[f] - b[f]
+    elif op == MUL:
+        for f in range(out.size):
+            out[f] = a[f] * b[f]
+    elif op == DIV:
+        for f in range(out.size):
+            out[f] = a[f] / b[f]
+    elif op == POW:
+        for f in range(out.size):
+            out[f] = a[f] ** b[f]
+    elif op == MAXIMUM:
+        for f in range(out.size):
+            out[f] = a[f] if (a[f] > b[f]) | (a[f] != a[f]) else b[f]
+    elif op == MINIMUM:
+        for f in range(out.size):
+            out[f] = a[f] if (a[f] < b[f]) | (a[f] != a[f]) else b[f]
+    elif op == EQ:
+        for f in range(out.size):
+            out[f] = one if a[f] == b[f] else zero
+    elif op == NE:
+        for f in range(out.size):
+            out[f] = one if a[f] != b[f] else zero
+    elif op == LT:
+        for f in range(out.size):
+            out[f] = one if a[f] < b[f] else zero
+    elif op == LE:
+        for f in range(out.size):
+            out[f] = one if a[f] <= b[f] else zero
+    elif op == GT:
+        for f in range(out.size):
+            out[f] = one if a[f] > b[f] else zero
+    elif op == GE:
+        for f in range(out.size):
+            out[f] = one if a[f] >= b[f] else zero
+
+
+@njit(cache=True, error_model="numpy")
+def run_rows(space, ops, first, last, index, rows):  # type: ignore[no-untyped-def]
+    """Run the operations from `first` to `last` on `rows` rows of the registers."""
+    for o in range(first, last):
+        op, to, width = ops[o, OP], ops[o, TO], ops[o, WIDTH]
+        a, at, inner = ops[o, A], ops[o, INDEX], ops[o, INNER]
+        if op == LINEAR:
+            _linear(space, to, width, a, inner, ops[o, B], ops[o, C], rows)
+            continue
+        for i in range(rows):
+            out = space[to + i * width : to + (i + 1) * width]
+            p = a + i * ops[o, A_STEP]
+            if op == COPY:
+                for f in range(width):
+                    out[f] = space[p + index[at + f]]
+            elif op == PLACE:
+                to_row = to + i * ops[o, B]
+                for f in range(width):
+                    space[to_row + index[at + f]] = space[p + f]
+            elif op == SUM:
+                for f in range(width):
+                    total = space.dtype.type(0)
+                    for k in range(inner):
+                        total += space[p + index[at + f * inner + k]]
+                    out[f] = total
+            elif op == AMAX:
+                for f in range(width):
+                    top = space[p + index[at + f * inner]]
+                    for k in range(1, inner):
+                        m = space[p + index[at + f * inner + k]]
+                        top = m if (m > top) | (m != m) else top
+                    out[f] = top
+            elif op < ADD:
+                _one(op, out, space[p : p + width])
+            elif op < WHERE:
+                q = ops[o, B] + i * ops[o, B_STEP]
+                _two(op, out, space[p : p + width], space[q : q + width])
+            else:
+                q = ops[o, B] + i * ops[o, B_STEP]
+                r = ops[o, C] + i * ops[o, C_STEP]
+                for f in range(width):
+                    out[f] = space[q + f] if space[p + f] != 0 else space[r + f]
