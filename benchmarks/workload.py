@@ -36,6 +36,8 @@ class Workload:
     a: Tensor
     b: Tensor
     rows: Tensor  # the new rows of the updates of kind 2, in their order
+    undirected: bool = False  # every edge of an update counts in both directions
+    classes: int = 40  # channels of a model's output
 
     def batches(self, size: int) -> Iterator[GraphDelta]:
         """The updates in order, `size` to a delta; a rest that fills no batch is left out."""

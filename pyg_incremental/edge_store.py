@@ -169,6 +169,16 @@ class EdgeStore:
         kernel.unclaim(listed, self._table, self.slots)
         return listed, more
 
+    def accept(self, added: Ids, gone: Ids, ids: Ids, num_nodes: int) -> Ids | None:
+        """The slots of the edges `gone`, `[2, m]`, if a delta is plain and valid; else None.
+
+        That is: all ids are in `[0, num_nodes)`, those of nodes ascend, and the edges are there.
+        Nothing changes.
+        """
+        found = np.empty(gone.shape[1], np.int64)
+        valid = kernel.accept(added, gone, ids, num_nodes, self._table, self.slots, found)
+        return found if valid else None
+
     def resolve_change(self, src: Ids, dst: Ids, removed: Ids) -> Ids:
         """The youngest slot of each (distinct) pair once `removed` is gone, -1 where none is left.
 

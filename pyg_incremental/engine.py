@@ -97,6 +97,7 @@ class Engine:
                     if c.domain is Domain.EDGE
                 }
         self._cells = list(self.cells.values())
+        self._dirty = self._cells
         self._sizes: tuple[int, ...] = ()
         self._outputs = [self.cells[v] for v in program.outputs]
         self._fast: FastPath | None = None
@@ -134,6 +135,10 @@ class Engine:
             context = self._over(out.value.name)
         else:
             context = self._on(next(iter(self.nodes)))
+        own = getattr(step, "executor", None)
+        if own is not None:  # a step that brings its executor along, such as an exchange of ranks
+            made: MapExecutor = own([cells[v] for v in step.inputs], out, context)
+            return made
         if isinstance(step, RowMap):
             return MapExecutor(step, [cells[v] for v in step.inputs], out, context)
         if isinstance(step, Whole):
@@ -231,10 +236,15 @@ class Engine:
         for (_, graph), context in self._contexts.items():
             context.begin(events.get(graph or "", NO_EVENTS), stats)
             num_events += context.num_events
-        for cell in self._cells:
+        self._clean()
+        return num_events
+
+    def _clean(self) -> None:
+        """Let cells forget the update before."""
+        for cell in self._dirty:
             if not cell.is_clean:
                 cell.reset()
-        return num_events
+        self._dirty = self._cells
 
     # Few rows ------------------------------------------------------------------------------------
 
@@ -263,10 +273,8 @@ class Engine:
         stats: Work,
     ) -> None:
         """One call of compiled code, and the executors from where it stops."""
-        for cell in self._cells:
-            if not cell.is_clean:
-                cell.reset()
-        if events:
+        self._clean()
+        if events and self.edge_executors:
             self._grow()
             for e in self.edge_executors:
                 data = e.context.graph.edge_data[e.out.value.name]
@@ -279,6 +287,7 @@ class Engine:
         done = fast.run(happened, rows, stats)
         if done == len(self.node_executors):
             fast.hand_over(self._outputs)
+            self._dirty = self._outputs  # the machine forgets by itself
             return
         self._begin(events, stats)
         fast.hand_over(self._cells)

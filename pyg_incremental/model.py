@@ -192,12 +192,12 @@ class IncrementalModel:
         changed, out = session.changed()
         self.version += 1
         seconds = time.perf_counter() - began
-        counts = (
-            sum(e.added.slots.size for e in events.values()),
-            sum(e.removed.slots.size for e in events.values()),
-        )
+        added = removed = 0
+        for happened in events.values():
+            added += happened.added.slots.size
+            removed += happened.removed.slots.size
         return Update(
-            changed, out, UpdateStats(session.mode, *counts, seconds, stats), self.version
+            changed, out, UpdateStats(session.mode, added, removed, seconds, stats), self.version
         )
 
     def _next_scrub(self) -> Mapping[str, Tensor]:

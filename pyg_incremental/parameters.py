@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 _is_training = attrgetter("training")
+_version = attrgetter("_version")
+_address = Tensor.data_ptr
 
 
 class ParameterWatch:
@@ -45,7 +47,7 @@ class ParameterWatch:
 
     def _read(self) -> tuple[list[int], list[int]]:
         tensors = self._tensors
-        return [t._version for t in tensors], [t.data_ptr() for t in tensors]
+        return list(map(_version, tensors)), list(map(_address, tensors))
 
     def reason(self) -> str:
         """What has changed, or an empty string."""

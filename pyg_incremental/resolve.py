@@ -16,6 +16,7 @@ from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.resolve_edges import EdgeResolver, ResolvedEdges, short_name
 from pyg_incremental.resolve_nodes import NodeResolver
+from pyg_incremental.resolve_plain import PlainResolver
 from pyg_incremental.resolve_rows import checked_ids
 from pyg_incremental.roles import Roles
 
@@ -79,6 +80,15 @@ class Resolver:
             for r in roles.relations
         ]  # fmt: skip
 
+        self._plain: PlainResolver | None = None
+        if len(self._edges) == len(num_nodes) == len(roles.nodes) == 1:
+            relation, kind = roles.relations[0], next(iter(num_nodes))
+            self._only_input = next(iter(roles.nodes))
+            if not graphs[relation.graph].edge_data:
+                self._plain = PlainResolver(
+                    graphs[relation.graph], num_nodes, kind, rows[self._only_input]
+                )
+
     def ids(self, value: Any, name: str) -> dict[str, Ids]:
         """Node ids by kind, checked."""
         given = self._by_kind(value, name)
@@ -97,6 +107,14 @@ class Resolver:
         Raises:
             InvalidDeltaError: With what is wrong, where, what was got and expected, and what to do.
         """
+        plain = None if self._plain is None else self._plain.resolve(delta)
+        if plain is not None:
+            changes, given = plain
+            return ResolvedDelta(
+                {},
+                {} if changes is None else {self._edges[0][0].graph: changes},
+                {} if given is None else {self._only_input: given},
+            )
         if delta.missing not in ("error", "ignore"):
             raise InvalidDeltaError(
                 f"missing: expected 'error' or 'ignore' (got {delta.missing!r})"

@@ -43,7 +43,11 @@ class StepStats(NamedTuple):
 
 
 Work = list[tuple[Any, ...]]
-"""The fields of one `StepStats`, or the first of them, for each step that had anything to do."""
+"""The fields of one `StepStats`, or the first of them, for each step that had anything to do.
+
+Or, for several steps, their names and kinds and a table of the other fields; these are looked at
+when somebody asks.
+"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,15 @@ class UpdateStats:
     @property
     def steps(self) -> list[StepStats]:
         """One entry for each step that had anything to do, in the order in which they ran."""
-        return [StepStats(*work) for work in self._work]
+        found = []
+        for work in self._work:
+            if len(work) > 2:
+                found.append(StepStats(*work))
+                continue
+            for named, counts in zip(*work, strict=True):
+                if counts[0]:
+                    found.append(StepStats(*named, *counts.tolist()))
+        return found
 
     @property
     def rows(self) -> int:

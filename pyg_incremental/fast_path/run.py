@@ -102,9 +102,7 @@ class FastPath:
             given, given_ids, given_rows, self._where, tables.stats, _INT,
         )  # fmt: skip
         scratch.epoch += 4 * (tables.known + 1)
-        for (name, kind), work in zip(self._names, tables.stats.tolist(), strict=True):
-            if work[0]:
-                stats.append((name, kind, *work))
+        stats.append((self._names, tables.stats.copy()))
         return done
 
     def hand_over(self, cells: Sequence[Any]) -> None:

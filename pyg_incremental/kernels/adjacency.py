@@ -297,3 +297,27 @@ def out_of_range(ids, limit):  # type: ignore[no-untyped-def]
         if ids[i] < 0 or ids[i] >= limit:
             return i
     return -1
+
+
+@njit(cache=True)
+def accept(added, gone, ids, num_nodes, table, slots, found):  # type: ignore[no-untyped-def]
+    """Whether all ids are in `[0, num_nodes)`, `ids` ascends strictly and every edge is there.
+
+    `added` and `gone` are edges, `[2, k]`; `found` takes the slots of `gone` (see `claim`).
+    """
+    for edges in (added, gone):
+        for i in range(edges.shape[1]):
+            for end in range(2):
+                if edges[end, i] < 0 or edges[end, i] >= num_nodes:
+                    return False
+    before = -1
+    for i in range(ids.size):
+        if ids[i] <= before or ids[i] >= num_nodes:
+            return False
+        before = ids[i]
+    claim(gone[0], gone[1], table, slots, found)
+    complete = True
+    for i in range(found.size):
+        complete &= found[i] >= 0
+    unclaim(found, table, slots)
+    return complete

@@ -57,6 +57,8 @@ def _run_each_once() -> None:
     adjacency.insert(0, u, v, ids, 0, slots, table, out, inn, np.full(2, 4, np.int64))
     adjacency.compact(out, np.zeros(8, np.int32), np.zeros(8, np.int32), 4)
     adjacency.out_of_range(ids, 1)
+    pair = np.zeros((2, 0), np.int64)
+    adjacency.accept(pair, pair, ids, 1, table, slots, found[:0])
     stamp, touched, at = np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(1, np.int64)
     compiled.unite(ids, touched, 0, stamp, 1)
     compiled.unite_ends(u, v, False, touched, 0, stamp, 2)

@@ -1,0 +1,113 @@
+"""The most common delta in one look: edges without data come and go, and rows of one input change.
+
+Everything else, and everything that is not valid, is left to those who look closer and can say what
+is wrong.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyg_incremental.delta import GraphDelta
+from pyg_incremental.edge_store import Ids
+from pyg_incremental.graph import DynamicGraph
+from pyg_incremental.resolve_edges import ResolvedEdges
+from pyg_incremental.typing import MAX_EDGES
+
+_NONE = np.empty(0, np.int64)
+_NO_EDGES = np.empty((2, 0), np.int64)
+
+
+class PlainResolver:
+    """Accepts plain deltas.
+
+    Args:
+        graph: The only graph, without edge data.
+        num_nodes: The current number of nodes of each kind.
+        kind: The only kind.
+        like: Its only input without rows, `[0, ...]`.
+    """
+
+    def __init__(
+        self, graph: DynamicGraph, num_nodes: Mapping[str, int], kind: str, like: Tensor
+    ) -> None:
+        self._graph = graph
+        self._num_nodes, self._kind = num_nodes, kind
+        self._like = like
+        self._tail = like.shape[1:]
+
+    def resolve(
+        self, delta: GraphDelta
+    ) -> tuple[ResolvedEdges | None, tuple[Tensor, Tensor] | None] | None:
+        """Changes of edges, and ids and rows of features; None if the delta is not plain."""
+        d = delta
+        if (
+            d.x_add is not None
+            or d.nodes_del is not None
+            or d.edge_weight_add is not None
+            or d.edge_attr_add is not None
+            or d.edge_changes is not None
+            or d.edge_data_add is not None
+            or d.undirected
+            or d.missing != "error"
+        ):
+            return None
+        added, gone = _edges(d.edge_index_add), _edges(d.edge_index_del)
+        if added is None or gone is None:
+            return None
+        ids, rows = _NONE, None
+        if d.x_changes is not None:
+            rows = self._rows(d.x_changes)
+            if rows is None:
+                return None
+            ids = rows[0].numpy()
+        graph, count = self._graph, added.shape[1]
+        if count and graph.num_edges + count > MAX_EDGES:
+            return None
+        slots = graph.accept(added, gone, ids, self._num_nodes[self._kind])
+        if slots is None:
+            return None
+        edges = None
+        if count or slots.size:
+            edges = ResolvedEdges(slots, added, {}, _NONE, {})
+        return edges, rows if ids.size else None
+
+    def _rows(self, value: Any) -> tuple[Tensor, Tensor] | None:
+        if type(value) is not tuple or len(value) != 2:
+            return None
+        ids, rows = value
+        like = self._like
+        if (
+            type(ids) is not Tensor
+            or type(rows) is not Tensor
+            or ids.dtype is not torch.int64
+            or ids.dim() != 1
+            or not ids.is_cpu
+            or rows.dtype is not like.dtype
+            or rows.requires_grad
+            or rows.device != like.device
+            or rows.layout is not torch.strided
+            or rows.shape[1:] != self._tail
+            or rows.shape[0] != ids.shape[0]
+        ):
+            return None
+        return (ids if ids.is_contiguous() else ids.contiguous()), rows
+
+
+def _edges(value: Any) -> Ids | None:
+    """Edges as int64 `[2, k]`, or None if they come in any other form."""
+    if value is None:
+        return _NO_EDGES
+    if (
+        type(value) is not Tensor
+        or value.dtype is not torch.int64
+        or value.dim() != 2
+        or value.shape[0] != 2
+        or not value.is_cpu
+    ):
+        return None
+    edges: Ids = value.contiguous().numpy()
+    return edges
