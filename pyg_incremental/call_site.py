@@ -2,7 +2,8 @@
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -12,7 +13,10 @@ from torch_geometric.data import Data, HeteroData
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.typing import HAS_TORCH_SPARSE
 
-_DATA_FIELDS = ("x", "edge_index", "adj_t", "edge_weight", "edge_attr", "batch", "pos")
+_DATA_FIELDS = (
+    "x", "edge_index", "adj_t", "edge_weight", "edge_attr", "batch", "pos", "hyperedge_index",
+    "hyperedge_weight", "hyperedge_attr",
+)  # fmt: skip
 _DICTS = ("x_dict", "edge_index_dict", "adj_t_dict")
 
 
@@ -208,6 +212,11 @@ def bind(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cal
             if kind is inspect.Parameter.POSITIONAL_ONLY:
                 positional.append(name)
     return CallSite(model, arguments, positional)
+
+
+def device_of(model: nn.Module, rows: Iterable[Tensor]) -> torch.device:
+    """Where the graph of a call belongs: to its node rows, or else to the parameters."""
+    return next((t.device for t in chain(rows, model.parameters())), torch.device("cpu"))
 
 
 def is_sparse_tensor(value: object) -> bool:

@@ -185,9 +185,10 @@ class GraphDelta:
         }
 
     def _key_by_key(self, change: Callable[[GraphDelta], GraphDelta]) -> GraphDelta:
-        """The same done to what is said of each type."""
+        """The same done to what is said of each type, and to what is said without one."""
         keyed = self._keyed()
         made: dict[str, Any] = {name: {} for name in keyed}
+        nothing = GraphDelta(undirected=self.undirected, missing=self.missing)
         for key in self._keys():
             own = {name: value[key] for name, value in keyed.items() if key in value}
             if self.undirected and isinstance(key, tuple) and key[0] != key[-1]:
@@ -195,10 +196,12 @@ class GraphDelta:
                     f"undirected: {key!r} connects two kinds of nodes, so its edges have one "
                     "direction; give both edge types"
                 )
-            part = change(replace(self, **{**dict.fromkeys(keyed), **own}))
+            part = change(replace(nothing, **own))
             for name in own:
                 made[name][key] = getattr(part, name)
-        return replace(self, undirected=False, **made)
+        unkeyed: dict[str, Any] = dict.fromkeys(keyed)
+        rest = change(replace(self, **unkeyed))
+        return replace(rest, undirected=False, **made)
 
     def inverse(self, model: HasState) -> GraphDelta:
         """The delta that undoes this one, read off the state before it is applied.

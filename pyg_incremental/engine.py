@@ -88,6 +88,7 @@ class Engine:
         self.node_executors = [e for e in self.executors if e.out.domain is not Domain.EDGE]
         self.inputs = {e.out.value.name: e for e in self.executors if isinstance(e, InputExecutor)}
         whole_graphs = {e.out: e for e in self.inputs.values() if e.is_graph}
+        self._whole_graphs = list(whole_graphs.values())
         for e in self.executors:
             if isinstance(e, WholeExecutor):
                 e.graphs = {c: whole_graphs[c] for c in e.inputs if c in whole_graphs}
@@ -257,7 +258,7 @@ class Engine:
             return None
         self._wait = 0
         only_inputs = all(isinstance(e, InputExecutor) for e in self.edge_executors)
-        if FastPath.is_possible and only_inputs and self.backend.is_compiled:
+        if only_inputs and self.backend.is_compiled:
             if len(self.nodes) == len(self.graphs) == 1:
                 (nodes,), (graph,) = self.nodes.values(), self.graphs.values()
                 fast = FastPath(self.node_executors, nodes, graph, self.backend)
@@ -291,6 +292,8 @@ class Engine:
             return
         self._begin(events, stats)
         fast.hand_over(self._cells)
+        for graph in self._whole_graphs:  # the machine does not know of graphs as objects
+            graph.rows_changed()
         for executor in self.node_executors[done:]:
             executor.rows_changed()
 

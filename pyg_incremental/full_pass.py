@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from torch_geometric import EdgeIndex
 from torch_geometric.utils import k_hop_subgraph
 
-from pyg_incremental.call_site import CallSite
+from pyg_incremental.call_site import CallSite, device_of
 from pyg_incremental.formats import to_format
 from pyg_incremental.program import Relation
 from pyg_incremental.roles import Roles
@@ -86,7 +86,7 @@ def arguments(
         others: Other tensors by name.
     """
     given: dict[str, Any] = {**others, **nodes}
-    device = next(iter(nodes.values())).device
+    device = device_of(site.model, nodes.values())
     for relation in roles.relations:
         state = graphs[relation.graph]
         given |= {name: rows for name, rows in state.items() if name != "edge_index"}

@@ -250,7 +250,7 @@ class IncrementalModel:
     @property
     def num_nodes(self) -> int:
         """Number of nodes, removed ones included."""
-        return sum(self._require().num_nodes.values())
+        return self._require().count
 
     @property
     def num_edges(self) -> int:

@@ -15,6 +15,7 @@ from pyg_incremental.call_site import CallSite
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph import DynamicGraph
+from pyg_incremental.learned import why_fixed
 from pyg_incremental.probe import Probe, probe_of
 from pyg_incremental.program import Domain, Program
 from pyg_incremental.roles import Roles
@@ -33,21 +34,16 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
     Raises:
         UnsupportedModelError: If `strict` and some step has to run on all rows.
     """
-    probe = probe_of(site, roles)
-    lean = replace(roles, edge_index={}, values=dict.fromkeys(roles.values, _NO_VALUES))
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the first pass itself will say it
-            expected = full_pass.run(site, probe.arguments(site, roles))
+        roles, probe, expected = _tried(site, roles)
     except Exception as error:  # a user's model may raise anything
-        sizes = ", ".join(map(str, probe.num_nodes.values()))
-        reason = f"it does not run on a probe of {sizes} nodes ({type(error).__name__}: {error})"
+        reason = f"it does not run on a probe of {_sizes(site, roles)} nodes ({_written(error)})"
         # A broken call raises here as it does in PyG.
         expected = full_pass.run(site, list(site.tensors.values()))
-        plan = CallPlan(
-            site, lean, _one_step(site, roles, expected, roles.num_nodes), reason.splitlines()[0]
-        )
+        step = _one_step(site, roles, expected, roles.num_nodes)
+        plan = CallPlan(site, _lean(roles), step, reason.splitlines()[0])
     else:
+        lean = _lean(roles)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -66,6 +62,46 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
     return plan
 
 
+def _lean(roles: Roles) -> Roles:
+    """The roles without the tensors of the call."""
+    return replace(roles, edge_index={}, values=dict.fromkeys(roles.values, _NO_VALUES))
+
+
+def _tried(site: CallSite, roles: Roles) -> tuple[Roles, Probe, Any]:
+    """A probe on which the model runs, and what it gives.
+
+    A model that fails on it, but runs on its own number of nodes, and has a parameter with as many
+    rows, has learned one row for each of them.
+    """
+    try:
+        return _run_on_probe(site, roles)
+    except Exception:
+        count = roles.num_nodes.get("")
+        why = None if count is None or roles.fixed else why_fixed(site.model, count)
+        if why is None:
+            raise
+        try:
+            return _run_on_probe(site, replace(roles, fixed={"": why}))
+        except Exception:  # then it was not for the number of nodes
+            why = None
+        raise
+
+
+def _run_on_probe(site: CallSite, roles: Roles) -> tuple[Roles, Probe, Any]:
+    probe = probe_of(site, roles)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the first pass itself will say it
+        return roles, probe, full_pass.run(site, probe.arguments(site, roles))
+
+
+def _sizes(site: CallSite, roles: Roles) -> str:
+    return ", ".join(map(str, probe_of(site, roles).num_nodes.values()))
+
+
+def _written(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 def _one_step(site: CallSite, roles: Roles, expected: Any, num_nodes: Mapping[str, int]) -> Traced:
     """The program that runs the whole model."""
     program = Program()
@@ -79,7 +115,11 @@ def _one_step(site: CallSite, roles: Roles, expected: Any, num_nodes: Mapping[st
         else:
             values.append(roles.declare(program, name))
     leaves, structure = pytree.tree_flatten(expected)
-    kinds = {size: kind for kind, size in num_nodes.items()} if roles.is_plain else {}
+    # Of several kinds only one can be told from another one by their numbers: that without a name.
+    clear = list(num_nodes.values()).count(num_nodes.get("", -1)) == 1
+    kinds = {
+        size: kind for kind, size in num_nodes.items() if roles.is_plain or (clear and not kind)
+    }
 
     def kind_of(leaf: Any) -> str | None:
         return kinds.get(leaf.shape[0]) if isinstance(leaf, Tensor) and leaf.dim() else None
@@ -147,23 +187,40 @@ def _hold_against(plan: CallPlan, expected: Any, probe: Probe, settings: Setting
 
 def _delta(roles: Roles, probe: Probe, graphs: Mapping[str, DynamicGraph]) -> GraphDelta:
     """A bit of everything; larger than anything before, so that no maximum can hide."""
-    tensors = probe.tensors
+    tensors, counts = probe.tensors, probe.num_nodes
     add, gone, data = {}, {}, {}
     for r in roles.relations:
         edges = probe.edge_index[r.graph]
-        fresh = edges[:, [0, 5]].flip(0) if r.source == r.target else edges[:, [0, 5]]
-        add[r.key], gone[r.key] = fresh, edges[:, [1, 7]]
-        data[r.key] = {k: _tripled(v[[2, 3]]) for k, v in graphs[r.graph].edge_data.items()}
+        fresh, left = edges[:, _places(edges.shape[1], 0, 5)], _places(edges.shape[1], 1, 7)
+        if r.source == r.target:
+            fresh = fresh.flip(0)
+        if roles.grows(r.target):
+            fresh = torch.cat([fresh, torch.tensor([[0], [counts[r.target]]])], 1)
+        add[r.key], gone[r.key] = fresh, edges[:, left]
+        taken = torch.arange(2, 2 + fresh.shape[1]) % max(edges.shape[1], 1)
+        data[r.key] = {k: _tripled(v[taken]) for k, v in graphs[r.graph].edge_data.items()}
     x_add = {}
-    if len(roles.nodes) == len(roles.num_nodes):
-        x_add = {k: _tripled(tensors[k][[6]]) for k in roles.nodes}
+    if len(roles.nodes) == len(set(roles.nodes.values())):
+        x_add = {
+            k: _tripled(tensors[k][[6]]) for k, of in roles.nodes.items() if of not in roles.fixed
+        }
+    x_changes = {}
+    for k, of in roles.nodes.items():
+        ids = _places(counts[of], 2, 3)
+        rows = [(at + 2) % counts[of] for at in ids]
+        x_changes[k] = (ids, _tripled(tensors[k][rows]))
     return GraphDelta(
         edge_index_add=add,
         edge_index_del=gone,
-        x_changes={k: ([2, 3], _tripled(tensors[k][[4, 5]])) for k in roles.nodes},
+        x_changes=x_changes,
         x_add=x_add,
         edge_data_add=data,
     )
+
+
+def _places(count: int, *places: int) -> list[int]:
+    """Distinct places in a list that may be too short for them."""
+    return sorted({at % count for at in places}) if count else []
 
 
 def _tripled(rows: Tensor) -> Tensor:

@@ -11,9 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from pyg_incremental.call_site import CallSite
+from pyg_incremental.call_site import CallSite, device_of
 from pyg_incremental.formats import to_format
+from pyg_incremental.program import Relation
 from pyg_incremental.roles import Roles
+
+_EDGES = 200  # of a graph whose number of nodes cannot be chosen, at most about as many
+_PAIRS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Probe:
     def arguments(self, site: CallSite, roles: Roles) -> list[Any]:
         """The tensors of the call, in the order of `site.names`."""
         given: dict[str, Any] = dict(self.tensors)
-        device = next(self.tensors[n] for n in roles.nodes).device
+        device = device_of(site.model, [self.tensors[n] for n in roles.nodes])
         for relation in roles.relations:
             values = self.tensors.get(relation.values) if relation.format != "coo" else None
             sizes = self.num_nodes[relation.source], self.num_nodes[relation.target]
@@ -47,7 +51,8 @@ def probe_of(site: CallSite, roles: Roles) -> Probe:
 
     Its numbers of nodes and of edges differ from each other and occur nowhere in the model, so that
     a first dimension can be told from its size. Feature rows and edge rows are those of the call,
-    as far as there are any.
+    as far as there are any. Of a kind of which there can be no more nodes all are there, as in the
+    call: the model, which has learned rows of them, would not run on fewer.
     """
     taken = {
         d
@@ -57,26 +62,43 @@ def probe_of(site: CallSite, roles: Roles) -> Probe:
     }
     taken |= {d for t in site.tensors.values() if isinstance(t, Tensor) for d in t.shape[1:]}
     generator = torch.Generator().manual_seed(0)
+    own = {kind: roles.num_nodes[kind] for kind in roles.fixed}
+    taken |= set(own.values())
     sizes = (size for size in count(23, 2) if size not in taken)
-    num_nodes = dict(zip(roles.kinds, sizes, strict=False))
+    num_nodes = {kind: own[kind] if kind in own else next(sizes) for kind in roles.kinds}
     taken |= set(num_nodes.values())
     tensors = {}
     edge_index = {}
     for name, kind in roles.nodes.items():
-        tensors[name] = _some_rows(site.tensors[name], num_nodes[kind], generator)
+        rows = site.tensors[name]
+        held = rows.detach() if kind in own else _some_rows(rows, num_nodes[kind], generator)
+        tensors[name] = held
     for relation in roles.relations:
-        m, n = num_nodes[relation.source], num_nodes[relation.target]
-        size = next(c for c in count(3 * max(m, n)) if c not in taken)
-        taken.add(size)
-        pairs = torch.randperm(m * n, generator=generator)[:size]
-        edges = torch.stack([pairs // n, pairs % n])
-        if relation.by_target:
-            edges = edges[:, edges[1].argsort()]
+        edges = _some_edges(relation, num_nodes, taken, generator)
         edge_index[relation.graph] = edges
+        taken.add(size := edges.shape[1])
         data = roles.data_of(relation, site.tensors)
         tensors |= {name: _some_rows(rows, size, generator) for name, rows in data.items()}
     tensors |= {name: site.tensors[name] for name in roles.others}
     return Probe(tensors, edge_index, num_nodes)
+
+
+def _some_edges(
+    relation: Relation, num_nodes: dict[str, int], taken: set[int], generator: torch.Generator
+) -> Tensor:
+    """Edges of a number that is not taken; no two are alike, if there are nodes enough."""
+    m, n = num_nodes[relation.source], num_nodes[relation.target]
+    size = next(c for c in count(min(3 * max(m, n), _EDGES)) if c not in taken)
+    if m * n > _PAIRS:
+        pairs = torch.randint(m * n, (2 * size,), generator=generator)
+        pairs = pairs.unique()
+        pairs = pairs[torch.randperm(len(pairs), generator=generator)[:size]]
+    elif m * n >= size or relation.format in ("csr", "csc"):
+        pairs = torch.randperm(m * n, generator=generator)[:size]
+    else:
+        pairs = torch.randint(m * n, (size,), generator=generator)
+    edges = torch.stack([pairs // n, pairs % n])
+    return edges[:, edges[1].argsort()] if relation.by_target else edges
 
 
 def _some_rows(like: Tensor, size: int, generator: torch.Generator) -> Tensor:

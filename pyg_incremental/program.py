@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
+from torch import Tensor
+
 from pyg_incremental.typing import Format
 
 
@@ -103,6 +105,17 @@ class Input(Step):
 
 
 @dataclass(frozen=True, eq=False)
+class Learned(Input):
+    """Node rows that are a parameter or buffer of the model, `[num_nodes, ...]`.
+
+    No delta changes them. `read` returns what they are now; a full pass asks for it.
+    """
+
+    kind: ClassVar[str] = "learned"
+    read: Callable[[], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
 class Ones(Step):
     """One for every node, `[num_nodes, 1]`: the message whose sum is a degree."""
 
@@ -146,12 +159,14 @@ class Program:
         inputs: The values handed in, by the name of the argument.
         graphs: The values that are graphs.
         outputs: The values that leave.
+        fixed: The kinds of nodes whose number never changes, and that number.
     """
 
     steps: list[Step] = field(default_factory=list)
     inputs: dict[str, Value] = field(default_factory=dict)
     graphs: dict[Value, Relation] = field(default_factory=dict)
     outputs: list[Value] = field(default_factory=list)
+    fixed: dict[str, int] = field(default_factory=dict)
     _known: dict[Hashable, Value] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
 
@@ -167,6 +182,31 @@ class Program:
         value = self.input(relation.graph, Domain.WHOLE)
         self.graphs[value] = relation
         return value
+
+    def learned(self, name: str, read: Callable[[], Tensor], kind: str) -> Value:
+        """Node rows that are a parameter.
+
+        Args:
+            name: Where the model holds it, such as `embedding.weight`.
+            read: Returns it.
+            kind: The nodes.
+
+        Raises:
+            NotIncremental: If it does not have one row for each of these nodes, however the graph
+                changes.
+        """
+        rows = read()
+        if kind not in self.fixed or rows.shape[:1] != (self.fixed[kind],):
+            raise NotIncremental(f"'{name}' {list(rows.shape)} has no row for each node")
+
+        def make() -> Step:
+            return Learned(self.value(name, Domain.NODE, kind), (), read)
+
+        return self.add(("learned", name), make)
+
+    def learned_rows(self) -> dict[str, Tensor]:
+        """The node rows that are parameters, as they are now, by the names of their values."""
+        return {s.output.name: s.read() for s in self.steps if isinstance(s, Learned)}
 
     def ones(self, kind: str = "") -> Value:
         """One for every node of some kind."""
@@ -232,7 +272,8 @@ class Program:
         read = set(self.outputs)
         kept: list[Step] = []
         for s in reversed(self.steps):
-            if isinstance(s, Input) or s.output in read:
+            handed_in = isinstance(s, Input) and not isinstance(s, Learned)
+            if handed_in or s.output in read:
                 kept.append(s)
                 read.update(s.inputs)
         self.steps = kept[::-1]

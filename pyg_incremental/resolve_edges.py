@@ -23,7 +23,7 @@ from pyg_incremental.edge_store import EdgeEvents, Edges, Ids
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.kernels.adjacency import out_of_range
-from pyg_incremental.resolve_rows import rows_like
+from pyg_incremental.resolve_rows import ADVICE, rows_like
 from pyg_incremental.typing import MAX_EDGES, MAX_NODES
 
 _NONE = np.empty(0, np.int64)
@@ -125,19 +125,22 @@ def _pairs(graph: DynamicGraph, slots: Ids) -> Ids:
 
 
 def check_edges(
-    edges: Ids, name: str, limits: tuple[int, int], kinds: tuple[str, str] = ("", "")
+    edges: Ids,
+    name: str,
+    limits: tuple[int, int],
+    kinds: tuple[str, str] = ("", ""),
+    advice: tuple[str, str] = (ADVICE, ADVICE),
 ) -> None:
     """See that the ends of some edges, int64 `[2, k]`, exist."""
     if not edges.size:
         return
-    for end, limit, kind in zip(edges, limits, kinds, strict=True):
+    for end, limit, kind, what in zip(edges, limits, kinds, advice, strict=True):
         at = out_of_range(end, limit)
         if at >= 0:
             u, v = edges[:, at]
             ids = f"ids of '{kind}' nodes" if kind else "node ids"
             raise InvalidDeltaError(
-                f"{name}: edge {at} is ({u}, {v}), but {ids} lie in [0, {limit}); add nodes with "
-                f"x_add{f'={{{kind!r}: rows}}' if kind else ''}"
+                f"{name}: edge {at} is ({u}, {v}), but {ids} lie in [0, {limit}); {what}"
             )
 
 
@@ -149,6 +152,7 @@ class EdgeResolver:
         unit_weights: Whether added edges weigh one if nothing is said.
         kinds: The kinds of nodes at the sources and at the targets, as messages name them.
         label: What messages put behind the name of a field, such as the edge type in brackets.
+        advice: What messages say to do about ids that are too large, at each end.
     """
 
     def __init__(
@@ -157,8 +161,10 @@ class EdgeResolver:
         unit_weights: bool,
         kinds: tuple[str, str] = ("", ""),
         label: str = "",
+        advice: tuple[str, str] = (ADVICE, ADVICE),
     ) -> None:
         self._graph = graph
+        self._advice = advice
         self._unit_weights = unit_weights
         self._kinds = kinds
         self._label = label
@@ -211,7 +217,7 @@ class EdgeResolver:
         if value is None:
             return _NO_EDGES
         edges = as_edges(value, f"{name}{self._label}")
-        check_edges(edges, f"{name}{self._label}", limits, self._kinds)
+        check_edges(edges, f"{name}{self._label}", limits, self._kinds, self._advice)
         return edges
 
     @staticmethod
@@ -293,7 +299,7 @@ class EdgeResolver:
         if delta.edge_changes is None:
             return _NONE, {}
         edges, given = edge_change_parts(delta.edge_changes)
-        check_edges(edges, f"edge_changes{self._label}[0]", limits, self._kinds)
+        check_edges(edges, f"edge_changes{self._label}[0]", limits, self._kinds, self._advice)
         rows = self._change_rows(given, edges.shape[1])
         keep = last_of_each(pair_keys(edges))
         edges, rows = edges[:, keep], {k: v[torch.from_numpy(keep)] for k, v in rows.items()}

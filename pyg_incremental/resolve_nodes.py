@@ -10,7 +10,7 @@ from torch import Tensor
 from pyg_incremental.delta import last_of_each, x_change_parts
 from pyg_incremental.edge_store import Ids
 from pyg_incremental.errors import InvalidDeltaError
-from pyg_incremental.resolve_rows import check_ids, checked_ids, rows_like
+from pyg_incremental.resolve_rows import ADVICE, check_ids, checked_ids, rows_like
 
 _NONE = np.empty(0, np.int64)
 
@@ -36,11 +36,13 @@ class NodeResolver:
         like: The inputs with one row for each of these nodes, without rows: `[0, ...]`. The first
             are the features.
         label: What messages put behind the name of a field, such as `['paper']`.
+        advice: What messages say to do about ids that are too large.
     """
 
-    def __init__(self, like: Mapping[str, Tensor], label: str = "") -> None:
+    def __init__(self, like: Mapping[str, Tensor], label: str = "", advice: str = ADVICE) -> None:
         self._like = like
         self._label = label
+        self._advice = advice
 
     def resolve(
         self, changes: Mapping[str, Any], x_add: Mapping[str, Any], nodes_del: Any, before: int
@@ -63,7 +65,9 @@ class NodeResolver:
         total = before + new
         removed = _NONE
         if nodes_del is not None:
-            removed = np.unique(checked_ids(nodes_del, f"nodes_del{self._label}", total))
+            removed = np.unique(
+                checked_ids(nodes_del, f"nodes_del{self._label}", total, self._advice)
+            )
         rows = {}
         zeroed = removed  # of a removed node the features become zero, and nothing else
         for name in self._like:
@@ -111,7 +115,7 @@ class NodeResolver:
         if changes is not None:
             some, values = x_change_parts(changes)
             field = f"x_changes{self._label}"
-            check_ids(some, f"{field}[0]", before + count)
+            check_ids(some, f"{field}[0]", before + count, self._advice)
             some_rows = self._rows(values, name, f"{field}[1]")
             if some_rows.shape[0] != some.size:
                 raise InvalidDeltaError(

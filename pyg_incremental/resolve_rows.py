@@ -10,19 +10,21 @@ from pyg_incremental.edge_store import Ids
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.kernels.adjacency import out_of_range
 
+ADVICE = "add nodes with x_add"
 
-def checked_ids(value: Any, name: str, limit: int) -> Ids:
+
+def checked_ids(value: Any, name: str, limit: int, advice: str = ADVICE) -> Ids:
     """Node ids, int64 `[k]`.
 
     Raises:
         InvalidDeltaError: If they are no integers, or not in `[0, limit)`.
     """
     ids = as_ids(value, name)
-    check_ids(ids, name, limit)
+    check_ids(ids, name, limit, advice)
     return ids
 
 
-def check_ids(ids: Ids, name: str, limit: int) -> None:
+def check_ids(ids: Ids, name: str, limit: int, advice: str = ADVICE) -> None:
     """See that node ids lie in `[0, limit)`."""
     if not ids.size:
         return
@@ -30,8 +32,7 @@ def check_ids(ids: Ids, name: str, limit: int) -> None:
     if at >= 0:
         raise InvalidDeltaError(
             f"{name}: node id {ids[at]} at position {at} is not in [0, {limit}); the graph has "
-            f"{limit} nodes{', those of x_add included' if ids[at] >= limit else ''}: add "
-            "nodes with x_add"
+            f"{limit} nodes{', those of x_add included' if ids[at] >= limit else ''}: {advice}"
         )
 
 

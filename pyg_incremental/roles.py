@@ -1,7 +1,7 @@
 """What the tensors of a call are: node rows, edge rows, graphs, or constants."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -10,6 +10,8 @@ from torch_geometric import EdgeIndex
 
 from pyg_incremental.call_site import CallSite, is_sparse_tensor
 from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
+from pyg_incremental.hyperedges import HYPER_INDEX, HYPEREDGE, hyperedges_of
+from pyg_incremental.learned import learned_count, why_fixed
 from pyg_incremental.program import Domain, Program, Relation, Value
 from pyg_incremental.typing import Format
 
@@ -29,6 +31,7 @@ class Roles:
         num_nodes: Number of nodes of each kind.
         edge_index: The edges of each graph, int64 `[2, num_edges]`, sources first.
         values: The values of sparse adjacencies, `[num_edges, ...]`, by graph.
+        fixed: The kinds of nodes of which there can be no more, and why.
     """
 
     relations: tuple[Relation, ...]
@@ -38,6 +41,7 @@ class Roles:
     num_nodes: dict[str, int]
     edge_index: dict[str, Tensor] = field(default_factory=dict, repr=False)
     values: dict[str, Tensor] = field(default_factory=dict, repr=False)
+    fixed: dict[str, str] = field(default_factory=dict)
 
     def features(self, kind: str) -> str | None:
         """Name of the features of some kind of nodes: what a plain `x_changes` means."""
@@ -56,6 +60,13 @@ class Roles:
         """The kinds of nodes."""
         return list(self.num_nodes)
 
+    def grows(self, kind: str) -> bool:
+        """Whether nodes of some kind come with the first edge that names them.
+
+        They do where nothing is handed in for each of them.
+        """
+        return kind not in self.fixed and kind not in self.nodes.values()
+
     @property
     def is_plain(self) -> bool:
         """Whether there is one graph on one set of nodes."""
@@ -73,7 +84,7 @@ def classify(site: CallSite) -> Roles:
     """Tell the roles of the tensors of a call, by their types, names, keys and shapes.
 
     Raises:
-        UnsupportedModelError: If there is no graph, or there are no node features.
+        UnsupportedModelError: If there is no graph, or there are no nodes.
         InvalidDeltaError: If a shape, dtype or id does not fit.
     """
     where = f"call of {type(site.model).__name__}"
@@ -84,13 +95,21 @@ def classify(site: CallSite) -> Roles:
             f"or a sparse adjacency (got none among {site.names})"
         )
     rest = [name for name in site.names if name not in graphs]
-    nodes, num_nodes = _nodes(site, rest, where)
+    hyper = hyperedges_of(site, graphs, rest, where)
+    nodes, num_nodes, fixed = _nodes(
+        site, [n for n in rest if n not in hyper.inputs], graphs, where
+    )
+    nodes, num_nodes, fixed = nodes | hyper.inputs, num_nodes | hyper.count, fixed | hyper.fixed
     relations, edge_index, values = [], {}, {}
     for name in graphs:
-        source, target = _ends_of(site.keys.get(name), num_nodes, where, name)
+        if name in hyper.kind:
+            source, target = "", hyper.kind[name]
+        else:
+            source, target = _ends_of(site.keys.get(name), num_nodes, where, name)
         counts = num_nodes[source], num_nodes[target]
-        edges, held, fmt = _unpack(site.tensors[name], name, where, *counts)
-        by_target = fmt == "coo" and bool((edges[1].diff() >= 0).all())
+        edges, held, fmt = _unpack(site.tensors[name], name, where, counts, (source, target))
+        # Where each edge has a row of the output, the order has to stay that of insertion.
+        by_target = fmt == "coo" and not is_label(name) and bool((edges[1].diff() >= 0).all())
         plain = len(graphs) == 1 and name not in site.keys
         relations.append(
             Relation(
@@ -102,7 +121,7 @@ def classify(site: CallSite) -> Roles:
         edge_index[name] = edges
         if held is not None:
             values[name] = held
-    roles = Roles(tuple(relations), nodes, {}, (), num_nodes, edge_index, values)
+    roles = Roles(tuple(relations), nodes, {}, (), num_nodes, edge_index, values, fixed)
     others = []
     for name in rest:
         if name in nodes:
@@ -110,7 +129,7 @@ def classify(site: CallSite) -> Roles:
         found = _edge_input(site, name, roles, where) or _more_nodes(site, name, roles)
         if not found:
             others.append(name)
-    return Roles(roles.relations, nodes, roles.edges, tuple(others), num_nodes, edge_index, values)
+    return replace(roles, others=tuple(others))
 
 
 def _is_sized(graph: Any) -> bool:
@@ -123,8 +142,13 @@ def are_ones(values: Tensor | None) -> bool:
     return values is not None and values.dim() == 1 and bool((values == 1).all())
 
 
-def _nodes(site: CallSite, rest: list[str], where: str) -> tuple[dict[str, str], dict[str, int]]:
-    """The node features, one argument for each kind of nodes, and the numbers of nodes."""
+def _nodes(
+    site: CallSite, rest: list[str], graphs: list[str], where: str
+) -> tuple[dict[str, str], dict[str, int], dict[str, str]]:
+    """The node features, one argument for each kind of nodes, the numbers of nodes, what is fixed.
+
+    Without features the rows of the nodes are parameters, so there can be no more of them.
+    """
     keyed = [
         n for n in rest
         if isinstance(site.keys.get(n), str) and not n.rpartition("/")[2].startswith("edge")
@@ -140,15 +164,14 @@ def _nodes(site: CallSite, rest: list[str], where: str) -> tuple[dict[str, str],
                     f"type '{kind}'"
                 )
             nodes[name] = kind
-        return nodes, num_nodes
+        return nodes, num_nodes, {}
     x = next((n for n in rest if n == "x"), None) or next(
         (n for n in rest if not n.startswith("edge") and _rows(site.tensors[n]) is not None), None
     )
     if x is None:
-        raise UnsupportedModelError(
-            f"{where}: expected node features among its arguments (got {site.names})"
-        )
-    return {x: ""}, {"": _features(site, x, where).shape[0]}
+        count = learned_count(site, graphs, where)
+        return {}, {"": count}, {"": str(why_fixed(site.model, count))}
+    return {x: ""}, {"": _features(site, x, where).shape[0]}, {}
 
 
 def _features(site: CallSite, name: str, where: str) -> Tensor:
@@ -173,6 +196,8 @@ def _ends_of(key: Any, num_nodes: dict[str, int], where: str, name: str) -> tupl
                     f"features (got types {sorted(num_nodes)})"
                 )
         return source, target
+    if "" in num_nodes:
+        return "", ""
     if len(num_nodes) == 1:
         kind = next(iter(num_nodes))
         return kind, kind
@@ -206,9 +231,9 @@ def _edge_input(site: CallSite, name: str, roles: Roles, where: str) -> bool:
 
 def _more_nodes(site: CallSite, name: str, roles: Roles) -> bool:
     """Note a further argument with one row per node; returns whether it is one."""
-    rows = _rows(site.tensors[name])
-    kind = next((k for k, n in roles.num_nodes.items() if n == rows), None)
-    if kind is None or len(roles.num_nodes) > 1:
+    counts = roles.num_nodes
+    kind = "" if "" in counts else next(iter(counts))
+    if _rows(site.tensors[name]) != counts[kind] or (kind and len(counts) > 1):
         return False
     roles.nodes[name] = kind
     return True
@@ -230,10 +255,16 @@ def _is_graph(name: str, keys: Mapping[str, Any], value: Any) -> bool:
     return named or (not value.dtype.is_floating_point and value.dim() == 2 and value.shape[0] == 2)
 
 
+def is_label(name: str) -> bool:
+    """Whether a graph holds pairs of nodes to be looked at, and nothing is sent along them."""
+    return "label" in name.rpartition("/")[2]
+
+
 def _unpack(
-    graph: Any, name: str, where: str, num_source: int, num_target: int
+    graph: Any, name: str, where: str, counts: tuple[int, int], kinds: tuple[str, str]
 ) -> tuple[Tensor, Tensor | None, Format]:
     """Edges with sources first, values, and format."""
+    num_source, num_target = counts
     fmt: Format = "coo"
     values = None
     if is_sparse_tensor(graph):
@@ -272,12 +303,16 @@ def _unpack(
             f"{num_target} at the target"
         )
     edge_index = edge_index.detach().to("cpu", torch.int64)
-    if edge_index.numel():
-        for end, count in zip(edge_index, (num_source, num_target), strict=True):
-            low, high = int(end.min()), int(end.max())
-            if low < 0 or high >= count:
-                raise InvalidDeltaError(
-                    f"{where}: '{name}' names node {low if low < 0 else high}, but ids lie in [0, "
-                    f"{count}); pass features for every node"
-                )
+    for end, count, kind in zip(edge_index, counts, kinds, strict=True):
+        low, high = (int(end.min()), int(end.max())) if end.numel() else (0, -1)
+        if low < 0 or high >= count:
+            node, what = "node", "features for every node"
+            if kind == HYPEREDGE:
+                node, what = kind, "a row of each of its inputs for every hyperedge"
+            elif kinds == ("", "") and low >= 0 and int(edge_index[0].max()) < count:
+                what += f"; if its second row numbers hyperedges, call the argument '{HYPER_INDEX}'"
+            raise InvalidDeltaError(
+                f"{where}: '{name}' names {node} {low if low < 0 else high}, but ids lie in [0, "
+                f"{count}); pass {what}"
+            )
     return edge_index, None if values is None else values.detach(), fmt

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from pyg_incremental import full_pass
 from pyg_incremental.call_plan import CallPlan
+from pyg_incremental.call_site import device_of
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.edge_store import EdgeEvents
 from pyg_incremental.engine import NOTHING, Engine
@@ -51,8 +52,8 @@ class Session:
         self.num_nodes = num_nodes
         parameters = (p for p in plan.site.model.parameters() if p.dtype.is_floating_point)
         floats = (x for x in nodes.values() if x.dtype.is_floating_point)
-        any_x = next(iter(nodes.values()))
-        self.like = next(floats, next(parameters, torch.empty(0, device=any_x.device)))
+        device = device_of(plan.site.model, nodes.values())
+        self.like = next(floats, next(parameters, torch.empty(0, device=device)))
         self._kind = _kind_of(plan.site.model)
         self.backend = Backend(settings.backend, self.like)
         self.engine = Engine(
@@ -84,8 +85,8 @@ class Session:
     # Running -------------------------------------------------------------------------------------
 
     def fill(self, nodes: dict[str, Tensor], others: dict[str, Any]) -> None:
-        """Compute all rows from the node inputs and other tensors."""
-        self.engine.full({**nodes, **others})
+        """Compute all rows from the node inputs, other tensors, and rows that are parameters."""
+        self.engine.full({**nodes, **others, **self.plan.program.learned_rows()})
 
     def update(
         self, resolved: ResolvedDelta, renew: Mapping[str, Tensor] = NOTHING
@@ -143,13 +144,22 @@ class Session:
 
     @property
     def x(self) -> Any:
-        """The current node features, as live views: by kind, if there are several."""
+        """The current node features, as live views: by kind, if there are several types."""
         found = {}
         for kind, count in self.num_nodes.items():
             name = self.roles.features(kind)
             if name is not None:
                 found[kind] = self._rows_of(name)[:count]
-        return found if len(self.num_nodes) > 1 else next(iter(found.values()))
+        if len(self.num_nodes) > 1 and "" not in self.num_nodes:
+            return found
+        if not found:
+            raise KeyError("no node features: the rows of the nodes are parameters of the model")
+        return found.get("", next(iter(found.values())))
+
+    @property
+    def count(self) -> int:
+        """The number of nodes; hyperedges, which have a kind of their own, are none."""
+        return self.num_nodes.get("", sum(self.num_nodes.values()))
 
     @property
     def graph(self) -> Any:
@@ -253,7 +263,8 @@ class Session:
         program, roles = self.plan.program, self.roles
         whole = bool(program.whole_steps) or any(v.domain is Domain.WHOLE for v in program.outputs)
         total = sum(self.num_nodes.values())
-        if num_nodes is None or num_nodes >= total or whole or not roles.is_plain:
+        sampled = roles.is_plain and not roles.fixed and not whole
+        if num_nodes is None or num_nodes >= total or not sampled:
             return self.output(copy=False), self.model_output()
         generator = torch.Generator().manual_seed(seed)
         ids = torch.randperm(total, generator=generator)[:num_nodes]
@@ -294,7 +305,7 @@ class Session:
                 undone = changes.undone(self.graphs[relation.graph], ends)
                 for field, value in undone.items():
                     back.setdefault(field, {})[relation.key] = value
-        if self.roles.is_plain and len(self.roles.nodes) == 1:
+        if self.roles.is_plain and len(self.roles.nodes) <= 1:
             back = {field: next(iter(given.values())) for field, given in back.items()}
         return replace(GraphDelta(), **back)
 
@@ -338,6 +349,7 @@ class Session:
             "relations": [list(astuple(r)) for r in roles.relations],
             "nodes": dict(roles.nodes),
             "edges": dict(roles.edges),
+            "fixed": dict(roles.fixed),
             "matrices": list(roles.values),
         }
         if exact:

@@ -8,7 +8,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from pyg_incremental import full_pass
-from pyg_incremental.call_site import CallSite, hetero_data
+from pyg_incremental.call_site import CallSite, device_of, hetero_data
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.prepare import prepare
 from pyg_incremental.program import Relation
@@ -92,7 +92,7 @@ def from_state(
     num_nodes = content["num_nodes"]
     tensors: dict[str, Any] = dict(content["others"])
     tensors |= {name: content["rows"][name] for name in content["nodes"]}
-    device = tensors[next(iter(content["nodes"]))].device
+    device = device_of(model, (tensors[name] for name in content["nodes"]))
     edge_index, values = {}, {}
     for r in relations:
         state = states[r.graph]
@@ -123,6 +123,7 @@ def from_state(
         num_nodes,
         edge_index,
         values,
+        content.get("fixed", {}),
     )
     plan = prepare(site, roles, settings)
     nodes = {n: tensors[n] for n in roles.nodes}

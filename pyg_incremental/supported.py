@@ -210,7 +210,8 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
     "FeaStConv": ("constrained", "", _REDUCED),
     "PointTransformerConv": ("constrained", "attention in which every channel is a head", _MIXES),
     "HypergraphConv": (
-        "full pass", "", "a row sees the nodes that share a hyperedge with it, which is two hops"
+        "incremental", "",
+        "constrained: `use_attention=True`; weights beside another `aggr` than sum and mean",
     ),
     "LEConv": ("incremental", "", "another `aggr` than sum: constrained"),
     "PNAConv": (

@@ -47,8 +47,9 @@ class Writer:
         self.site = site
         self.roles = roles
         self.results = results
-        self.program = Program()
+        self.program = Program(fixed={kind: probe.num_nodes[kind] for kind in roles.fixed})
         self.kinds = {size: kind for kind, size in probe.num_nodes.items()}
+        self.growing = {n for kind, n in probe.num_nodes.items() if kind not in roles.fixed}
         self.env: dict[fx.Node, Any] = {}
         self.names = iter(site.names)
         self.modules = dict(site.named_modules())
@@ -70,6 +71,7 @@ class Writer:
                 self._remember(node)
             elif node.op == "get_attr":
                 self.env[node] = self._attribute(str(node.target))
+                self._remember(node)
             elif node.op == "output":
                 structure = self._output(node.args[0])
                 self._finish_outputs()
@@ -101,9 +103,18 @@ class Writer:
             self.examples.setdefault(held, result)
 
     def _attribute(self, path: str) -> Any:
-        """A parameter or buffer: read anew whenever a step runs."""
+        """A parameter or buffer, read anew whenever a step runs; or node rows, if it has them.
+
+        One with as many rows as there can ever be nodes is taken for node rows. Where it is none, a
+        step that reads it does not look row-wise and runs on all rows.
+        """
         owner, _, name = path.rpartition(".")
         module = self.site.get_submodule(owner)
+        held = getattr(module, name)
+        for kind, count in self.program.fixed.items():
+            if isinstance(held, Tensor) and held.shape[:1] == (count,):
+                plain = path.removeprefix("model.")
+                return self.program.learned(plain, lambda: getattr(module, name), kind)
         return _Live(lambda: getattr(module, name))
 
     def _output(self, result: Any) -> Any:
@@ -263,7 +274,7 @@ class Writer:
         results = result if isinstance(result, (tuple, list)) else [result]
         if not all(isinstance(r, Tensor) and r.dim() > 0 and r.shape[0] == rows for r in results):
             return "its result does not have one row for each input row"
-        if any(d in self.kinds for r in results for d in r.shape[1:]):
+        if any(d in self.growing for r in results for d in r.shape[1:]):
             return "its rows grow with the graph"
         if node.op == "call_module":
             return why_not_row_wise(fn)
@@ -378,10 +389,9 @@ class Writer:
 
         It has node rows if it has one for each node, of a width that does not grow with the graph.
         """
-        if isinstance(result, Tensor) and [
-            i for i, d in enumerate(result.shape) if d in self.kinds
-        ] == [0]:
-            return Domain.NODE, self.kinds[result.shape[0]]
+        shape = result.shape if isinstance(result, Tensor) else ()
+        if shape and shape[0] in self.kinds and not self.growing.intersection(shape[1:]):
+            return Domain.NODE, self.kinds[shape[0]]
         return Domain.WHOLE, ""
 
 

@@ -157,7 +157,11 @@ class ExtremumState(Aggregator):
     """
 
     def __init__(
-        self, step: Extremum, out: Cell, messages: StoredMessages | _ComputedMessages, context: Context
+        self,
+        step: Extremum,
+        out: Cell,
+        messages: StoredMessages | _ComputedMessages,
+        context: Context,
     ) -> None:
         super().__init__(step, out, context)
         self.largest = step.largest
@@ -271,7 +275,8 @@ class ExtremumState(Aggregator):
         graph = self.context.graph
         slots = np.flatnonzero(graph.slots.in_at >= 0)[:1]
         edges = Edges(*(self.context.backend.host(ids) for ids in graph.edges(slots)))
-        return _Listed(edges.src, edges.dst, edges.slots)
+        src, dst = (edges.dst, edges.src) if self.step.reverse else (edges.src, edges.dst)
+        return _Listed(src, dst, edges.slots)
 
     def _pushed(self, ids: Ids) -> _Listed:
         """The edges along which the messages of some sources travel."""

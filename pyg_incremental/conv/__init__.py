@@ -22,6 +22,7 @@ from pyg_incremental.conv import (
     graph_conv,
     heat,
     hgt,
+    hypergraph,
     multi_hop,
     neighbor_sum,
     pna,
@@ -32,6 +33,7 @@ from pyg_incremental.conv import (
     sage,
     signed,
     similarity,
+    sparse_linear,
     tag,
     transformer,
 )
@@ -61,6 +63,7 @@ __all__ = [
     "graph_conv",
     "heat",
     "hgt",
+    "hypergraph",
     "multi_hop",
     "neighbor_sum",
     "pna",
@@ -74,6 +77,7 @@ __all__ = [
     "sage",
     "signed",
     "similarity",
+    "sparse_linear",
     "tag",
     "transformer",
 ]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import aggr
 
-from pyg_incremental.aggregate import Extremum, FunctionSum, Sum
+from pyg_incremental.aggregate import Extremum, FunctionSum, SoftmaxSum, Sum
 from pyg_incremental.aggregate.base import Loops
 from pyg_incremental.program import (
     Domain,
@@ -57,6 +57,13 @@ class Arguments:
         if isinstance(value, Value) and value.domain is Domain.NODE:
             return value
         raise NotIncremental(f"'{name}' is not one set of node features")
+
+    def learned(self, name: str) -> Value:
+        """A parameter of the conv with one row for each node, as node rows."""
+        conv = self.conv
+        return self.program.learned(
+            f"{self.name}.{name}", lambda: getattr(conv, name), self.source_kind
+        )
 
     def ends(self, name: str = "x") -> tuple[Value, Value | None]:
         """A node argument at the source and at the target of an edge.
@@ -163,11 +170,14 @@ class Arguments:
         if isinstance(step, RowMap):
             made: Tensor = step.fn(*map(self.example, step.inputs))
             return made
-        count = next(len(e) for v, e in self.examples.items() if v.kind == value.kind)
+        count = next((len(e) for v, e in self.examples.items() if v.kind == value.kind), 2)
         if isinstance(step, Ones):
             return torch.ones(count, 1, dtype=self.dtype)
         if isinstance(step, (Sum, Extremum)) and step.source is not None:
             row = self.example(step.source)[:1]
+        elif isinstance(step, SoftmaxSum):
+            source, heads = self.example(step.source)[:1], self.example(step.target).shape[1]
+            row = torch.cat([source, source[:, :heads]], 1)
         elif isinstance(step, (FunctionSum, Extremum)) and step.message is not None:
             row = step.message.fn(*(self.example(v)[:1] for v in step.message.inputs)).flatten(1)
         else:

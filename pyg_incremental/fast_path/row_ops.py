@@ -51,10 +51,10 @@ class Space:
         at, self.size = self.size, self.size + count
         return at
 
-    def constant(self, values: Tensor) -> int:
-        """Where a constant stands."""
-        at = self.room(values.numel())
-        self.constants.append((at, values.detach().reshape(-1).clone()))
+    def constant(self, values: Tensor, times: int = 1) -> int:
+        """Where a constant stands, repeated some times."""
+        at = self.room(values.numel() * times)
+        self.constants.append((at, values.detach().reshape(-1).repeat(times)))
         return at
 
     def positions(self, index: Tensor) -> int:
@@ -168,32 +168,31 @@ class _Translator:
             raise UntranslatableError("rows are mixed")
         return first
 
-    def _operand(self, value: Any, shape: torch.Size) -> tuple[int, int]:
-        """Where a value, broadcast to `shape` `[ROWS, ...]`, stands; and its row stride."""
+    def _operand(self, value: Any, shape: torch.Size) -> int:
+        """Where a value, broadcast to `shape` `[ROWS, ...]`, stands."""
         width = shape[1:].numel()
-        if isinstance(value, _Rows):
-            index = self._index(value.place.expand(shape)).reshape(-1)
-            if width == value.width and bool((index == torch.arange(width)).all()):
-                return value.at, width
-            out = self._register(shape[1:])
-            self._emit("copy", out, a=(value.at, value.width), index=self.space.positions(index))
-            return out.at, width
-        constant = torch.as_tensor(value, dtype=self.dtype).expand(shape)
-        if not bool(((constant == constant[:1]) | constant.isnan()).all()):
-            raise UntranslatableError("a constant has rows")
-        return self.space.constant(constant[0]), 0
+        if not isinstance(value, _Rows):
+            constant = torch.as_tensor(value, dtype=self.dtype).expand(shape)
+            if not bool(((constant == constant[:1]) | constant.isnan()).all()):
+                raise UntranslatableError("a constant has rows")
+            return self.space.constant(constant[0], BLOCK)
+        index = self._index(value.place.expand(shape)).reshape(-1)
+        if torch.equal(index, torch.arange(value.width)):
+            return value.at
+        out = self._register(shape[1:])
+        name, count = "copy", width
+        if width and bool((index == index[0]).all()):
+            name, count = "splat", 1
+        elif width and bool((index == index[0] + torch.arange(width)).all()):
+            name, count = "slice", 1
+        self._emit(name, out, value.at, value.width, index=self.space.positions(index[:count]))
+        return out.at
 
     def _emit(
-        self,
-        name: str,
-        out: _Rows,
-        a: tuple[int, int],
-        b: tuple[int, int] = (0, 0),
-        c: tuple[int, int] = (0, 0),
-        index: int = 0,
-        inner: int = 0,
-    ) -> None:
-        self.ops.append([CODES[name], out.at, out.width, *a, *b, *c, index, inner])
+        self, name: str, out: _Rows, a: int, a_width: int = 0, b: int = 0, c: int = 0,
+        index: int = 0, inner: int = 0,
+    ) -> None:  # fmt: skip
+        self.ops.append([CODES[name], out.at, out.width, a, a_width, b, c, index, inner])
 
     # Operations ----------------------------------------------------------------------------------
 
@@ -203,9 +202,9 @@ class _Translator:
             v.place.shape if isinstance(v, _Rows) else torch.as_tensor(v).shape for v in values
         ]
         shape = torch.broadcast_shapes(*shapes)
-        operands = [self._operand(v, shape) for v in values]
+        a, *rest = (self._operand(v, shape) for v in values)
         out = self._register(shape[1:])
-        self._emit(name, out, *operands)
+        self._emit(name, out, a, 0, *rest)
         return out
 
     def reduce(self, name: str, value: _Rows, dims: Sequence[int], keep: bool) -> _Rows:
@@ -221,7 +220,7 @@ class _Translator:
         if not count:
             raise UntranslatableError("nothing to reduce")
         at = self.space.positions(index)
-        self._emit(name, out, (value.at, value.width), index=at, inner=count)
+        self._emit(name, out, value.at, value.width, index=at, inner=count)
         if keep:
             place = out.place
             for d in dims:
@@ -234,12 +233,10 @@ class _Translator:
         if not isinstance(matrix, Tensor) or value.place.dim() != 2 or isinstance(bias, _Rows):
             raise UntranslatableError("a product is not one of rows and a matrix")
         inner, width = matrix.shape
-        a, _ = self._operand(value, value.place.shape)
+        a = self._operand(value, value.place.shape)
         out = self._register([width])
         at = -1 if bias is None else self.space.constant(bias.expand(width))
-        self._emit(
-            "linear", out, (a, inner), (self.space.constant(matrix), 0), (at, 0), inner=inner
-        )
+        self._emit("linear", out, a, inner, self.space.constant(matrix), at, inner=inner)
         self.has_product = True
         return out
 
@@ -282,11 +279,11 @@ def _cat(t: _Translator, values: Sequence[Any], dim: int = 0) -> _Rows:
     out = t._register(shape[1:])
     begin = 0
     for value, s in zip(values, shapes, strict=True):
-        operand = t._operand(value, torch.Size(s))
+        a = t._operand(value, torch.Size(s))
         where = t._index(out.place.narrow(dim, begin, s[dim]))
         begin += s[dim]
         part = _Rows(out.at, where.numel(), out.place)
-        t._emit("place", part, operand, (out.width, 0), index=t.space.positions(where))
+        t._emit("place", part, a, part.width, out.width, index=t.space.positions(where))
     return out
 
 
@@ -501,10 +498,9 @@ def _written(
             found[node] = translator.call(node.target, tuple(args), dict(kwargs))
         elif node.op == "output":
             result = found[node.args[0]]
-            shape = result.place.shape if isinstance(result, _Rows) else result.shape
-            output, step = translator._operand(result, shape)
-            if not step:
+            if not isinstance(result, _Rows):
                 raise UntranslatableError("the result does not depend on the rows")
+            output = translator._operand(result, result.place.shape)
     ops = np.array(translator.ops, np.int64).reshape(-1, COLUMNS)
     return RowOps(ops, tuple(inputs), output, translator.has_product)
 

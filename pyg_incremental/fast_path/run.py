@@ -10,22 +10,23 @@ update reaches many rows, the executors go on from the step at which the machine
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregator
 from pyg_incremental.edge_store import EdgeEvents
 from pyg_incremental.fast_path.tables import Tables
 from pyg_incremental.graph import DynamicGraph
-from pyg_incremental.kernels.compiled import machine
-from pyg_incremental.executors import InputExecutor
+from pyg_incremental.kernels.compiled.layout import INPUT, KIND
+from pyg_incremental.kernels.compiled.machine import SPARE, run
+from pyg_incremental.executors import InputExecutor, MapExecutor
 from pyg_incremental.store import Backend, NodeSet
 from pyg_incremental.update import Work
 
 _NO_IDS = np.empty(0, np.int64)
-_INT = np.empty(1, np.int32)
 
 
 class FastPath:
@@ -40,34 +41,33 @@ class FastPath:
     Attributes:
         aggregators: Those that the machine does not run; they have to retract and insert edges
             before it does.
+        is_worth_it: Whether it runs any aggregation.
     """
-
-    is_possible: ClassVar[bool] = True  # XXX
 
     def __init__(
         self, executors: Sequence[Any], nodes: NodeSet, graph: DynamicGraph, backend: Backend
     ) -> None:
         self._nodes, self._graph, self._backend = nodes, graph, backend
-        self._executors = executors
-        self.tables = t = Tables(executors, backend.like.dtype)
-        known = t.executors
-        self.is_worth_it = any(isinstance(e, Aggregator) for e in known)
+        self.tables = t = Tables(executors, nodes, backend.like.dtype)
+        self._executors = t.executors
         self.aggregators = [e for e in executors[t.known :] if isinstance(e, Aggregator)]
+        self.is_worth_it = any(isinstance(e, Aggregator) for e in t.executors)
         self._inputs = {
-            e.out.value.name: at for at, e in enumerate(known) if t.steps[at, machine.KIND] == machine.INPUT
+            e.out.value.name: s for s, e in enumerate(t.executors) if t.steps[s, KIND] == INPUT
         }
-        self._names = [(e.out.value.name, _kind_of(e)) for e in known]
-        self._where = np.empty(machine.ROOM, np.int64)
+        self._names = [(e.out.value.name, _kind_of(e)) for e in t.executors]
         self._no_rows = np.empty((0, 1), t.space.dtype)
+        self._zero = t.space.dtype.type(0)
+        self._bits = np.int32(0) if t.space.itemsize == 4 else np.int64(0)
         self._out = self._inn = None
         self._moves = -1
 
     def takes(self, events: EdgeEvents, rows: Mapping[str, tuple[Tensor, Tensor]]) -> bool:
-        """Whether an update is small and plain enough to begin with."""
+        """Whether an update is plain enough to begin with."""
         if len(events.changed.slots) or len(rows) > 1:
             return False
         for name, (ids, _) in rows.items():
-            if name not in self._inputs or ids.shape[0] > machine.ROOM:
+            if name not in self._inputs or ids.shape[0] > self.tables.room:
                 return False
         return True
 
@@ -79,37 +79,65 @@ class FastPath:
         Returns:
             The first step that is left to the executors.
         """
-        tables, graph, nodes = self.tables, self._graph, self._nodes
+        self._locate()
+        tables, scratch, num_nodes = self.tables, self._nodes.scratch, self._nodes.num_nodes
+        removed, added = events.removed, events.added
+        ends = (removed.src, removed.dst, removed.slots, added.src, added.dst, added.slots)
+        given, ids, new = -1, _NO_IDS, self._no_rows
+        for name, (of, to) in rows.items():
+            given, ids, new = self._inputs[name], of.numpy(), self._flat(to)
+        step = 0
+        read: dict[Any, Any] = {}
+        while True:
+            step, count = run(
+                tables.plan, step, scratch.epoch, num_nodes, ends, given, ids, new, self._zero,
+                self._bits,
+            )  # fmt: skip
+            scratch.epoch += SPARE * (tables.known + 1)
+            if not count or count > tables.room:
+                break
+            given, ids = step, scratch.touched[:count]
+            new = self._flat(self._product(self._executors[step], ids, read))
+        stats.append((self._names, tables.stats.copy()))
+        return step
+
+    def _locate(self) -> None:
+        """See that the machine knows where everything is."""
+        graph = self._graph
         if self._moves != self._backend.moves:
-            tables.locate()
+            self.tables.locate()
             self._moves = self._backend.moves
         if graph.out is not self._out or graph.inn is not self._inn:
             self._out, self._inn = graph.out, graph.inn
-            tables.locate_graph((graph.out, graph.inn))
-        given, given_ids, given_rows = -1, _NO_IDS, self._no_rows
-        for name, (ids, new) in rows.items():
-            given = int(tables.steps[self._inputs[name], machine.OUT])
-            given_ids = ids.numpy()
-            given_rows = new.contiguous().view(len(given_ids), -1).numpy()
-        scratch = nodes.scratch
-        removed, added = events.removed, events.added
-        tables.stats[:] = 0
-        done: int = machine.run(
-            tables.space, tables.bits, tables.ops, tables.index, tables.cells, tables.steps,
-            tables.numbers, tables.inputs, tables.graph, scratch.stamp, scratch.touched,
-            scratch.epoch, nodes.num_nodes,
-            (removed.src, removed.dst, removed.slots, added.src, added.dst, added.slots),
-            given, given_ids, given_rows, self._where, tables.stats, _INT,
-        )  # fmt: skip
-        scratch.epoch += 4 * (tables.known + 1)
-        stats.append((self._names, tables.stats.copy()))
-        return done
+            self.tables.locate_graph(graph.out, graph.inn)
+
+    def _product(self, e: MapExecutor, ids: Any, read: dict[Any, Any]) -> Tensor:
+        """New rows `ids` of a map with a matrix product.
+
+        `read` keeps the rows of a value, because the next map is often one of the same rows.
+        """
+        args = []
+        for cell in e.inputs:
+            if not cell.stored:
+                args.append(self.tables.changed(cell)[2])
+                continue
+            before, rows = read.get(cell, (_NO_IDS, None))
+            if before.shape != ids.shape or not np.array_equal(before, ids):
+                before, rows = ids.copy(), cell.read(torch.from_numpy(ids))
+                read[cell] = before, rows
+            args.append(rows)
+        new: Tensor = e.fn(*args)
+        return new
+
+    def _flat(self, rows: Tensor) -> Any:
+        """Rows as the kernels take them."""
+        flat = rows if rows.dim() == 2 else rows.reshape(rows.shape[0], rows.shape[1:].numel())
+        return flat.contiguous().numpy()
 
     def hand_over(self, cells: Sequence[Any]) -> None:
         """Tell cells what the machine has done to them."""
-        touched = self._nodes.scratch.touched
         for cell in cells:
-            self.tables.hand_over(cell, touched)
+            self.tables.hand_over(cell)
 
 
 def _kind_of(executor: Any) -> str:

@@ -1,4 +1,7 @@
-"""What the machine of `kernels.compiled.machine` reads: cells, steps, and where their rows are."""
+"""What the machine of `kernels.compiled.machine` reads: cells, steps, and where their rows are.
+
+The columns are those of `kernels.compiled.layout`.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,17 @@ from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.aggregate.sum import SumState
 from pyg_incremental.executors import InputExecutor, MapExecutor, OnesExecutor
 from pyg_incremental.fast_path.row_ops import RowOps, Space, UntranslatableError, translate
-from pyg_incremental.kernels.compiled import machine
+from pyg_incremental.kernels.adjacency import Adjacency
+from pyg_incremental.kernels.compiled import layout as m
+from pyg_incremental.kernels.compiled.address import address_of
+from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS
 from pyg_incremental.program import Domain
-from pyg_incremental.store import Cell
+from pyg_incremental.store import Cell, NodeSet
 
 SAMPLE = 8
 """Rows on which translated maps are tried."""
+MOST = 1 << 16
+"""Rows of a value that may change at most."""
 
 
 class Tables:
@@ -28,6 +36,7 @@ class Tables:
     Args:
         executors: Those of node values, in order. Steps from the first on that the machine does not
             know are left out.
+        nodes: The only kind of nodes.
         dtype: That of all rows.
 
     Attributes:
@@ -35,7 +44,8 @@ class Tables:
         why: What the first unknown one is, or an empty string.
     """
 
-    def __init__(self, executors: Sequence[Any], dtype: torch.dtype) -> None:
+    def __init__(self, executors: Sequence[Any], nodes: NodeSet, dtype: torch.dtype) -> None:
+        self._nodes = nodes
         self._dtype = dtype
         self._at: dict[Cell, int] = {}
         self._samples: dict[Cell, torch.Tensor] = {}  # of values that are not stored
@@ -55,7 +65,6 @@ class Tables:
             self.executors.append(e)
         self.known = len(self.executors)
         self.space, self.index = space.arrays(dtype)
-        self.bits = np.empty(0, np.int32 if dtype == torch.float32 else np.int64)
         self._lay_out(maps)
 
     # Which steps the machine knows ---------------------------------------------------------------
@@ -105,12 +114,11 @@ class Tables:
     # Layout --------------------------------------------------------------------------------------
 
     def _lay_out(self, maps: dict[int, RowOps]) -> None:
-        m = machine
         self.steps = np.zeros((self.known, m.STEP_COLUMNS), np.int64)
         self.numbers = np.zeros((self.known, 2))
-        self.stats = np.zeros((self.known, m.STATS), np.int64)
+        self.stats = np.zeros((self.known, m.STAT_COLUMNS), np.int64)
         inputs: list[tuple[int, int]] = []
-        ops: list[Any] = [np.empty((0, 11), np.int64)]
+        ops: list[Any] = [np.empty((0, COLUMNS), np.int64)]
         count = 0
         for s, e in enumerate(self.executors):
             step = self.steps[s]
@@ -146,38 +154,51 @@ class Tables:
             step[m.OUT] = self._cell(e.out)
         self.inputs = np.array(inputs, np.int64).reshape(-1, 2)
         self.ops = np.concatenate(ops)
-        self.cells = np.zeros((len(self._at), 8), np.int64)
+        self.cells = np.zeros((len(self._at), m.CELL_COLUMNS), np.int64)
+        self.room = min(self._nodes.scratch.size, MOST)
         for cell, at in self._at.items():
             self._give_room(cell, self.cells[at])
-        self.graph = np.zeros((2, 7), np.int64)
+        self.where = np.empty(max(self.room, BLOCK), np.int64)
+        self.plan = np.zeros(m.PLAN_SIZE, np.int64)
+        for table, at, size in (
+            (self.space, m.SPACE, m.SPACE_SIZE), (self.ops, m.OPS, m.NUM_OPS),
+            (self.index, m.INDEX, m.INDEX_SIZE), (self.cells, m.CELLS, m.NUM_CELLS),
+            (self.steps, m.STEPS, m.NUM_STEPS), (self.inputs, m.INPUTS, m.NUM_INPUTS),
+            (self.where, m.WHERE, m.WHERE_SIZE),
+        ):  # fmt: skip
+            self.plan[at], self.plan[size] = address_of(table), len(table)
+        self.plan[m.NUMBERS], self.plan[m.STATS] = address_of(self.numbers), address_of(self.stats)
 
     def _cell(self, cell: Cell) -> int:
         return self._at.setdefault(cell, len(self._at))
 
     def _give_room(self, cell: Cell, row: Any) -> None:
-        m, dtype = machine, self.space.dtype
+        """Room for what changes in a cell. It costs nothing before it is used."""
         sample = cell.rows if cell.stored else self._samples.get(cell)
         width = 0 if sample is None else sample.shape[1:].numel()
-        row[m.WIDTH], row[m.BY_VALUE] = width, cell.compares_values
-        room = [np.empty(m.ROOM, np.int64), None, None]
-        row[m.IDS] = _address(room[0])
+        room, dtype = self.room, self.space.dtype
+        ids, old, fresh = np.empty(room, np.int64), None, None
+        row[m.WIDTH], row[m.BY_VALUE], row[m.ROOM] = width, cell.compares_values, room
+        row[m.IDS] = address_of(ids)
         if cell.keeps_old:
-            room[1] = np.empty((m.ROOM, width), dtype)
-            row[m.OLD] = _address(room[1])
+            old = np.empty((room, width), dtype)
+            row[m.OLD] = address_of(old)
         if not cell.stored and sample is not None:
-            room[2] = np.empty((m.ROOM, width), dtype)
-            row[m.FRESH] = _address(room[2])
-        self._rooms[cell] = room
+            fresh = np.empty((room, width), dtype)
+            row[m.FRESH] = address_of(fresh)
+        self._rooms[cell] = ids, old, fresh
 
     # Where rows are ------------------------------------------------------------------------------
 
     def locate(self) -> None:
         """Write down where the rows of all cells and aggregations are now."""
-        m = machine
+        scratch = self._nodes.scratch
+        self.plan[m.STAMP], self.plan[m.NUM_ROWS] = address_of(scratch.stamp), scratch.size
+        self.plan[m.TOUCHED] = address_of(scratch.touched)
         for cell, at in self._at.items():
             if cell.stored and cell.array is not None:
                 row = self.cells[at]
-                row[m.ROWS], row[m.CAPACITY] = _address(cell.array), cell.array.shape[0]
+                row[m.ROWS], row[m.CAPACITY] = address_of(cell.array), cell.array.shape[0]
         for step, e in zip(self.steps, self.executors, strict=True):
             if not isinstance(e, Aggregator):
                 continue
@@ -188,36 +209,41 @@ class Tables:
                 edge = e.edge
             else:
                 edge = e.messages.weight
-                step[m.OWNER] = _address(e.owner.array)
+                step[m.OWNER] = address_of(e.owner.array)
             if not isinstance(e, ExtremumState):
-                step[m.DRIFT], step[m.SCALE] = _address(e.drift.array), _address(e.scale.array)
+                step[m.DRIFT], step[m.SCALE] = address_of(e.drift.array), address_of(e.scale.array)
             if edge is not None:
-                step[m.WEIGHT], step[m.SLOTS] = _address(edge.array), edge.array.shape[0]
+                step[m.WEIGHT], step[m.SLOTS] = address_of(edge.array), edge.array.shape[0]
 
-    def locate_graph(self, lists: Sequence[Any]) -> None:
-        """Write down where the neighbour lists are, along out-edges and along in-edges."""
-        for row, adj in zip(self.graph, lists, strict=True):
-            row[:] = (*(_address(part) for part in adj), adj.degree.size, adj.neighbor.size)
+    def locate_graph(self, out: Adjacency, inn: Adjacency) -> None:
+        """Write down where the neighbour lists are."""
+        for first, lists in ((m.OUT_LISTS, out), (m.IN_LISTS, inn)):
+            self.plan[first : first + m.LIST_COLUMNS] = (
+                *map(address_of, lists), lists.degree.size, lists.neighbor.size,
+            )  # fmt: skip
 
     # Results -------------------------------------------------------------------------------------
 
-    def hand_over(self, cell: Cell, touched: Any) -> None:
-        """Tell a cell what the machine has done to it."""
+    def changed(self, cell: Cell) -> tuple[Any, Any, Any]:
+        """Ids, OLD rows and new rows of a cell; the last two only where the machine has them."""
         at = self._at.get(cell)
-        count = 0 if at is None else int(self.cells[at, machine.COUNT])
+        count = 0 if at is None else int(self.cells[at, m.COUNT])
         if not count:
-            return
+            return None, None, None
+        if count < 0:
+            return self._nodes.scratch.touched[:-count], None, None
         ids, old, fresh = self._rooms[cell]
-        backend = cell.backend
-        taken = ids[:count] if count > 0 else touched[: machine.SPILLED * count]
-        cell.ids = backend.ids_from(taken.copy())
-        if old is not None:
-            cell.old = old[:count]
-        if fresh is not None:
-            tail = self._samples[cell].shape[1:]
-            cell.fresh = torch.from_numpy(fresh[:count].copy()).view(count, *tail)
+        return ids[:count], None if old is None else old[:count], self._new_rows(cell, fresh, count)
 
+    def _new_rows(self, cell: Cell, fresh: Any, count: int) -> torch.Tensor | None:
+        if fresh is None:
+            return None
+        return torch.from_numpy(fresh[:count]).view(count, *self._samples[cell].shape[1:])
 
-def _address(array: Any) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+    def hand_over(self, cell: Cell) -> None:
+        """Tell a cell what the machine has done to it."""
+        ids, old, fresh = self.changed(cell)
+        if ids is not None:
+            cell.ids = cell.backend.ids_from(ids.copy())
+            cell.old = cell.old if old is None else old
+            cell.fresh = fresh

@@ -1,7 +1,7 @@
 """Row maps as lists of small operations, run on a block of rows.
 
-A *register* is a block of rows, `[BLOCK, width]`, at some place of one flat array `space`; constants
-(biases, matrices) lie in the same array and have a row stride of zero. An operation is one row of
+A *register* is a block of rows, `[BLOCK, width]`, at some place of one flat array `space`;
+constants lie in the same array, repeated for every row of a block. An operation is one row of
 `ops`, with the columns below. The lists are written by `fast_path.row_ops`.
 """
 
@@ -13,15 +13,18 @@ from numba import njit
 BLOCK = 32
 """Rows that one pass over the operations computes."""
 
-# Columns of `ops`: what to do, where the result goes and its width, then for up to three operands
-# where they stand and their row stride, and the place of an index in `index`.
-OP, TO, WIDTH, A, A_STEP, B, B_STEP, C, C_STEP, INDEX, INNER = range(11)
-COLUMNS = 11
+# Columns of `ops`: what to do, where the result goes and how wide its rows are; where up to three
+# operands stand, and how wide the rows of the first are; the place of an index in `index`; the size
+# of what is summed.
+OP, TO, WIDTH, A, A_WIDTH, B, C, INDEX, INNER = range(9)
+COLUMNS = 9
 
 NAMES = (
-    # `a @ b + c`; `a[index]`; `out[index] = a` in rows that are `b` wide; sum and maximum of
-    # `a[index]` in groups of `inner`.
-    "linear", "copy", "place", "sum", "amax",
+    # `a @ b + c`, where `b` and `c` are not repeated.
+    "linear",
+    # Within a row: `a[index]`; one element `a[index]` everywhere; elements from `a[index]` on;
+    # `out[index] = a` in rows that are `b` wide; sum and maximum of `a[index]` in groups.
+    "copy", "splat", "slice", "place", "sum", "amax",
     # One operand.
     "neg", "abs", "relu", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sigmoid", "tanh", "erf",
     "log1p", "expm1", "isnan", "isinf", "logical_not", "sign",
@@ -32,7 +35,7 @@ NAMES = (
 )  # fmt: skip
 CODES = {name: code for code, name in enumerate(NAMES)}
 (
-    LINEAR, COPY, PLACE, SUM, AMAX, NEG, ABS, RELU, EXP, LOG, SQRT, RSQRT, RECIPROCAL, SIGMOID, TANH, ERF,
+    LINEAR, COPY, SPLAT, SLICE, PLACE, SUM, AMAX, NEG, ABS, RELU, EXP, LOG, SQRT, RSQRT, RECIPROCAL, SIGMOID, TANH, ERF,
     LOG1P, EXPM1, ISNAN, ISINF, NOT, SIGN, ADD, SUB, MUL, DIV, POW, MAXIMUM, MINIMUM, EQ, NE, LT,
     LE, GT, GE, WHERE,
 ) = range(len(NAMES))  # fmt: skip
@@ -168,45 +171,57 @@ def _two(op, out, a, b):  # type: ignore[no-untyped-def]
             out[f] = one if a[f] >= b[f] else zero
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
+def _within(space, op, ops, o, index, rows):  # type: ignore[no-untyped-def]
+    """Operations that move or reduce elements within a row."""
+    width, wide, at = ops[o, WIDTH], ops[o, A_WIDTH], ops[o, INDEX]
+    inner = ops[o, INNER]
+    for i in range(rows):
+        p = ops[o, A] + i * wide
+        a = space[p : p + wide]
+        to = ops[o, TO] + i * (ops[o, B] if op == PLACE else width)
+        out = space[to : to + width]
+        if op == SPLAT:
+            out[:] = a[index[at]]
+        elif op == SLICE:
+            out[:] = a[index[at] : index[at] + width]
+        elif op == COPY:
+            for f in range(width):
+                out[f] = a[index[at + f]]
+        elif op == PLACE:
+            for f in range(width):
+                space[to + index[at + f]] = a[f]
+        elif op == SUM:
+            for f in range(width):
+                total = space.dtype.type(0)
+                for k in range(inner):
+                    total += a[index[at + f * inner + k]]
+                out[f] = total
+        else:
+            for f in range(width):
+                top = a[index[at + f * inner]]
+                for k in range(1, inner):
+                    m = a[index[at + f * inner + k]]
+                    top = m if (m > top) | (m != m) else top
+                out[f] = top
+
+
+@njit(cache=True)
 def run_rows(space, ops, first, last, index, rows):  # type: ignore[no-untyped-def]
     """Run the operations from `first` to `last` on `rows` rows of the registers."""
     for o in range(first, last):
-        op, to, width = ops[o, OP], ops[o, TO], ops[o, WIDTH]
-        a, at, inner = ops[o, A], ops[o, INDEX], ops[o, INNER]
+        op, to, width, a = ops[o, OP], ops[o, TO], ops[o, WIDTH], ops[o, A]
+        size = rows * width
         if op == LINEAR:
-            _linear(space, to, width, a, inner, ops[o, B], ops[o, C], rows)
-            continue
-        for i in range(rows):
-            out = space[to + i * width : to + (i + 1) * width]
-            p = a + i * ops[o, A_STEP]
-            if op == COPY:
-                for f in range(width):
-                    out[f] = space[p + index[at + f]]
-            elif op == PLACE:
-                to_row = to + i * ops[o, B]
-                for f in range(width):
-                    space[to_row + index[at + f]] = space[p + f]
-            elif op == SUM:
-                for f in range(width):
-                    total = space.dtype.type(0)
-                    for k in range(inner):
-                        total += space[p + index[at + f * inner + k]]
-                    out[f] = total
-            elif op == AMAX:
-                for f in range(width):
-                    top = space[p + index[at + f * inner]]
-                    for k in range(1, inner):
-                        m = space[p + index[at + f * inner + k]]
-                        top = m if (m > top) | (m != m) else top
-                    out[f] = top
-            elif op < ADD:
-                _one(op, out, space[p : p + width])
-            elif op < WHERE:
-                q = ops[o, B] + i * ops[o, B_STEP]
-                _two(op, out, space[p : p + width], space[q : q + width])
-            else:
-                q = ops[o, B] + i * ops[o, B_STEP]
-                r = ops[o, C] + i * ops[o, C_STEP]
-                for f in range(width):
-                    out[f] = space[q + f] if space[p + f] != 0 else space[r + f]
+            _linear(space, to, width, a, ops[o, INNER], ops[o, B], ops[o, C], rows)
+        elif op <= AMAX:
+            _within(space, op, ops, o, index, rows)
+        elif op < ADD:
+            _one(op, space[to : to + size], space[a : a + size])
+        elif op < WHERE:
+            b = ops[o, B]
+            _two(op, space[to : to + size], space[a : a + size], space[b : b + size])
+        else:
+            b, c = ops[o, B], ops[o, C]
+            for f in range(size):
+                space[to + f] = space[b + f] if space[a + f] != 0 else space[c + f]

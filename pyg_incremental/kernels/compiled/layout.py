@@ -1,0 +1,148 @@
+"""How a plan is laid out for the machine: which column of which table says what.
+
+Everything is a 64-bit integer; addresses are zero where there is nothing. `fast_path.tables` writes
+the tables, `machine` and `machine_steps` read them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from pyg_incremental.kernels.adjacency import Adjacency
+from pyg_incremental.kernels.compiled.address import line_at, rows_at
+from pyg_incremental.typing import Array
+
+# A cell for every value: where its rows are, how many there are and how wide; room for the ids of
+# `ROOM` changed rows, for their OLD rows if somebody retracts these, and for the new rows if these
+# are not stored; how many rows have changed; whether rows are compared by value, not bit by bit.
+ROWS, CAPACITY, WIDTH, IDS, OLD, FRESH, ROOM, COUNT, BY_VALUE = range(9)
+CELL_COLUMNS = 9
+
+# A step for each executor.
+KIND, OUT, SOURCE, DROP, REVERSE, WEIGHT, SLOTS, DRIFT, SCALE, TARGET, LOOP, OWNER = range(12)
+LARGEST, FIRST_INPUT, LAST_INPUT, FIRST_OP, LAST_OP, RESULT, PRODUCT = range(12, 19)
+STEP_COLUMNS = 19
+NOTHING, INPUT, MAP, TOTAL, SOFTMAX, EXTREMUM = range(6)
+"""Kinds of step."""
+
+LIMIT, SLOPE = range(2)
+"""Columns of the numbers of a step, which are floats."""
+CELL, REGISTER = range(2)
+"""Columns of the inputs of maps."""
+STAT_COLUMNS = 9
+
+# Where all that is, in one line.
+(
+    SPACE, SPACE_SIZE, OPS, NUM_OPS, INDEX, INDEX_SIZE, CELLS, NUM_CELLS, STEPS, NUM_STEPS, NUMBERS,
+    INPUTS, NUM_INPUTS, STATS, STAMP, TOUCHED, NUM_ROWS, WHERE, WHERE_SIZE, OUT_LISTS,
+) = range(20)  # fmt: skip
+START, DEGREE, LIST_ROOM, NEIGHBOR, EDGE, NODES, POOL = range(7)
+LIST_COLUMNS = 7
+IN_LISTS = OUT_LISTS + LIST_COLUMNS
+PLAN_SIZE = IN_LISTS + LIST_COLUMNS
+
+
+class Machine(NamedTuple):
+    """The tables, as arrays, and what one update brings.
+
+    Attributes:
+        space: Registers and constants of the maps (see `row_ops`).
+        ops: What the maps do.
+        index: Positions that `ops` refers to.
+        cells: The values.
+        steps: The executors.
+        numbers: Floats that go with the steps.
+        inputs: Cells and registers of the inputs of maps.
+        stats: What was done, step by step.
+        stamp: Marks for rows.
+        touched: Room for rows.
+        where: Room for positions.
+        out: Lists along out-edges.
+        inn: Lists along in-edges.
+        events: Sources, targets and slots of the edges that left, and of those that came.
+        num_nodes: Number of nodes.
+        zero: A zero of the dtype of rows.
+        bits: An integer zero as wide.
+    """
+
+    space: Array
+    ops: Array
+    index: Array
+    cells: Array
+    steps: Array
+    numbers: Array
+    inputs: Array
+    stats: Array
+    stamp: Array
+    touched: Array
+    where: Array
+    out: Adjacency
+    inn: Adjacency
+    events: tuple[Array, Array, Array, Array, Array, Array]
+    num_nodes: int
+    zero: float
+    bits: int
+
+
+@njit(cache=True)
+def _lists(plan, at):  # type: ignore[no-untyped-def]
+    """The neighbour lists that a plan describes from column `at` on."""
+    nodes, pool, long, short = plan[at + NODES], plan[at + POOL], np.int64(0), np.int32(0)
+    return Adjacency(
+        line_at(plan[at + START], nodes, long),
+        line_at(plan[at + DEGREE], nodes, short),
+        line_at(plan[at + LIST_ROOM], nodes, short),
+        line_at(plan[at + NEIGHBOR], pool, short),
+        line_at(plan[at + EDGE], pool, short),
+    )
+
+
+@njit(cache=True)
+def machine_of(plan, events, num_nodes, zero, bits, op_columns):  # type: ignore[no-untyped-def]
+    """The tables of a plan as arrays."""
+    long = np.int64(0)
+    steps = plan[NUM_STEPS]
+    return Machine(
+        line_at(plan[SPACE], plan[SPACE_SIZE], zero),
+        rows_at(plan[OPS], plan[NUM_OPS], op_columns, long),
+        line_at(plan[INDEX], plan[INDEX_SIZE], long),
+        rows_at(plan[CELLS], plan[NUM_CELLS], CELL_COLUMNS, long),
+        rows_at(plan[STEPS], steps, STEP_COLUMNS, long),
+        rows_at(plan[NUMBERS], steps, 2, np.float64(0)),
+        rows_at(plan[INPUTS], plan[NUM_INPUTS], 2, long),
+        rows_at(plan[STATS], steps, STAT_COLUMNS, long),
+        line_at(plan[STAMP], plan[NUM_ROWS], long),
+        line_at(plan[TOUCHED], plan[NUM_ROWS], long),
+        line_at(plan[WHERE], plan[WHERE_SIZE], long),
+        _lists(plan, OUT_LISTS),
+        _lists(plan, IN_LISTS),
+        events,
+        num_nodes,
+        zero,
+        bits,
+    )
+
+
+@njit(cache=True)
+def stored(cell, like):  # type: ignore[no-untyped-def]
+    """The rows of a cell."""
+    return rows_at(cell[ROWS], cell[CAPACITY], cell[WIDTH], like)
+
+
+@njit(cache=True)
+def old_rows(cell, like):  # type: ignore[no-untyped-def]
+    """What stood in the rows of a cell that changed; without rows where nobody asks."""
+    return rows_at(cell[OLD], cell[ROOM], cell[WIDTH], like)
+
+
+@njit(cache=True)
+def changed_ids(cell):  # type: ignore[no-untyped-def]
+    """The rows of a cell that changed."""
+    return line_at(cell[IDS], cell[COUNT], np.int64(0))
+
+
+@njit(cache=True)
+def id_room(cell):  # type: ignore[no-untyped-def]
+    """Room for the rows of a cell that changed."""
+    return line_at(cell[IDS], cell[ROOM], np.int64(0))

@@ -1,0 +1,258 @@
+"""The steps of the machine that follow edges: sums, softmaxes, extrema.
+
+Each does what `rows_changed` of its executor does, see `aggregate`, and returns whether there was
+room for the result. If not, its rows stand in `touched`, and the cell has their negative number; an
+extremum has then done nothing.
+"""
+
+import numpy as np
+from numba import njit
+
+from pyg_incremental.kernels.compiled.address import line_at, rows_at
+from pyg_incremental.kernels.compiled.extremum import (
+    extremum_exposed,
+    extremum_fill,
+    extremum_insert,
+    extremum_retract,
+    extremum_settle,
+)
+from pyg_incremental.kernels.compiled.layout import (
+    BY_VALUE,
+    CAPACITY,
+    COUNT,
+    DRIFT,
+    DROP,
+    KIND,
+    LARGEST,
+    LIMIT,
+    LOOP,
+    OLD,
+    OUT,
+    OWNER,
+    REVERSE,
+    ROOM,
+    SCALE,
+    SLOPE,
+    SLOTS,
+    SOURCE,
+    TARGET,
+    TOTAL,
+    WEIGHT,
+    WIDTH,
+    changed_ids,
+    id_room,
+    old_rows,
+    stored,
+)
+from pyg_incremental.kernels.compiled.rows import expand, unite, unite_ends
+from pyg_incremental.kernels.compiled.softmax import softmax_edges, softmax_push
+from pyg_incremental.kernels.compiled.sums import sum_edges, sum_push
+
+
+@njit(cache=True)
+def _chosen(values, slots):  # type: ignore[no-untyped-def]
+    """`values[slots]`, or nothing of nothing."""
+    found = np.empty((slots.size if values.shape[0] else 0, values.shape[1]), values.dtype)
+    for i in range(found.shape[0]):
+        for f in range(found.shape[1]):
+            found[i, f] = values[slots[i], f]
+    return found
+
+
+@njit(cache=True)
+def edges_changed(m, s):  # type: ignore[no-untyped-def]
+    """Retract and insert the messages of edges that left and came, all OLD."""
+    step = m.steps[s]
+    drop = step[DROP] != 0
+    source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
+    wide = source[WIDTH]
+    state, message = stored(out, m.zero), stored(source, m.zero)
+    removed_src, removed_dst, removed_slots, added_src, added_dst, added_slots = m.events
+    for src, dst, slots, sign in (
+        (removed_src, removed_dst, removed_slots, -1),
+        (added_src, added_dst, added_slots, 1),
+    ):
+        if not slots.size:
+            continue
+        if step[REVERSE]:
+            src, dst = dst, src
+        if step[KIND] == TOTAL:
+            weight = _chosen(rows_at(step[WEIGHT], step[SLOTS], 1, m.zero), slots)
+            sum_edges(
+                state, line_at(step[DRIFT], out[CAPACITY], m.zero),
+                line_at(step[SCALE], wide, m.zero), message, src, dst, weight.ravel(), sign, drop,
+            )  # fmt: skip
+        else:
+            target = m.cells[step[TARGET]]
+            heads = target[WIDTH]
+            softmax_edges(
+                state, rows_at(step[DRIFT], out[CAPACITY], 2, m.zero),
+                line_at(step[SCALE], wide - heads, m.zero), message, stored(target, m.zero), src,
+                dst, _chosen(rows_at(step[WEIGHT], step[SLOTS], heads, m.zero), slots),
+                m.numbers[s, SLOPE], sign, drop,
+            )  # fmt: skip
+
+
+@njit(cache=True)
+def _reached(m, step, count, epoch):  # type: ignore[no-untyped-def]
+    """Collect the targets of the edges that left or came, behind `count` rows."""
+    drop, touched, stamp = step[DROP] != 0, m.touched, m.stamp
+    removed_src, removed_dst, _, added_src, added_dst, _ = m.events
+    if step[REVERSE]:
+        removed_src, removed_dst = removed_dst, removed_src
+        added_src, added_dst = added_dst, added_src
+    count = unite_ends(removed_src, removed_dst, drop, touched, count, stamp, epoch)
+    return unite_ends(added_src, added_dst, drop, touched, count, stamp, epoch)
+
+
+@njit(cache=True)
+def _lists(m, step):  # type: ignore[no-untyped-def]
+    """The lists along which messages are pushed, and those over which rows are read."""
+    if step[REVERSE]:
+        return m.inn, m.out
+    return m.out, m.inn
+
+
+@njit(cache=True)
+def _done(m, s, count, edges, reread, read):  # type: ignore[no-untyped-def]
+    """The first `count` of `touched` are the rows that changed; whether there is room for them."""
+    at = m.steps[s, OUT]
+    m.stats[s, 0], m.stats[s, 1], m.stats[s, 3] = count, count, reread
+    m.stats[s, 2] = edges + read + m.events[0].size + m.events[3].size
+    if count > m.cells[at, ROOM]:
+        m.cells[at, COUNT] = -count
+        return False
+    id_room(m.cells[at])[:count] = m.touched[:count]
+    m.cells[at, COUNT] = count
+    return True
+
+
+@njit(cache=True)
+def total(m, s, epoch):  # type: ignore[no-untyped-def]
+    """Push what changed in the messages of a sum."""
+    step = m.steps[s]
+    count = _reached(m, step, 0, epoch)
+    source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
+    if not source[COUNT] and not count:
+        return True
+    pushed, read_over = _lists(m, step)
+    count, edges, reread, read = sum_push(
+        stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero), m.numbers[s, LIMIT],
+        line_at(step[SCALE], out[WIDTH], m.zero), stored(source, m.zero),
+        line_at(step[WEIGHT], step[SLOTS], m.zero), changed_ids(source), old_rows(source, m.zero),
+        pushed, read_over, step[DROP] != 0, m.touched, count, m.stamp, epoch,
+    )  # fmt: skip
+    return _done(m, s, count, edges, reread, read)
+
+
+@njit(cache=True)
+def softmax(m, s, epoch):  # type: ignore[no-untyped-def]
+    """The same for a softmax; rows whose own part of the logits changed are made afresh."""
+    step = m.steps[s]
+    source, target, out = m.cells[step[SOURCE]], m.cells[step[TARGET]], m.cells[step[OUT]]
+    heads, wide = target[WIDTH], source[WIDTH]
+    renewed = unite(changed_ids(target), m.touched, 0, m.stamp, epoch)
+    loop = rows_at(0, 0, heads, m.zero)
+    if step[LOOP] >= 0:
+        own = m.cells[step[LOOP]]
+        loop = stored(own, m.zero)
+        renewed = unite(changed_ids(own), m.touched, renewed, m.stamp, epoch)
+        renewed = unite(changed_ids(source), m.touched, renewed, m.stamp, epoch)
+    count = _reached(m, step, renewed, epoch)
+    if not source[COUNT] and not count:
+        return True
+    pushed, read_over = _lists(m, step)
+    count, edges, reread, read = softmax_push(
+        stored(out, m.zero), rows_at(step[DRIFT], out[CAPACITY], 2, m.zero), m.numbers[s, LIMIT],
+        line_at(step[SCALE], wide - heads, m.zero), stored(source, m.zero), stored(target, m.zero),
+        rows_at(step[WEIGHT], step[SLOTS], heads, m.zero), loop, m.numbers[s, SLOPE],
+        changed_ids(source), old_rows(source, m.zero), pushed, read_over, step[DROP] != 0,
+        m.touched, count, renewed, m.stamp, epoch,
+    )  # fmt: skip
+    return _done(m, s, count, edges, reread, read)
+
+
+@njit(cache=True)
+def _counting(src, dst, slots, drop):  # type: ignore[no-untyped-def]
+    """Edges without self-loops, if these do not count."""
+    if not drop:
+        return src, dst, slots
+    kept = src != dst
+    return src[kept], dst[kept], slots[kept]
+
+
+@njit(cache=True)
+def _expanded(ids, lists, drop):  # type: ignore[no-untyped-def]
+    """Position in `ids`, neighbour and slot of every entry of their lists."""
+    size = 0
+    for i in range(ids.size):
+        size += lists.degree[ids[i]]
+    at, neighbor, slots = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
+    size = expand(ids, lists, 1 if drop else 0, at, neighbor, slots)
+    return at[:size], neighbor[:size], slots[:size]
+
+
+@njit(cache=True)
+def extremum(m, s, epoch):  # type: ignore[no-untyped-def]
+    """Retract, insert, and read again what is left exposed."""
+    step = m.steps[s]
+    drop = step[DROP] != 0
+    pushed, read_over = _lists(m, step)
+    removed_src, removed_dst, removed_slots, added_src, added_dst, added_slots = m.events
+    if step[REVERSE]:
+        removed_src, removed_dst = removed_dst, removed_src
+        added_src, added_dst = added_dst, added_src
+    _, gone, gone_slots = _counting(removed_src, removed_dst, removed_slots, drop)
+    new_src, new, new_slots = _counting(added_src, added_dst, added_slots, drop)
+    source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
+    ids = changed_ids(source)
+    at, again, again_slots = _expanded(ids, pushed, drop)
+    again_src = ids[at]
+    count = unite(gone, m.touched, 0, m.stamp, epoch)
+    count = unite(new, m.touched, count, m.stamp, epoch)
+    count = unite(again, m.touched, count, m.stamp, epoch)
+    if count > out[ROOM]:
+        return False
+    if not count:
+        return True
+    lost, read = epoch + 1, epoch + 2
+    width, largest = out[WIDTH], step[LARGEST] != 0
+    rows = m.touched[:count].copy()
+    state, message = stored(out, m.zero), stored(source, m.zero)
+    owner = rows_at(step[OWNER], out[CAPACITY], width, np.int32(0))
+    weight = line_at(step[WEIGHT], step[SLOTS], m.zero)
+    before = np.empty((count, width), state.dtype)
+    for i in range(count):
+        before[i] = state[rows[i]]
+    extremum_retract(owner, gone, gone_slots, m.stamp, lost)
+    extremum_retract(owner, again, again_slots, m.stamp, lost)
+    extremum_insert(state, owner, message, new_src, weight, new, new_slots, largest)
+    extremum_insert(state, owner, message, again_src, weight, again, again_slots, largest)
+    edges = gone.size + new.size + again.size
+    exposed, channels = 0, 0
+    found = np.empty(count, np.int64)
+    left = extremum_exposed(owner, rows, m.stamp, lost, found)
+    if left:
+        position, src, slots = _expanded(found[:left], read_over, drop)
+        exposed, channels = extremum_fill(
+            state, owner, message, src, weight, found[:left], position, slots, largest, m.stamp,
+            read,
+        )  # fmt: skip
+        edges += slots.size
+    changed = id_room(out)
+    if out[BY_VALUE]:
+        n, resilient, no_reset, covered = extremum_settle(
+            state, before, rows, m.num_nodes, m.stamp, lost, read, changed
+        )
+    else:
+        store = stored(out, m.bits)
+        n, resilient, no_reset, covered = extremum_settle(
+            store, before.view(store.dtype), rows, m.num_nodes, m.stamp, lost, read, changed
+        )
+    if out[OLD]:
+        old_rows(out, m.zero)[:n] = before[:n]
+    out[COUNT] = n
+    m.stats[s] = np.array(
+        [count, n, edges, exposed, channels, resilient, no_reset, covered, exposed]
+    )
+    return True
