@@ -46,14 +46,28 @@ SPARE = 4
 
 
 @njit(cache=True)
+def _copy(to, rows):  # type: ignore[no-untyped-def]
+    """Copy some rows."""
+    for i in range(rows.shape[0]):
+        for f in range(rows.shape[1]):
+            to[i, f] = rows[i, f]
+
+
+@njit(cache=True)
+def _gather(to, rows, ids):  # type: ignore[no-untyped-def]
+    """Copy the rows `ids`."""
+    for i in range(ids.size):
+        v = np.uint64(ids[i])  # no index from the end
+        for f in range(rows.shape[1]):
+            to[i, f] = rows[v, f]
+
+
+@njit(cache=True)
 def _put(m, cell, ids, new, done):  # type: ignore[no-untyped-def]
     """Commit new rows behind the `done` rows that have changed already; returns how many did."""
     if cell[FRESH]:
-        fresh, taken = rows_at(cell[FRESH], cell[ROOM], cell[WIDTH], m.zero), id_room(cell)
-        for i in range(ids.size):
-            taken[done + i] = ids[i]
-            for f in range(new.shape[1]):
-                fresh[done + i, f] = new[i, f]
+        _copy(rows_at(cell[FRESH], cell[ROOM], cell[WIDTH], m.zero)[done:], new)
+        id_room(cell)[done : done + ids.size] = ids
         return ids.size
     changed = id_room(cell)[done:]
     if cell[BY_VALUE]:
@@ -96,17 +110,11 @@ def _load(m, step, ids, begin, rows):  # type: ignore[no-untyped-def]
     for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
         cell, at = m.cells[m.inputs[k, CELL]], m.inputs[k, REGISTER]
         wide = cell[WIDTH]
+        register = m.space[at : at + rows * wide].reshape(rows, wide)
         if cell[FRESH]:
-            fresh = rows_at(cell[FRESH], cell[ROOM], wide, m.zero)
-            for i in range(rows):
-                for f in range(wide):
-                    m.space[at + i * wide + f] = fresh[begin + i, f]
+            _copy(register, rows_at(cell[FRESH], cell[ROOM], wide, m.zero)[begin : begin + rows])
         else:
-            source = stored(cell, m.zero)
-            for i in range(rows):
-                row = source[np.uint64(ids[begin + i])]
-                for f in range(wide):
-                    m.space[at + i * wide + f] = row[f]
+            _gather(register, stored(cell, m.zero), ids[begin : begin + rows])
 
 
 @njit(cache=True)
