@@ -1,7 +1,8 @@
 """Edges that come and go in amortised constant time: slots, neighbour lists and a hash table."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeVar
+from operator import is_
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.kernels import adjacency as kernel
+from pyg_incremental.kernels import graph_at
 from pyg_incremental.kernels.adjacency import Adjacency, Slots
 from pyg_incremental.typing import MAX_EDGES, MAX_NODES, Array
 
@@ -85,6 +87,7 @@ class EdgeStore:
         self.out = self._group(src, dst, self.slots.out_at)
         self.inn = self._group(dst, src, self.slots.in_at)
         self._tops = np.array([count, count], np.int64)
+        self._placed: tuple[Any, ...] = (None,) * 4
         self._tabulate()
         self.edge_data = {
             name: _with_room(t.detach(), room) for name, t in (edge_data or {}).items()
@@ -136,6 +139,14 @@ class EdgeStore:
             slots, self.slots.src[slots].astype(np.int64), self.slots.dst[slots].astype(np.int64)
         )
 
+    def places(self) -> NDArray[np.int64]:
+        """Where the parts are in memory, for `kernels.graph_at`."""
+        parts = (self.out, self.inn, self.slots, self._table)
+        if not all(map(is_, parts, self._placed)):
+            self._placed = parts
+            self._places = graph_at.places_of(*parts, self._tops)
+        return self._places
+
     @property
     def slot_capacity(self) -> int:
         """Number of edge slots, used or not: the length of every per-slot array."""
@@ -176,7 +187,7 @@ class EdgeStore:
         Nothing changes.
         """
         found = np.empty(gone.shape[1], np.int64)
-        valid = kernel.accept(added, gone, ids, num_nodes, self._table, self.slots, found)
+        valid = graph_at.accept(self.places(), added, gone, ids, num_nodes, found)
         return found if valid else None
 
     def resolve_change(self, src: Ids, dst: Ids, removed: Ids) -> Ids:
@@ -198,7 +209,7 @@ class EdgeStore:
         if slots.size > 1:
             # Youngest first: a chain of parallel edges is then taken apart from its head.
             slots = slots[np.argsort(-self.slots.order[slots], kind="stable")]
-        kernel.remove(slots, self.slots, self._table, self.out, self.inn)
+        graph_at.remove(self.places(), slots)
         self.num_edges -= slots.size
 
     def add(self, src: Ids, dst: Ids, data: dict[str, Tensor]) -> Ids:
@@ -209,17 +220,8 @@ class EdgeStore:
             self._tabulate(count)
         done = 0
         while True:
-            done, used = kernel.insert(
-                done,
-                src,
-                dst,
-                taken,
-                self.next_order,
-                self.slots,
-                self._table,
-                self.out,
-                self.inn,
-                self._tops,
+            done, used = graph_at.insert(
+                self.places(), done, src, dst, taken, self.next_order
             )
             self._used += used
             if done == count:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.edge_store import EdgeStore, Ids
+from pyg_incremental.edge_store import EdgeEvents, EdgeStore, Ids
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.kernels import adjacency as kernel
 
@@ -157,6 +157,23 @@ class DynamicGraph(EdgeStore):
         }
         edges = torch.from_numpy(np.concatenate([kept, added], axis=1))
         return DynamicGraph(edges, num_nodes, rows, self.by_target)
+
+    def undone(self, num_nodes: int, order: int, events: EdgeEvents) -> "DynamicGraph":
+        """A new graph: that from before some changes, of which no slot was released yet.
+
+        Args:
+            num_nodes: Number of nodes at that time.
+            order: The age of the first edge that they added.
+            events: What they did.
+        """
+        live = self.slots_in_order()
+        slots = np.union1d(live[self.slots.order[live] < order], events.removed.slots)
+        slots = slots[np.argsort(self.slots.order[slots], kind="stable")]
+        for name, rows in events.overwritten.items():
+            self.edge_data[name][torch.from_numpy(events.changed.slots)] = rows
+        edges = np.stack([self.slots.src[slots], self.slots.dst[slots]]).astype(np.int64)
+        data = {name: rows[torch.from_numpy(slots)] for name, rows in self.edge_data.items()}
+        return DynamicGraph(torch.from_numpy(edges), num_nodes, data, self.by_target)
 
     def state(self, for_model: bool = False) -> dict[str, Tensor]:
         """The current edges and their data, as plain tensors.

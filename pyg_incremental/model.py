@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -166,6 +167,8 @@ class IncrementalModel:
             InvalidDeltaError: If the delta does not fit the graph. Nothing was changed then.
             StaleStateError: Before the first pass, if parameters changed, or after an interrupted
                 update; see `refresh`.
+            Exception: Whatever the model itself raises on the changed graph. Nothing was changed
+                then, if it is said so in a note.
         """
         began = time.perf_counter()
         delta = GraphDelta(
@@ -187,7 +190,11 @@ class IncrementalModel:
         except Exception:
             self._interrupted = ""  # refused: nothing was changed
             raise
-        events, stats = session.update(resolved, self._next_scrub())
+        try:
+            events, stats = session.update(resolved, self._next_scrub())
+        except Exception as error:
+            self._take_back(session, error)
+            raise
         self._interrupted = ""
         changed, out = session.changed()
         self.version += 1
@@ -199,6 +206,15 @@ class IncrementalModel:
         return Update(
             changed, out, UpdateStats(session.mode, added, removed, seconds, stats), self.version
         )
+
+    def _take_back(self, session: Session, error: Exception) -> None:
+        """The model itself fails after a delta: go back to where it did not, if possible."""
+        with contextlib.suppress(Exception):  # else the state is stale
+            before = session.taken_back()
+            if before is not None:
+                self._session, self._interrupted = before, ""
+                if hasattr(error, "add_note"):  # since Python 3.11
+                    error.add_note("The model fails on the changed graph. Nothing was changed.")
 
     def _next_scrub(self) -> Mapping[str, Tensor]:
         rows = self._settings.scrub_rows

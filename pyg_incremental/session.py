@@ -19,7 +19,7 @@ from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.program import Domain, Value
 from pyg_incremental.resolve import ResolvedDelta, Resolver
 from pyg_incremental.settings import Settings
-from pyg_incremental.store import NO_IDS, Backend, Cell, Ids
+from pyg_incremental.store import NO_EVENTS, NO_IDS, Backend, Cell, Ids
 from pyg_incremental.traced import Output
 from pyg_incremental.update import Work
 
@@ -67,6 +67,10 @@ class Session:
         )
         self.resolver = Resolver(roles, graphs, num_nodes, {k: x[:0] for k, x in nodes.items()})
         self._pending: tuple[ResolvedDelta, dict[str, int], dict[str, int]] | None = None
+        self._settings = settings
+        # Only where a model runs as its author wrote it may a valid delta be too much for it.
+        self._may_fail = any(s.kind in ("whole", "rows") for s in plan.program.steps)
+        self._undo: tuple[dict[str, EdgeEvents], dict[str, Tensor]] | None = None
         self._whole_outputs: dict[Value, Any] = {}
         first = plan.program.outputs[0]
         self._only = self.engine.cells[first] if first.domain is Domain.NODE else None
@@ -99,12 +103,43 @@ class Session:
         graphs = self.graphs
         orders = {name: g.next_order for name, g in graphs.items()}
         self._pending = resolved, orders, dict(self.num_nodes)
+        old = self._old_rows(resolved) if self._may_fail else None
         events = self.resolver.apply(resolved, graphs, self.num_nodes)
+        self._undo = None if old is None else (events, old)
         stats = self.engine.update(events, resolved.new_nodes, resolved.rows, renew)
         for name, happened in events.items():
             graphs[name].release(happened.removed.slots)
-        self._pending = None
+        self._pending = self._undo = None
         return events, stats
+
+    def _old_rows(self, resolved: ResolvedDelta) -> dict[str, Tensor]:
+        """What stands where a delta is about to write, for each changed node input."""
+        return {name: self._rows_of(name)[self._known(resolved, name)] for name in resolved.rows}
+
+    def _known(self, resolved: ResolvedDelta, name: str) -> Tensor:
+        """The ids that a delta changes, without those of new nodes."""
+        ids, _ = resolved.rows[name]
+        kind = self.roles.nodes[name]
+        before = self.num_nodes[kind] if self._pending is None else self._pending[2][kind]
+        return ids[ids < before]
+
+    def taken_back(self) -> "Session | None":
+        """The state before an update in the midst of which the model failed; None if unknown."""
+        if self._pending is None or self._undo is None:
+            return None
+        (resolved, orders, before), (events, old) = self._pending, self._undo
+        graphs = {}
+        for r in self.roles.relations:
+            room = max(before[r.source], before[r.target])
+            graph, happened = self.graphs[r.graph], events.get(r.graph, NO_EVENTS)
+            graphs[r.graph] = graph.undone(room, orders[r.graph], happened)
+        nodes = {name: self._rows_of(name)[: before[k]] for name, k in self.roles.nodes.items()}
+        for name, rows in old.items():
+            nodes[name][self._known(resolved, name)] = rows
+        others = self.others()
+        again = Session(self.plan, graphs, before, nodes, others, self._settings)
+        again.fill(nodes, others)
+        return again
 
     def finished(
         self, broken: bool

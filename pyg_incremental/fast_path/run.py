@@ -59,7 +59,6 @@ class FastPath:
         self._no_rows = np.empty((0, 1), t.space.dtype)
         self._zero = t.space.dtype.type(0)
         self._bits = np.int32(0) if t.space.itemsize == 4 else np.int64(0)
-        self._out = self._inn = None
         self._moves = -1
 
     def takes(self, events: EdgeEvents, rows: Mapping[str, tuple[Tensor, Tensor]]) -> bool:
@@ -81,6 +80,7 @@ class FastPath:
         """
         self._locate()
         tables, scratch, num_nodes = self.tables, self._nodes.scratch, self._nodes.num_nodes
+        places = self._graph.places()
         removed, added = events.removed, events.added
         ends = (removed.src, removed.dst, removed.slots, added.src, added.dst, added.slots)
         given, ids, new = -1, _NO_IDS, self._no_rows
@@ -90,7 +90,7 @@ class FastPath:
         read: dict[Any, Any] = {}
         while True:
             step, count = run(
-                tables.plan, step, scratch.epoch, num_nodes, ends, given, ids, new, self._zero,
+                tables.plan, places, step, scratch.epoch, num_nodes, ends, given, ids, new, self._zero,
                 self._bits,
             )  # fmt: skip
             scratch.epoch += SPARE * (tables.known + 1)
@@ -103,13 +103,9 @@ class FastPath:
 
     def _locate(self) -> None:
         """See that the machine knows where everything is."""
-        graph = self._graph
         if self._moves != self._backend.moves:
             self.tables.locate()
             self._moves = self._backend.moves
-        if graph.out is not self._out or graph.inn is not self._inn:
-            self._out, self._inn = graph.out, graph.inn
-            self.tables.locate_graph(graph.out, graph.inn)
 
     def _product(self, e: MapExecutor, ids: Any, read: dict[Any, Any]) -> Tensor:
         """New rows `ids` of a map with a matrix product.

@@ -17,9 +17,8 @@ from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.aggregate.sum import SumState
 from pyg_incremental.executors import InputExecutor, MapExecutor, OnesExecutor
 from pyg_incremental.fast_path.row_ops import RowOps, Space, UntranslatableError, translate
-from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.kernels.compiled import layout as m
-from pyg_incremental.kernels.compiled.address import address_of
+from pyg_incremental.kernels.address import address_of
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS
 from pyg_incremental.program import Domain
 from pyg_incremental.store import Cell, NodeSet
@@ -214,13 +213,6 @@ class Tables:
                 step[m.DRIFT], step[m.SCALE] = address_of(e.drift.array), address_of(e.scale.array)
             if edge is not None:
                 step[m.WEIGHT], step[m.SLOTS] = address_of(edge.array), edge.array.shape[0]
-
-    def locate_graph(self, out: Adjacency, inn: Adjacency) -> None:
-        """Write down where the neighbour lists are."""
-        for first, lists in ((m.OUT_LISTS, out), (m.IN_LISTS, inn)):
-            self.plan[first : first + m.LIST_COLUMNS] = (
-                *map(address_of, lists), lists.degree.size, lists.neighbor.size,
-            )  # fmt: skip
 
     # Results -------------------------------------------------------------------------------------
 

@@ -10,7 +10,10 @@ import numpy as np
 from numba import njit
 
 from pyg_incremental.kernels.adjacency import Adjacency
-from pyg_incremental.kernels.compiled.address import line_at, rows_at
+from pyg_incremental.kernels.address import line_at, rows_at
+from pyg_incremental.kernels.graph_at import INN as GRAPH_INN
+from pyg_incremental.kernels.graph_at import OUT as GRAPH_OUT
+from pyg_incremental.kernels.graph_at import lists_at
 from pyg_incremental.typing import Array
 
 # A cell for every value: where its rows are, how many there are and how wide; room for the ids of
@@ -35,12 +38,9 @@ STAT_COLUMNS = 9
 # Where all that is, in one line.
 (
     SPACE, SPACE_SIZE, OPS, NUM_OPS, INDEX, INDEX_SIZE, CELLS, NUM_CELLS, STEPS, NUM_STEPS, NUMBERS,
-    INPUTS, NUM_INPUTS, STATS, STAMP, TOUCHED, NUM_ROWS, WHERE, WHERE_SIZE, OUT_LISTS,
-) = range(20)  # fmt: skip
-START, DEGREE, LIST_ROOM, NEIGHBOR, EDGE, NODES, POOL = range(7)
-LIST_COLUMNS = 7
-IN_LISTS = OUT_LISTS + LIST_COLUMNS
-PLAN_SIZE = IN_LISTS + LIST_COLUMNS
+    INPUTS, NUM_INPUTS, STATS, STAMP, TOUCHED, NUM_ROWS, WHERE, WHERE_SIZE,
+) = range(19)  # fmt: skip
+PLAN_SIZE = 19
 
 
 class Machine(NamedTuple):
@@ -86,21 +86,8 @@ class Machine(NamedTuple):
 
 
 @njit(cache=True)
-def _lists(plan, at):  # type: ignore[no-untyped-def]
-    """The neighbour lists that a plan describes from column `at` on."""
-    nodes, pool, long, short = plan[at + NODES], plan[at + POOL], np.int64(0), np.int32(0)
-    return Adjacency(
-        line_at(plan[at + START], nodes, long),
-        line_at(plan[at + DEGREE], nodes, short),
-        line_at(plan[at + LIST_ROOM], nodes, short),
-        line_at(plan[at + NEIGHBOR], pool, short),
-        line_at(plan[at + EDGE], pool, short),
-    )
-
-
-@njit(cache=True)
-def machine_of(plan, events, num_nodes, zero, bits, op_columns):  # type: ignore[no-untyped-def]
-    """The tables of a plan as arrays."""
+def machine_of(plan, places, events, num_nodes, zero, bits, op_columns):  # type: ignore[no-untyped-def]
+    """The tables of a plan as arrays; `places` is the graph, see `graph_at`."""
     long = np.int64(0)
     steps = plan[NUM_STEPS]
     return Machine(
@@ -115,8 +102,8 @@ def machine_of(plan, events, num_nodes, zero, bits, op_columns):  # type: ignore
         line_at(plan[STAMP], plan[NUM_ROWS], long),
         line_at(plan[TOUCHED], plan[NUM_ROWS], long),
         line_at(plan[WHERE], plan[WHERE_SIZE], long),
-        _lists(plan, OUT_LISTS),
-        _lists(plan, IN_LISTS),
+        lists_at(places, GRAPH_OUT),
+        lists_at(places, GRAPH_INN),
         events,
         num_nodes,
         zero,

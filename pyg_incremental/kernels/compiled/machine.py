@@ -8,7 +8,7 @@ a matrix product of many rows, which BLAS computes faster; with these rows it is
 import numpy as np
 from numba import njit
 
-from pyg_incremental.kernels.compiled.address import rows_at
+from pyg_incremental.kernels.address import rows_at
 from pyg_incremental.kernels.compiled.layout import (
     BY_VALUE,
     CELL,
@@ -145,11 +145,14 @@ def _map(m, s, epoch):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def run(plan, first, epoch, num_nodes, events, given, ids, rows, zero, bits):  # type: ignore[no-untyped-def]
+def run(  # type: ignore[no-untyped-def]
+    plan, places, first, epoch, num_nodes, events, given, ids, rows, zero, bits
+):
     """Go through the steps from `first` on.
 
     Args:
         plan: Where everything is.
+        places: Where the graph is, see `graph_at`.
         first: The step to begin with; zero begins an update.
         epoch: Marks from here on are fresh, `SPARE` for each step.
         num_nodes: The number of nodes.
@@ -163,7 +166,7 @@ def run(plan, first, epoch, num_nodes, events, given, ids, rows, zero, bits):  #
     Returns:
         (the first step that was not done, the number of its rows if these stand in `touched`)
     """
-    m = machine_of(plan, events, num_nodes, zero, bits, COLUMNS)
+    m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
     if first == 0:
         m.cells[:, COUNT] = 0
         m.stats[:] = 0

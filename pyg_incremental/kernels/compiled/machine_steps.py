@@ -8,7 +8,7 @@ extremum has then done nothing.
 import numpy as np
 from numba import njit
 
-from pyg_incremental.kernels.compiled.address import line_at, rows_at
+from pyg_incremental.kernels.address import line_at, rows_at
 from pyg_incremental.kernels.compiled.extremum import (
     extremum_exposed,
     extremum_fill,

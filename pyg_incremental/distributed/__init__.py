@@ -1,0 +1,29 @@
+"""The same model over several processes, with torch.distributed or MPI.
+
+Each rank owns some nodes and the edges that lead to them, and keeps copies (ghosts) of the messages
+of remote sources. Where an aggregation follows, the ranks exchange the boundary messages that
+changed; everything else is what the single process does.
+"""
+
+from pyg_incremental.distributed.comm import Communicator, SingleProcess
+from pyg_incremental.distributed.errors import PartitionError, RankFailedError
+from pyg_incremental.distributed.model import DistributedIncrementalModel
+from pyg_incremental.distributed.mpi_comm import MPICommunicator
+from pyg_incremental.distributed.partition import Partition, partition
+from pyg_incremental.distributed.shards import write_shards
+from pyg_incremental.distributed.torch_comm import TorchCommunicator
+from pyg_incremental.distributed.update import DistributedStats
+
+__all__ = [
+    "Communicator",
+    "DistributedIncrementalModel",
+    "DistributedStats",
+    "MPICommunicator",
+    "Partition",
+    "PartitionError",
+    "RankFailedError",
+    "SingleProcess",
+    "TorchCommunicator",
+    "partition",
+    "write_shards",
+]

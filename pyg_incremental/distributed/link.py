@@ -1,0 +1,142 @@
+"""What a rank knows of one boundary: its ghosts, and who holds ghosts of its own nodes."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pyg_incremental.distributed.local_ids import Ghosts, Own
+from pyg_incremental.distributed.rounds import Rounds
+
+Ids = NDArray[np.int64]
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass
+class Traffic:
+    """What one exchange of one update has moved.
+
+    Attributes:
+        name: The value that was exchanged.
+        rows_sent: Rows sent, each counted once for every rank it went to.
+        rows_received: Rows received.
+        bytes_sent: Bytes sent to other ranks.
+        bytes_received: Bytes received from other ranks.
+        row_bytes: Bytes of one row, its address included.
+    """
+
+    name: str
+    rows_sent: int
+    rows_received: int
+    bytes_sent: int
+    bytes_received: int
+    row_bytes: int
+
+
+@dataclass
+class Link:
+    """One boundary: the edges of one graph, in one direction.
+
+    Attributes:
+        far: The kind of nodes that the program calls own nodes and ghosts together.
+        own: The nodes that this rank owns.
+        ghosts: The ghosts of this rank.
+        rounds: The conversation with the other ranks.
+        newly: For each rank the own nodes (and their ids there) of which it holds ghosts since the
+            running update: it needs their rows even if they did not change.
+        traffic: What the running update has moved.
+    """
+
+    far: str
+    own: Own
+    ghosts: Ghosts
+    rounds: Rounds
+    newly: dict[int, tuple[Ids, Ids]] = field(default_factory=dict)
+    traffic: list[Traffic] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # For each rank the id that each own node has there, -1 for none; made when first needed.
+        self._there: list[NDArray[np.int32] | None] = [None] * self.rounds.size
+
+    def subscribe(self, rank: int, local: Ids, there: Ids) -> None:
+        """From now on another rank holds ghosts of some own nodes, under the ids `there`."""
+        if local.size:
+            self._room(rank)[local] = there
+
+    def unsubscribe(self, rank: int, local: Ids) -> None:
+        """From now on another rank needs no rows of some own nodes."""
+        if local.size:
+            self._room(rank)[local] = -1
+
+    def _room(self, rank: int) -> NDArray[np.int32]:
+        held, size = self._there[rank], self.own.limit
+        if held is None or held.size < size:
+            room = np.full(size, -1, np.int32)
+            if held is not None:
+                room[: held.size] = held
+            self._there[rank] = held = room
+        return held
+
+    def needed(self, rank: int, ids: Ids) -> tuple[Ids, NDArray[np.int32]]:
+        """Which of some own nodes a rank holds ghosts of: positions in `ids`, and ids there.
+
+        Those of which it holds ghosts since the running update are left out.
+        """
+        held = self._there[rank]
+        if held is None or not ids.size:
+            return _NONE, _NONE.astype(np.int32)
+        inside = ids < held.size
+        there = np.where(inside, held[np.where(inside, ids, 0)], np.int32(-1)).astype(np.int32)
+        if rank in self.newly:
+            there[np.isin(ids, self.newly[rank][0])] = -1
+        at = np.flatnonzero(there >= 0)
+        return at, there[at]
+
+    def boundary(self, rank: int) -> Ids:
+        """The own nodes of which another rank holds ghosts."""
+        held = self._there[rank]
+        return _NONE if held is None else np.flatnonzero(held >= 0)
+
+    def swap(self, name: str, packed: list[tuple[Tensor, NDArray[np.int32]]]) -> tuple[Ids, Tensor]:
+        """Send every rank rows under the ids they have there; returns what comes here.
+
+        Args:
+            name: The value, for the record.
+            packed: For each rank rows `[k, ...]` and ids `[k]`.
+
+        Returns:
+            Ids here, int64 `[n]`, and their rows `[n, ...]`.
+        """
+        like = packed[0][0]
+        row_bytes = like.element_size() * like.shape[1:].numel() + 4
+        before = self.rounds.bytes_sent, self.rounds.bytes_received
+        got = self.rounds.exchange([_bytes_of(rows, at) for rows, at in packed])
+        counts = [part.numel() // row_bytes for part in got]
+        ids = np.empty(sum(counts), np.int32)
+        rows = torch.empty((sum(counts), *like.shape[1:]), dtype=like.dtype)
+        place, raw = 0, rows.view(-1).view(torch.uint8) if rows.numel() else None
+        for part, count in zip(got, counts, strict=True):
+            if count:
+                ids[place : place + count] = part[: 4 * count].numpy().view(np.int32)
+                if raw is not None:
+                    width = row_bytes - 4
+                    raw[place * width : (place + count) * width] = part[4 * count :]
+            place += count
+        sent = sum(len(at) for _, at in packed)
+        self.traffic.append(
+            Traffic(
+                name, sent, len(ids), self.rounds.bytes_sent - before[0],
+                self.rounds.bytes_received - before[1], row_bytes,
+            )
+        )  # fmt: skip
+        return ids.astype(np.int64), rows.to(like.device)
+
+
+def _bytes_of(rows: Tensor, at: NDArray[np.int32]) -> Tensor | None:
+    """Ids, then rows, as bytes."""
+    if not len(at):
+        return None
+    raw = rows.detach().cpu().contiguous().view(-1).view(torch.uint8)
+    return torch.cat([torch.from_numpy(at).view(torch.uint8), raw])

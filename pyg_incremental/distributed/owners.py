@@ -1,0 +1,61 @@
+"""Who owns which node: two bytes per node, on every rank."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyg_incremental.distributed.ids import Grown
+
+Ids = NDArray[np.int64]
+
+
+class Owners:
+    """The rank of every node, and how many nodes each rank has.
+
+    Args:
+        first: The ranks of the nodes at the start, int16 `[num_nodes]`; may be memory-mapped, and
+            ranks on one machine then share its pages.
+        size: Number of ranks.
+
+    Attributes:
+        sizes: Nodes of each rank, int64 `[size]`.
+    """
+
+    def __init__(self, first: NDArray[np.int16], size: int) -> None:
+        self._first = first
+        self._more = Grown(np.empty(0, np.int16), -1)
+        self.sizes = np.zeros(size, np.int64)
+        for at in range(0, first.size, 1 << 24):
+            self.sizes += np.bincount(first[at : at + (1 << 24)], minlength=size)
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return int(self._first.size + self._more.size)
+
+    def __getitem__(self, ids: Ids) -> NDArray[np.int16]:
+        """The ranks of some nodes, int16 `[k]`."""
+        if not self._more.size:
+            found: NDArray[np.int16] = self._first[ids]
+            return found
+        old = ids < self._first.size
+        ranks = np.empty(ids.size, np.int16)
+        ranks[old] = self._first[ids[old]]
+        ranks[~old] = self._more.array[ids[~old] - self._first.size]
+        return ranks
+
+    def add(self, ranks: NDArray[np.int16]) -> None:
+        """Append new nodes."""
+        self._more.put(np.arange(self._more.size, self._more.size + ranks.size), ranks)
+        self.sizes += np.bincount(ranks, minlength=self.sizes.size)
+
+    def with_new(self, ranks: NDArray[np.int16], ids: Ids) -> NDArray[np.int16]:
+        """The ranks of some nodes, among them new ones that are not in yet."""
+        old = ids < self.num_nodes
+        found = np.empty(ids.size, np.int16)
+        found[old] = self[ids[old]]
+        found[~old] = ranks[ids[~old] - self.num_nodes]
+        return found
+
+    def whole(self) -> NDArray[np.int16]:
+        """The rank of every node, int16 `[num_nodes]`."""
+        return np.concatenate([self._first, self._more.array])

@@ -1,0 +1,154 @@
+"""What ranks say to each other, built of the two collectives of a `Communicator`.
+
+Every round begins with one small collective, in which each rank shares how many bytes it has for
+each other rank, and whether it is still well. So an empty round ends there; and a rank that has
+raised an error tells the others with its next round, whatever they are doing, instead of letting
+them wait.
+"""
+
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyg_incremental.distributed.comm import Communicator, Integers
+from pyg_incremental.distributed.errors import RankFailedError
+
+T = TypeVar("T")
+WELL, FAILED = 0, 1
+LARGEST = 1 << 30
+"""Bytes that one rank sends another in one collective; MPI counts them in 32 bits."""
+
+
+class Rounds:
+    """The conversation of one rank with the others, counted.
+
+    Args:
+        comm: How bytes travel.
+
+    Attributes:
+        rank: The number of this rank.
+        size: The number of ranks.
+        bytes_sent: Bytes sent to other ranks so far.
+        bytes_received: Bytes received from other ranks so far.
+        count: Number of rounds so far.
+        seconds_waiting: Time spent in the small collectives: mostly waiting for slower ranks.
+        seconds_sending: Time spent in moving bytes.
+    """
+
+    def __init__(self, comm: Communicator) -> None:
+        self.comm = comm
+        self.rank, self.size = comm.rank, comm.size
+        self.bytes_sent = self.bytes_received = self.count = 0
+        self.seconds_waiting = self.seconds_sending = 0.0
+        self._broken = ""
+
+    def exchange(self, parts: Sequence[Tensor | None]) -> list[Tensor]:
+        """Send each rank its part, uint8 `[n]` (None for nothing); returns what each sent here.
+
+        Raises:
+            RankFailedError: If a rank has failed, is dead, or does not answer in time.
+        """
+        sizes = [0 if p is None else p.numel() for p in parts]
+        row = np.array([WELL, *sizes], np.int64)
+        began = time.perf_counter()
+        every = self._share(row)
+        counts = np.ascontiguousarray(every[:, 1:])
+        waited = time.perf_counter()
+        self.seconds_waiting += waited - began
+        if not counts.any():
+            return [_NOTHING] * self.size
+        got = self._send([_NOTHING if p is None else p for p in parts], counts)
+        self.seconds_sending += time.perf_counter() - waited
+        self.bytes_sent += int(counts[self.rank].sum() - counts[self.rank, self.rank])
+        self.bytes_received += int(counts[:, self.rank].sum() - counts[self.rank, self.rank])
+        return got
+
+    def _send(self, parts: list[Tensor], counts: Integers) -> list[Tensor]:
+        if counts.max() <= LARGEST:
+            return self._guarded(lambda: self.comm.send(parts, counts))
+        pieces: list[list[Tensor]] = [[] for _ in parts]
+        for first in range(0, int(counts.max()), LARGEST):
+            some = [p[first : first + LARGEST] for p in parts]
+            of_these = (counts - first).clip(0, LARGEST)
+            got = self._guarded(lambda s=some, c=of_these: self.comm.send(s, c))  # type: ignore[misc]
+            for piece, more in zip(pieces, got, strict=True):
+                piece.append(more)
+        return [torch.cat(piece) for piece in pieces]
+
+    def everywhere(self, value: Any) -> list[Any]:
+        """Every rank's value, on every rank; None costs nothing."""
+        part = None if value is None else _packed(value)
+        return [_unpacked(got) for got in self.exchange([part] * self.size)]
+
+    def swap(self, values: Sequence[Any]) -> list[Any]:
+        """Hand each rank its value; returns what each handed to this one. None costs nothing."""
+        parts = [None if v is None else _packed(v) for v in values]
+        return [_unpacked(got) for got in self.exchange(parts)]
+
+    def agree(self, error: Exception | None) -> None:
+        """Raise on every rank the same error if any rank has one: that of the lowest rank."""
+        raise_first(self.everywhere(error))
+
+    def fail(self) -> None:
+        """Tell the other ranks, which are about to begin a round, that this one cannot go on."""
+        if self._broken or self.size == 1:
+            return
+        row = np.zeros(self.size + 1, np.int64)
+        row[0] = FAILED
+        try:
+            self.comm.share(row)
+        except RankFailedError as error:
+            self._broken = str(error)
+
+    def _share(self, row: Integers) -> Integers:
+        every = self._guarded(lambda: self.comm.share(row))
+        self.count += 1
+        failed = np.flatnonzero(every[:, 0] == FAILED)
+        if failed.size:
+            raise RankFailedError(
+                f"rank {failed[0]} has raised an error in the middle of an update (see there); the "
+                "update is incomplete on all ranks. Mend the cause and call refresh() on every rank"
+            )
+        return every
+
+    def _guarded(self, collective: Callable[[], T]) -> T:
+        if self._broken:
+            raise RankFailedError(
+                f"the ranks are no longer in step: {self._broken}. Restart them and load the last "
+                "save"
+            )
+        try:
+            return collective()
+        except RankFailedError as error:
+            self._broken = str(error)
+            raise
+
+
+def raise_first(values: Sequence[Any]) -> None:
+    """Raise the first of some values that is an error."""
+    for value in values:
+        if isinstance(value, Exception):
+            raise value
+
+
+_NOTHING = torch.empty(0, dtype=torch.uint8)
+
+
+def _packed(value: Any) -> Tensor:
+    """A value as bytes. The ranks are one program, so they may trust each other's pickles."""
+    try:
+        data = pickle.dumps(value, protocol=5)
+    except Exception:
+        if not isinstance(value, Exception):
+            raise
+        data = pickle.dumps(RuntimeError(f"{type(value).__name__}: {value}"), protocol=5)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _unpacked(data: Tensor) -> Any:
+    return pickle.loads(data.numpy().tobytes()) if data.numel() else None
