@@ -59,10 +59,15 @@ demo: $(STAMPS)/examples
 demo-quick: $(STAMPS)/examples
 	$(BIN)/python examples/quickstart.py --quick $(ARGS)
 
-## bench        The benchmarks; ARGS="--help" tells which
+## bench        The package and its peers side by side (15 minutes); ARGS="--help" tells what else
 .PHONY: bench
-bench: $(STAMPS)/examples
+bench: $(STAMPS)/bench
 	$(BIN)/python -m benchmarks $(ARGS)
+
+## bench-quick  The same on a tiny graph: only shows that it runs
+.PHONY: bench-quick
+bench-quick: $(STAMPS)/bench
+	$(BIN)/python -m benchmarks peers --quick $(ARGS)
 
 ## lint         ruff: format and rules
 .PHONY: lint
@@ -122,11 +127,16 @@ $(STAMPS)/examples: $(STAMPS)/build
 	$(INSTALL) -e ".[examples]"
 	touch $@
 
-# The tests run the examples.
+$(STAMPS)/bench: $(STAMPS)/build
+	@echo "installing the package and what the benchmarks need (about a minute)"
+	$(INSTALL) -e ".[bench]"
+	touch $@
+
+# The tests run the examples and the benchmarks.
 $(STAMPS)/test: $(STAMPS)/build
 	@echo "installing the package and what the tests and the examples need (about a minute)"
-	$(INSTALL) -e ".[test,examples]"
-	touch $(STAMPS)/examples $@
+	$(INSTALL) -e ".[test,examples,bench,mpi,partition]"
+	touch $(STAMPS)/examples $(STAMPS)/bench $@
 
 $(STAMPS)/docs: $(STAMPS)/build
 	$(INSTALL) -e ".[docs]"

@@ -1,76 +1,85 @@
-"""The command line of the benchmarks: `python -m benchmarks --help`."""
+"""The command line of the benchmarks: `python -m benchmarks --help`.
+
+Without a command it compares the package with its peers.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 from pathlib import Path
 
-from benchmarks import against_floor, full_pass, machine
+from benchmarks import against_floor, full_pass, machine, memory, report, side_by_side
+
+COMMANDS = ("peers", "memory", "full-pass", "against-floor")
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run one benchmark, print its table and, if asked to, write it as JSON."""
+    """Run one benchmark, print its table and write what it measured as JSON."""
+    given = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
+    raw = argparse.RawDescriptionHelpFormatter
 
-    floor = commands.add_parser(
-        "against-floor",
-        help="GraphSAGE 128-128-40, one thread, against a hand-fused program",
-        description=against_floor.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    floor.add_argument("--workload", type=Path, required=True, help="see benchmarks/workload.py")
-    floor.add_argument("--floor", type=Path, help="the program to compare with")
-    floor.add_argument("--rounds", type=int, default=3, help="turns of each program")
+    peers = commands.add_parser(
+        "peers", help="the package and its peers on the same deltas (the default)",
+        description=side_by_side.DESCRIPTION, formatter_class=raw,
+    )  # fmt: skip
+    side_by_side.add_options(peers)
+
+    large = commands.add_parser(
+        "memory", help="a graph of the size of ogbn-products: memory, and updates per second",
+        description=memory.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    memory.add_options(large)
 
     full = commands.add_parser(
-        "full-pass",
-        help="one update of each conv against a full pass of PyG",
+        "full-pass", help="one update of each conv against a full pass of PyG",
         description=full_pass.__doc__,
-    )
+    )  # fmt: skip
     full.add_argument("--nodes", type=int, default=169_343)
     full.add_argument("--edges", type=int, default=1_166_243)
     full.add_argument("--threads", type=int, default=1, help="threads of torch")
+
+    floor = commands.add_parser(
+        "against-floor", help="GraphSAGE 128-128-40, one thread, against a hand-fused program",
+        description=against_floor.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    floor.add_argument("--workload", type=Path, required=True, help="see benchmarks/workload.py")
+    floor.add_argument("--floor", type=Path, help="the program to compare with")
+    floor.add_argument("--rounds", type=int, default=3, help="turns of each program")
 
     for command in (floor, full):
         command.add_argument("--batch", type=int, nargs="+", default=[1, 1000])
         command.add_argument("--seconds", type=float, default=5, help="time limit per measurement")
         command.add_argument("--json", type=Path, help="also write the results to this file")
-    args = parser.parse_args(argv)
+    needs_default = not given or (given[0].startswith("-") and given[0] not in ("-h", "--help"))
+    args = parser.parse_args(["peers", *given] if needs_default else given)
+    command = args.command
+    del args.command
 
-    if args.command == "against-floor":
-        tables = against_floor.run(args.workload, args.floor, args.batch, args.seconds, args.rounds)
-    else:
+    if command == "peers":
+        side_by_side.run(args)
+    elif command == "memory":
+        memory.run(args)
+    elif command == "full-pass":
         tables = full_pass.run(args.nodes, args.edges, args.batch, args.seconds, args.threads)
+        _show(args, command, tables)
+    else:
+        tables = against_floor.run(args.workload, args.floor, args.batch, args.seconds, args.rounds)
+        _show(args, command, tables)
+
+
+def _show(
+    args: argparse.Namespace, command: str, tables: dict[str, list[dict[str, object]]]
+) -> None:
     about = machine.describe()
     print(" ".join(f"{key}={value}" for key, value in about.items()))
     for rows in tables.values():
-        _print_table(rows)
+        report.print_table(rows)
     if args.json:
-        options = {
-            key: value.name if isinstance(value, Path) else value
-            for key, value in vars(args).items()
-            if key != "json"
-        }
-        result = {"options": options, "machine": about, **tables}
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
-
-
-def _print_table(rows: list[dict[str, object]]) -> None:
-    if not rows:
-        return
-    table = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
-    print()
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for line in table:
-        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        options = {"command": command, **{k: v for k, v in vars(args).items() if k != "json"}}
+        report.write_json(args.json, {"options": report.plain(options), "machine": about, **tables})
 
 
 if __name__ == "__main__":

@@ -7,9 +7,20 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import numba
 import torch
 
-PACKAGES = ("pyg-incremental", "torch", "torch_geometric", "numpy", "numba")
+import pyg_incremental
+
+PACKAGES = (
+    "pyg-incremental",
+    "torch",
+    "torch_geometric",
+    "numpy",
+    "numba",
+    "torch_sparse",
+    "pyg_lib",
+)
 
 
 def describe() -> dict[str, object]:
@@ -24,6 +35,22 @@ def describe() -> dict[str, object]:
     }
 
 
+def use_threads(count: int) -> None:
+    """Let torch and Numba use so many threads, Numba no more than there are cores."""
+    torch.set_num_threads(count)
+    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+
+
+def available_memory() -> float:
+    """Bytes that a program may still ask for; infinity where the system does not say."""
+    info = Path("/proc/meminfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("MemAvailable"):
+                return 1024.0 * int(line.split()[1])
+    return float("inf")
+
+
 def _processor() -> str:
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -34,6 +61,8 @@ def _processor() -> str:
 
 
 def _version(package: str) -> str:
+    if package == "pyg-incremental":  # it may run from the repository, without being installed
+        return pyg_incremental.__version__
     try:
         return version(package)
     except PackageNotFoundError:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.data.hypergraph_data import HyperGraphData
 
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.typing import HAS_TORCH_SPARSE
@@ -39,6 +40,7 @@ class CallSite(nn.Module):
         keys: For each tensor the key under which a dict or pair holds it, or None.
         constants: All other arguments.
         data_fields: For each argument that is a `Data` object, which tensors it holds.
+        hyper_data: Which of these are `HyperGraphData` objects: they count their edges otherwise.
         packed: For each argument that is a dict or pair of tensors, what it holds: the name of a
             tensor, or None, under each key.
         hetero: For each argument that is a `HeteroData` object the name of a tensor for each type
@@ -53,6 +55,7 @@ class CallSite(nn.Module):
         self.model = model
         self.constants: dict[str, Any] = {}
         self.data_fields: dict[str, tuple[str, ...]] = {}
+        self.hyper_data: list[str] = []
         self.packed: dict[str, dict[Any, str | None]] = {}
         self.hetero: dict[str, dict[tuple[Any, str], str]] = {}
         self.keys: dict[str, Any] = {}
@@ -67,6 +70,8 @@ class CallSite(nn.Module):
                 fields = _fields_read(model, arguments, value)
                 self.tensors.update({n: value[n] for n in fields})
                 self.data_fields[key] = fields
+                if isinstance(value, HyperGraphData):
+                    self.hyper_data.append(key)
             elif isinstance(value, Tensor) or is_sparse_tensor(value):
                 self.tensors[key] = value
             else:
@@ -104,7 +109,7 @@ class CallSite(nn.Module):
         given = dict(zip(self.names, tensors, strict=True))
         arguments = dict(self.constants)
         for key, fields in self.data_fields.items():
-            arguments[key] = data = Data()
+            arguments[key] = data = HyperGraphData() if key in self.hyper_data else Data()
             data._store._mapping.update({name: given.pop(name) for name in fields})
         for key, places in self.hetero.items():
             arguments[key] = hetero_data({at: given.pop(name) for at, name in places.items()})

@@ -34,7 +34,9 @@ class GraphDelta:
 
     With several types of nodes or edges every field is a dict: fields of nodes by node type (of a
     call with a pair `'src'` and `'dst'`), fields of edges by edge type, or by the name of the
-    argument that is the graph. What it holds is then as below.
+    argument that is the graph. What it holds is then as below. Fields of nodes may name an argument
+    too, such as `'pos'` or `'hyperedge_weight'`, where there is more than one with a row for each
+    node; hyperedges are nodes of the type `'hyperedge'`.
 
     Attributes:
         edge_index_add: Edges to add, int64 `[2, k]`. An edge that is there already gets one more

@@ -191,7 +191,8 @@ class WholeExecutor:
         for cell in self.inputs:
             if cell.domain is Domain.NODE:
                 # A copy: the step may write to it, or return a view.
-                args.append(cell.current().clone())
+                rows = cell.current()
+                args.append(rows if self.step.pure else rows.clone())
             elif cell.domain is Domain.EDGE:
                 slots = self.edges[cell.value.kind].graph.slots_for_model()
                 args.append(cell.read(torch.from_numpy(slots)))

@@ -139,12 +139,14 @@ class RowMap(Step):
 class Whole(Step):
     """`fn(*inputs)` on all rows, whenever anything changed.
 
-    `reason` says why it is not done row by row.
+    `reason` says why it is not done row by row. `pure` promises that `fn` neither writes to what it
+    is given nor returns a view of it, so that it needs no copy.
     """
 
     kind: ClassVar[str] = "whole"
     fn: Callable[..., Any]
     reason: str = ""
+    pure: bool = False
 
 
 S = TypeVar("S", bound=Step)
@@ -242,10 +244,11 @@ class Program:
         domain: Domain,
         reason: str,
         kind: str = "",
+        pure: bool = False,
     ) -> Value:
         """Add a step that runs on all rows."""
         value = self.value(name, domain, kind)
-        return self.add(None, lambda: Whole(value, tuple(inputs), fn, reason))
+        return self.add(None, lambda: Whole(value, tuple(inputs), fn, reason, pure))
 
     def add(self, key: Hashable | None, make: Callable[[], Step]) -> Value:
         """Append the step that `make` returns, unless one of the same `key` is there already.

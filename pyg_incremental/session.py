@@ -187,9 +187,10 @@ class Session:
                 found[kind] = self._rows_of(name)[:count]
         if len(self.num_nodes) > 1 and "" not in self.num_nodes:
             return found
-        if not found:
+        only = next(iter(self.num_nodes)) if len(self.num_nodes) == 1 else ""
+        if only not in found:
             raise KeyError("no node features: the rows of the nodes are parameters of the model")
-        return found.get("", next(iter(found.values())))
+        return found[only]
 
     @property
     def count(self) -> int:
@@ -373,6 +374,7 @@ class Session:
             "constants": site.constants,
             "positional": site.positional,
             "data_fields": {k: list(v) for k, v in site.data_fields.items()},
+            "hyper_data": list(site.hyper_data),
             "packed": [[k, list(names.items())] for k, names in site.packed.items()],
             "hetero": [[k, [[*at, n] for at, n in v.items()]] for k, v in site.hetero.items()],
             "num_nodes": dict(self.num_nodes),

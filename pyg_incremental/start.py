@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 from torch_geometric.data import Data
+from torch_geometric.data.hypergraph_data import HyperGraphData
 
 from pyg_incremental import full_pass
 from pyg_incremental.call_site import CallSite, device_of, hetero_data
@@ -104,7 +105,8 @@ def from_state(
     arguments: dict[str, Any] = dict(content["constants"])
     inside: set[str | None] = set()
     for key, names in content["data_fields"].items():
-        arguments[key] = Data(**{n: tensors[n] for n in names})
+        kind = HyperGraphData if key in content.get("hyper_data", ()) else Data
+        arguments[key] = kind(**{n: tensors[n] for n in names})
         inside |= set(names)
     for key, items in content["packed"]:
         held = {_key(k): None if name is None else tensors[name] for k, name in items}

@@ -374,7 +374,8 @@ class Writer:
         domain, kind = self._place_of(result)
         if not rowed and domain is Domain.WHOLE:
             return self.program.map(name, run, values)
-        value = self.program.whole(name, run, values, domain, f"{name}: {reason}", kind)
+        reason, pure = f"{name}: {reason}", self._picks(node, fn)
+        value = self.program.whole(name, run, values, domain, reason, kind, pure)
         if not isinstance(result, dict) or not all(isinstance(r, Tensor) for r in result.values()):
             return value
         return {
@@ -383,6 +384,13 @@ class Writer:
             )
             for key, (domain, kind) in {k: self._place_of(r) for k, r in result.items()}.items()
         }
+
+    def _picks(self, node: fx.Node, fn: Any) -> bool:
+        """Whether an operation is `rows[ids]` for a tensor of ids, which copies what it picks."""
+        if fn is not operator.getitem or not isinstance(node.args[1], fx.Node):
+            return False
+        ids = self.results[node.args[1]]
+        return isinstance(ids, Tensor) and ids.dtype is torch.int64
 
     def _place_of(self, result: Any) -> tuple[Domain, str]:
         """Domain and kind of a result that is computed from all rows.

@@ -8,7 +8,7 @@ run over one graph, which leads from the nodes to the hyperedges; the second one
 
 With attention `alpha_ve = exp(l_ve) / sum exp(l)`, where `l_ve = leaky_relu(p_v + q_e)` and the
 sum runs over the nodes of `e` (`attention_mode='node'`) or the hyperedges of `v`. Both hops need
-it: each row of the side over which the softmax runs keeps the logarithm of its sum.
+it: each row of the side over which the softmax runs tells its sum, as mass and reference.
 """
 
 from dataclasses import dataclass, replace
@@ -83,13 +83,13 @@ def _attended(call: ConvCall, back: ConvCall, x: Value, share: Value, shares: Va
     there = _Half(call, p, q, share)
     home = _Half(back, q, p, shares)
     if conv.attention_mode == "node":
-        inner, top = there.softmax(z, "nodes")
-        return home.with_known(inner, "hyperedges", source_top=top)
+        inner, total = there.softmax(z, "nodes")
+        return home.with_known(inner, "hyperedges", source_total=total)
     nothing = call.map("nothing", torch.ones_like, q)
-    _, top = home.softmax(nothing, "weighing")
-    inner = there.with_known(z, "nodes", source_top=top)
+    _, total = home.softmax(nothing, "weighing")
+    inner = there.with_known(z, "nodes", source_total=total)
     if not call.is_linear:
-        return home.with_known(inner, "hyperedges", target_top=top)
+        return home.with_known(inner, "hyperedges", target_total=total)
     return home.softmax(inner, "hyperedges")[0]
 
 
@@ -103,31 +103,32 @@ class _Half:
     share: Value
 
     def softmax(self, sent: Value, part: str) -> tuple[Value, Value]:
-        """The hop with a softmax over the messages to a row, and the logarithms of its sums."""
+        """The hop with a softmax over the messages to a row, and the sums of that softmax."""
         call, heads = self.call, self.call.conv.heads
         packed = call.map(f"{part}_sent", lambda x, s: torch.cat([x, s], 1), sent, self.source)
         slope = call.conv.negative_slope
         state = call.softmax(packed, self.target, None, None, slope, part=f"{part}_softmax")
-        top = call.map(f"{part}_top", lambda s: _log_sum(s, heads), state)
+        total = call.map(f"{part}_total", lambda s: s[:, -2 * heads :], state)
         if not call.is_linear:
-            return self.with_known(sent, part, target_top=top), top
+            return self.with_known(sent, part, target_total=total), total
         rows = settled(call, call.conv.aggr_module, state, heads, False, part)
-        return call.map(f"{part}_shared", torch.mul, rows, self.share), top
+        return call.map(f"{part}_shared", torch.mul, rows, self.share), total
 
     def with_known(
         self,
         sent: Value,
         part: str,
-        source_top: Value | None = None,
-        target_top: Value | None = None,
+        source_total: Value | None = None,
+        target_total: Value | None = None,
     ) -> Value:
-        """The hop with weights whose logarithmic sums are known, at one end of the edge."""
+        """The hop with a softmax whose sums are known, at one end of the edge."""
         call, conv, late = self.call, self.call.conv, self.call.is_linear
-        sources = tuple(v for v in (sent, self.source, source_top) if v is not None)
-        targets = tuple(v for v in (target_top, self.target) if v is not None)
+        sources = tuple(v for v in (sent, self.source, source_total) if v is not None)
+        targets = tuple(v for v in (target_total, self.target) if v is not None)
 
-        def message(sent: Tensor, s: Tensor, top: Tensor, t: Tensor, *share: Tensor) -> Tensor:
-            alpha = (F.leaky_relu(s + t, conv.negative_slope) - top).exp()
+        def message(sent: Tensor, s: Tensor, total: Tensor, t: Tensor, *share: Tensor) -> Tensor:
+            mass, reference = total.chunk(2, 1)
+            alpha = (F.leaky_relu(s + t, conv.negative_slope) - reference).exp() / mass
             for factor in share:
                 alpha = alpha * factor
             return (alpha[..., None] * sent.view(len(sent), conv.heads, -1)).flatten(1)
@@ -135,12 +136,3 @@ class _Half:
         ends = sources, targets if late else (*targets, self.share)
         rows = call.reduce(call.message(message, *ends, part=part), part=f"{part}_sum")
         return call.map(f"{part}_shared", torch.mul, rows, self.share) if late else rows
-
-
-def _log_sum(state: Tensor, heads: int) -> Tensor:
-    """The logarithm of the sum of the exponentials of the logits, `[num_nodes, heads]`.
-
-    Zero in a row without edges, of which nobody asks.
-    """
-    mass, top = state[:, -2 * heads : -heads], state[:, -heads:]
-    return torch.where(mass == 0, 0.0, top + mass.log())

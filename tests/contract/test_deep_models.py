@@ -9,10 +9,10 @@ from torch import nn
 from torch_geometric import nn as gnn
 from torch_geometric.nn.conv import rgcn_conv, spline_conv
 
-from pyg_incremental import IncrementalWarning, UnsupportedModelError, check_conv, to_incremental
+from pyg_incremental import check_conv, to_incremental
 from tests.closeness import assert_close
 from tests.side_by_side import SideBySide
-from tests.zoo import CHANNELS, FULL, Case
+from tests.zoo import CHANNELS, Case
 from tests.zoo_deep_models import DEEP_CASES, DEGREES, ResidualGINE
 
 RUNS = [pytest.param(case, fmt, id=f"{case}-{fmt}") for case in DEEP_CASES for fmt in case.formats]
@@ -198,20 +198,6 @@ def test_relations_that_pyg_lib_would_aggregate_together(aggr, monkeypatch, seed
 
 
 # What cannot be had ##############################################################################
-
-
-def test_light_gcn_has_no_node_features(wheel):
-    with pytest.raises(UnsupportedModelError, match="expected node features"):
-        to_incremental(gnn.LightGCN(N, 4, 2).eval())(wheel)
-
-
-def test_linkx_runs_as_a_whole(seed):
-    """It has one learned row for each node: a small graph does not tell how it computes."""
-    case = Case("linkx", lambda: gnn.LINKX(12, CHANNELS, 6, 4, num_layers=2), mode=FULL)
-    with pytest.warns(IncrementalWarning, match="full pass"):
-        sides = SideBySide(case, seed=seed)
-    assert sides.inc.mode in case.mode
-    sides.walk(["change_features", "add_edges", "delete_edges", "self_loops", "all_edges_leave"])
 
 
 @pytest.mark.parametrize("aggr", ["mean", "max"])

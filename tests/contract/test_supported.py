@@ -171,7 +171,6 @@ SAMPLES = {
     ),
     "FeaStConv": alone(lambda: gnn.FeaStConv(CHANNELS, OUT, heads=2)),
     "PointTransformerConv": called(lambda: gnn.PointTransformerConv(CHANNELS, OUT), with_points),
-    "HypergraphConv": alone(lambda: gnn.HypergraphConv(CHANNELS, OUT)),
     "LEConv": alone(lambda: gnn.LEConv(CHANNELS, OUT), *WEIGHT),
     "PNAConv": alone(
         lambda: gnn.PNAConv(
@@ -221,7 +220,7 @@ NEEDS = {
 }
 """Arguments of the classes that PyG does not let one make without kernels that it may lack."""
 
-ELSEWHERE = ("PANConv", "FusedGATConv", "MeshCNNConv")
+ELSEWHERE = ("PANConv", "FusedGATConv", "MeshCNNConv", "HypergraphConv")
 """Classes with a test of their own."""
 
 
@@ -259,7 +258,7 @@ def test_every_program_has_an_entry_and_every_entry_a_program():
             has_program = any(c in known for c in kind.__mro__)
             what = f"{name} has {'a' if has_program else 'no'} program, the table says {layer}"
             assert has_program == (layer.scheme in EXACT), what
-    of_pyg = {c.__name__ for c in known if c.__module__.startswith("torch_geometric.")}
+    of_pyg = {c.__name__ for c in known if c.__module__.startswith("torch_geometric.nn.conv.")}
     assert of_pyg <= set(TABLE)
 
 
@@ -463,8 +462,13 @@ def test_mesh_cnn_conv_takes_new_features_only(seed):
     with torch.no_grad():
         assert_close(inc.out, twin(x, graph))
     assert scheme_of(inc.program) == TABLE["MeshCNNConv"].scheme
+    digest = inc.state_digest()
     with pytest.raises(RuntimeError, match="size of tensor"):  # PyG's own words
-        inc.apply_delta(edge_index_add=torch.tensor([[0], [3]]))
+        inc.apply_delta(edge_index_add=torch.tensor([[0], [3]]), x_changes=([4], x[[3]]))
+    assert inc.stale is None
+    assert inc.state_digest() == digest
+    inc.apply_delta(x_changes=([4], x[[3]]))
+    assert inc.verify() < 1e-9
 
 
 # Schemes ##########################################################################################

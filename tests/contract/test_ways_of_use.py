@@ -8,7 +8,7 @@ from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, GCNConv, SAGEConv
 
-from pyg_incremental import StaleStateError, load, to_incremental
+from pyg_incremental import GraphDelta, StaleStateError, load, to_incremental
 from tests.closeness import assert_close, rows_that_differ
 from tests.oracle import World, full
 from tests.side_by_side import SideBySide
@@ -451,3 +451,39 @@ def test_integer_features_stay_incremental(backend):
         with torch.no_grad():
             assert_close(inc.out, model(x, inc.graph.to_edge_index()))
         assert inc.num_nodes == len(x)
+
+
+def test_both_directions_beside_features_by_name(seed):
+    """What is said of one input by its name leaves the edges of a delta as they are."""
+    inc, _, world = start(seed)
+    rows = torch.ones(1, CHANNELS).double()
+    delta = GraphDelta(edge_index_add=ADD, undirected=True, x_changes={"x": ([1], rows)})
+    for way in (delta, delta.both_directions(), delta.coalesce()):
+        inc(**world.inputs())
+        inc.apply_delta(way)
+        added = inc.graph.to_edge_index()[:, -2:].t().tolist()
+        assert sorted(added) == [[0, 2], [2, 0]]
+        assert torch.equal(inc.x[1], rows[0])
+        assert inc.verify() < 1e-9
+
+
+class ReadsTheGraph(nn.Module):
+    """One of its outputs depends on the edges and on nothing else."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = SAGEConv(CHANNELS, 3)
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index), edge_index[1].double().cumsum(0)
+
+
+def test_a_step_that_reads_the_graph_alone_follows_it(seed):
+    """Also once small updates run in compiled code, which knows no graph as an object."""
+    torch.manual_seed(seed)
+    inc = to_incremental(ReadsTheGraph().double().eval(), backend="compiled")
+    inc(torch.randn(9, CHANNELS).double(), torch.randint(9, (2, 20)))
+    assert inc.mode == "mixed"
+    for _ in range(30):
+        inc.apply_delta(edge_index_add=torch.randint(9, (2, 1)))
+        assert inc.verify() < 1e-9

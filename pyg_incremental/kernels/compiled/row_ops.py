@@ -70,66 +70,60 @@ def _linear(space, to, width, a, inner, matrix, bias, rows):  # type: ignore[no-
 
 
 @njit(cache=True, error_model="numpy")
-def _one(op, out, a):  # type: ignore[no-untyped-def]
-    """Operations of one operand."""
-    zero, one = out.dtype.type(0), out.dtype.type(1)
+def _rare(op, a, b):  # type: ignore[no-untyped-def]
+    """Operations on elements that are not worth a loop of their own; `b` is the second operand."""
     if op == NEG:
-        for f in range(out.size):
-            out[f] = -a[f]
-    elif op == ABS:
-        for f in range(out.size):
-            out[f] = abs(a[f])
-    elif op == RELU:
-        for f in range(out.size):
-            out[f] = zero if a[f] <= zero else a[f]
-    elif op == EXP:
-        for f in range(out.size):
-            out[f] = math.exp(a[f])
-    elif op == LOG:
-        for f in range(out.size):
-            out[f] = np.log(a[f])
-    elif op == SQRT:
-        for f in range(out.size):
-            out[f] = np.sqrt(a[f])
-    elif op == RSQRT:
-        for f in range(out.size):
-            out[f] = one / np.sqrt(a[f])
-    elif op == RECIPROCAL:
-        for f in range(out.size):
-            out[f] = one / a[f]
-    elif op == SIGMOID:
-        for f in range(out.size):
-            out[f] = one / (one + math.exp(-a[f]))
-    elif op == TANH:
-        for f in range(out.size):
-            out[f] = math.tanh(a[f])
-    elif op == ERF:
-        for f in range(out.size):
-            out[f] = math.erf(a[f])
-    elif op == LOG1P:
-        for f in range(out.size):
-            out[f] = np.log1p(a[f])
-    elif op == EXPM1:
-        for f in range(out.size):
-            out[f] = math.expm1(a[f])
-    elif op == ISNAN:
-        for f in range(out.size):
-            out[f] = one if a[f] != a[f] else zero
-    elif op == ISINF:
-        for f in range(out.size):
-            out[f] = one if abs(a[f]) == np.inf else zero
-    elif op == NOT:
-        for f in range(out.size):
-            out[f] = one if a[f] == zero else zero
-    elif op == SIGN:
-        for f in range(out.size):
-            out[f] = one if a[f] > zero else (-one if a[f] < zero else zero)
+        return -a
+    if op == ABS:
+        return abs(a)
+    if op == EXP:
+        return math.exp(a)
+    if op == LOG:
+        return np.log(a)
+    if op == SQRT:
+        return np.sqrt(a)
+    if op == RSQRT:
+        return 1 / np.sqrt(a)
+    if op == RECIPROCAL:
+        return 1 / a
+    if op == SIGMOID:
+        return 1 / (1 + math.exp(-a))
+    if op == TANH:
+        return math.tanh(a)
+    if op == ERF:
+        return math.erf(a)
+    if op == LOG1P:
+        return np.log1p(a)
+    if op == EXPM1:
+        return math.expm1(a)
+    if op == POW:
+        return a**b
+    if op == MINIMUM:
+        return a if (a < b) | (a != a) else b
+    if op == SIGN:
+        return 1.0 if a > 0 else (-1.0 if a < 0 else 0.0)
+    if op == ISNAN:
+        return 1.0 if a != a else 0.0
+    if op == ISINF:
+        return 1.0 if abs(a) == np.inf else 0.0
+    if op == NOT:
+        return 1.0 if a == 0 else 0.0
+    if op == EQ:
+        return 1.0 if a == b else 0.0
+    if op == NE:
+        return 1.0 if a != b else 0.0
+    if op == LT:
+        return 1.0 if a < b else 0.0
+    if op == LE:
+        return 1.0 if a <= b else 0.0
+    if op == GT:
+        return 1.0 if a > b else 0.0
+    return 1.0 if a >= b else 0.0
 
 
 @njit(cache=True, error_model="numpy")
-def _two(op, out, a, b):  # type: ignore[no-untyped-def]
-    """Operations of two operands."""
-    zero, one = out.dtype.type(0), out.dtype.type(1)
+def _elements(op, out, a, b):  # type: ignore[no-untyped-def]
+    """Operations on elements. The loops of the frequent ones run on vectors."""
     if op == ADD:
         for f in range(out.size):
             out[f] = a[f] + b[f]
@@ -142,33 +136,16 @@ def _two(op, out, a, b):  # type: ignore[no-untyped-def]
     elif op == DIV:
         for f in range(out.size):
             out[f] = a[f] / b[f]
-    elif op == POW:
-        for f in range(out.size):
-            out[f] = a[f] ** b[f]
     elif op == MAXIMUM:
         for f in range(out.size):
             out[f] = a[f] if (a[f] > b[f]) | (a[f] != a[f]) else b[f]
-    elif op == MINIMUM:
+    elif op == RELU:
+        zero = out.dtype.type(0)
         for f in range(out.size):
-            out[f] = a[f] if (a[f] < b[f]) | (a[f] != a[f]) else b[f]
-    elif op == EQ:
+            out[f] = zero if a[f] <= zero else a[f]
+    else:
         for f in range(out.size):
-            out[f] = one if a[f] == b[f] else zero
-    elif op == NE:
-        for f in range(out.size):
-            out[f] = one if a[f] != b[f] else zero
-    elif op == LT:
-        for f in range(out.size):
-            out[f] = one if a[f] < b[f] else zero
-    elif op == LE:
-        for f in range(out.size):
-            out[f] = one if a[f] <= b[f] else zero
-    elif op == GT:
-        for f in range(out.size):
-            out[f] = one if a[f] > b[f] else zero
-    elif op == GE:
-        for f in range(out.size):
-            out[f] = one if a[f] >= b[f] else zero
+            out[f] = _rare(op, a[f], b[f])
 
 
 @njit(cache=True)
@@ -216,11 +193,9 @@ def run_rows(space, ops, first, last, index, rows):  # type: ignore[no-untyped-d
             _linear(space, to, width, a, ops[o, INNER], ops[o, B], ops[o, C], rows)
         elif op <= AMAX:
             _within(space, op, ops, o, index, rows)
-        elif op < ADD:
-            _one(op, space[to : to + size], space[a : a + size])
         elif op < WHERE:
             b = ops[o, B]
-            _two(op, space[to : to + size], space[a : a + size], space[b : b + size])
+            _elements(op, space[to : to + size], space[a : a + size], space[b : b + size])
         else:
             b, c = ops[o, B], ops[o, C]
             for f in range(size):

@@ -1,0 +1,81 @@
+"""Every command of the benchmarks runs at a tiny size, and its tables hold together."""
+
+import json
+
+import pytest
+import torch
+
+from benchmarks import report
+from benchmarks.__main__ import main
+from benchmarks.peers import OURS
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_side_by_side(tmp_path, capsys):
+    programs = [OURS, "full-coo", "k-hop", "rc", "ripple", "inkstream"]
+    main(["--quick", "--model", "sage", "--peer", *programs, "--out", str(tmp_path)])
+    printed = capsys.readouterr().out
+    result = json.loads((tmp_path / "peers.json").read_text())
+    assert {row["program"] for row in result["results"]} == set(programs) - {"inkstream"}
+    assert [row["program"] for row in result["skipped"]] == ["inkstream"]
+    for row in result["results"]:
+        assert row["off_by"] < 1e-4
+        assert row["edges"] > 0
+        assert row["loses"] == (row["p50_ratio"] < 1)
+    batches = {row["batch"] for row in result["results"]}
+    assert batches == {1, 10, "all"}
+    assert len((tmp_path / "peers.md").read_text().splitlines()) == 2 + len(result["results"])
+    assert {path.name for path in tmp_path.glob("*.png")} == {
+        "arxiv-times.png", "arxiv-ratios.png",
+    }  # fmt: skip
+    assert str(tmp_path) not in (tmp_path / "peers.json").read_text()
+    assert "left out: inkstream: here for a maximum only (sage)" in printed
+    assert "edges touched" in printed
+
+
+def test_without_data_and_without_network(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PYG_INCREMENTAL_DATA", str(tmp_path / "none"))
+    main(["peers", "--quick", "--workload", "caida", "--model", "sage", "--peer", OURS,
+          "--out", str(tmp_path)])  # fmt: skip
+    assert "caida: skipped, there is no as_caida_stream.npz" in capsys.readouterr().out
+    assert json.loads((tmp_path / "peers.json").read_text())["results"] == []
+
+
+def test_memory(tmp_path, capsys):
+    sizes = ["--scale", "0.0002", "--hidden", "8", "--batch", "20", "--updates", "4"]
+    main(["memory", *sizes, "--peer", "rc", "ripple", "--out", str(tmp_path)])
+    result = json.loads((tmp_path / "memory.json").read_text())
+    ours, rc, ripple = result["results"]
+    assert [ours["program"], rc["program"], ripple["program"]] == [OURS, "rc", "ripple"]
+    assert max(rc["off_by"], ripple["off_by"]) < 1e-4
+    assert ours["ours_is_faster_by"] == 1
+    assert rc["ours_is_faster_by"] == pytest.approx(ours["changes_per_s"] / rc["changes_per_s"])
+    assert ours["peak_gib"] > 0
+    assert sum(part["bytes"] for part in result["memory"]) > 0
+    assert "bytes per node" in capsys.readouterr().out
+
+
+def test_a_table_marks_what_the_package_loses():
+    rows = [
+        {"batch": 1, "program": OURS, "p50_ms": 2.0, "p50_ratio": 1.0, "loses": False,
+         "edges": 1234.4, "rows": 3.0, "ns_per_edge": 1.5},
+        {"batch": 1, "program": "rc", "p50_ms": 1.0, "p50_ratio": 0.5, "loses": True},
+        {"batch": 10, "program": "rc", "p50_ms": 4.0, "p50_ratio": 2.0, "loses": False},
+    ]  # fmt: skip
+    lines = [line.split() for line in report.pivot(rows)]
+    assert lines[1] == [OURS, "2", "ms", "-"]
+    assert lines[2] == ["rc", "*", "0.5", "x", "2", "x"]
+    assert lines[3] == ["edges", "touched", "1,234", "-"]
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("peers", "memory", "full-pass", "against-floor"))
