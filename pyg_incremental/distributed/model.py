@@ -144,7 +144,7 @@ class DistributedIncrementalModel:
         """The rank of every node, made by the first rank."""
         relation, num_nodes = roles.relations[0], next(iter(roles.num_nodes.values()))
         if isinstance(by, Tensor):
-            owner = by.numpy().astype(np.int16)
+            owner = by.cpu().numpy().astype(np.int16)
             if owner.shape != (num_nodes,) or (
                 owner.size and not 0 <= owner.min() <= owner.max() < self.size
             ):

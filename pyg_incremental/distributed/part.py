@@ -113,7 +113,8 @@ class Part:
             e for e in self.session.engine.node_executors if isinstance(e, ExchangeExecutor)
         ]
         for a in self.session.engine.aggregators:
-            _keep_to_targets(a)
+            if getattr(a, "loop", None) is not None:
+                _keep_to_targets(a)
         self._like = {name: rows[:0] for name, rows in shard.nodes.items()}
         edge_like = {name: rows[:0] for name, rows in shard.edges.items()}
         self._router = Router(plan.roles, self._like, edge_like, any(out for _, out in self.links))
@@ -256,8 +257,13 @@ class Part:
         parcels, new, missing, any_delta = self._route(delta, renew.size > 0)
         if not any_delta:
             return None
-        local = self._merger.merge(parcels, missing)
+        try:
+            local = self._merger.merge(parcels, missing)
+        except Exception as error:
+            raise_first(self.rounds.everywhere(error))
+            raise
         told = self._tell(local.boundaries, local.absent, new)
+        raise_first(told)
         absent = [a for t in told if t is not None for a in t[1]]
         if absent:
             raise absent_error(absent)

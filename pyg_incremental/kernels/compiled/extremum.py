@@ -19,6 +19,8 @@ from numba import njit
 
 EMPTY = -1
 EXPOSED = -2
+MANY = 6
+"""Reading all channels of an edge costs as much as jumping to one in so many of them."""
 
 
 @njit(cache=True)
@@ -101,7 +103,9 @@ def extremum_fill(  # type: ignore[no-untyped-def]
     """
     sign = state.dtype.type(1 if largest else -1)
     w = state.dtype.type(1)
-    exposed = np.empty(state.shape[1], np.int64)
+    width = state.shape[1]
+    exposed, is_exposed = np.empty(width, np.int64), np.empty(width, np.bool_)
+    values, slots = np.empty(width, state.dtype), np.empty(width, owner.dtype)
     i, num_rows, num_channels = 0, 0, 0
     for r in range(rows.size):
         v, n, first = rows[r], 0, i
@@ -111,18 +115,27 @@ def extremum_fill(  # type: ignore[no-untyped-def]
                 owner[v, f] = EMPTY
                 exposed[n] = f
                 n += 1
+        whole = n * MANY > exposed.size
+        if whole:
+            for f in range(exposed.size):
+                is_exposed[f] = owner[v, f] == EMPTY
+                values[f], slots[f] = state[v, f], owner[v, f]
         while i < index.size and index[i] == r:
             u, s = at[i], owner.dtype.type(slot[i])
             if weight.size:
                 w = state.dtype.type(weight[s])
-            if n == exposed.size:  # the same, but the compiler sees neighbours in memory
-                for f in range(n):
+            if whole:  # one loop over neighbours in memory is faster than many jumps
+                for f in range(exposed.size):
                     _offer(state, owner, v, f, w * message[u, f], s, sign)
             else:
                 for k in range(n):
                     f = exposed[k]
                     _offer(state, owner, v, f, w * message[u, f], s, sign)
             i += 1
+        if whole:  # the other channels keep what they have
+            for f in range(exposed.size):
+                if not is_exposed[f]:
+                    state[v, f], owner[v, f] = values[f], slots[f]
         if i > first:
             stamp[v] = read
             num_rows += 1
