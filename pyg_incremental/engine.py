@@ -250,19 +250,17 @@ class Engine:
     # Few rows ------------------------------------------------------------------------------------
 
     def _compile(self) -> FastPath | None:
-        """The fast path, once it is due: it takes some milliseconds to make, and not all need it."""
+        """The fast path, once it is due: it takes time to make, and not everybody needs it."""
         if self._wait is None:
             return None
         self._wait -= 1
         if self._wait > 0:
             return None
         self._wait = 0
-        only_inputs = all(isinstance(e, InputExecutor) for e in self.edge_executors)
-        if only_inputs and self.backend.is_compiled:
-            if len(self.nodes) == len(self.graphs) == 1:
-                (nodes,), (graph,) = self.nodes.values(), self.graphs.values()
-                fast = FastPath(self.node_executors, nodes, graph, self.backend)
-                self._fast = fast if fast.is_worth_it else None
+        if self.backend.is_compiled and len(self.nodes) == len(self.graphs) == 1:
+            (nodes,), (graph,) = self.nodes.values(), self.graphs.values()
+            fast = FastPath(self.node_executors, nodes, graph, self.backend)
+            self._fast = fast if fast.is_worth_it else None
         return self._fast
 
     def _update_few(
@@ -275,14 +273,11 @@ class Engine:
     ) -> None:
         """One call of compiled code, and the executors from where it stops."""
         self._clean()
-        if events and self.edge_executors:
+        if events and (self.edge_executors or fast.aggregators):
+            self._begin(events, stats)
             self._grow()
             for e in self.edge_executors:
-                data = e.context.graph.edge_data[e.out.value.name]
-                if data is not e.out.rows:
-                    e.out.hold(data)
-        if fast.aggregators:
-            self._begin(events, stats)
+                e.edges_changed()
             for a in fast.aggregators:
                 a.edges_changed()
         done = fast.run(happened, rows, stats)

@@ -17,6 +17,7 @@ def to_incremental(
     backend: BackendName = "auto",
     accumulate_dtype: torch.dtype | None = None,
     scrub_rows: int = 0,
+    compile_after: int | None = 8,
 ) -> IncrementalModel:
     """Wrap a trained model so that its output stays exact while the graph changes.
 
@@ -29,6 +30,11 @@ def to_incremental(
         accumulate_dtype: In which dtype sums are kept, such as `torch.float64`; by default that of
             the messages.
         scrub_rows: How many rows every update makes afresh besides, taking turns through all nodes.
+        compile_after: After how many updates the plan of the model is laid out for one call of
+            compiled code, which makes small updates several times faster and takes some hundredths
+            of a second; None for never. On a machine where this never happened before, Numba first
+            compiles that code for about half a minute; `kernels.warm.warm_up()` does so ahead of
+            time.
 
     Returns:
         The wrapped model. Call it once like the model itself, then call `apply_delta`.
@@ -42,6 +48,7 @@ def to_incremental(
         backend=backend,
         accumulate_dtype=accumulate_dtype,
         scrub_rows=scrub_rows,
+        compile_after=compile_after,
     )
 
 

@@ -93,7 +93,7 @@ class IncrementalConv(MessagePassing):
         return found
 
     def configure(self: C, **settings: Any) -> C:
-        """Set `backend`, `accumulate_dtype`, `scrub_rows` or `strict`, as for `to_incremental`.
+        """Set any keyword of `to_incremental`, such as `backend` or `accumulate_dtype`.
 
         What is stored is forgotten.
         """

@@ -46,6 +46,7 @@ class IncrementalModel:
         backend: BackendName = "auto",
         accumulate_dtype: torch.dtype | None = None,
         scrub_rows: int = 0,
+        compile_after: int | None = 8,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise UnsupportedModelError(
@@ -53,7 +54,7 @@ class IncrementalModel:
                 "the trained model itself"
             )
         self.model = model
-        self._settings = Settings(strict, backend, accumulate_dtype, scrub_rows)
+        self._settings = Settings(strict, backend, accumulate_dtype, scrub_rows, compile_after)
         self._scrub_next = 0
         self._session: Session | None = None
         self._watch: ParameterWatch | None = None

@@ -23,7 +23,7 @@ SEED = int(os.environ.get("PYG_INCREMENTAL_SEED", "0"))
 def pytest_configure(config):
     torch.set_num_threads(1)
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":  # then hashes wrap and NaN spreads audibly
-        config.addinivalue_line("filterwarnings", "ignore:.* encountered in scalar:RuntimeWarning")
+        config.addinivalue_line("filterwarnings", "ignore:.* encountered in .*:RuntimeWarning")
     # PyG writes `propagate` and `edge_updater` of a class for its first instance in a process: if
     # that one does not fuse (SAGEConv with aggr="std"), no later one runs on a sparse matrix, and
     # its flow is everyone's. So the plain ones come first, whatever the order of the tests.

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, fx
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, CODES, COLUMNS, run_rows
 
@@ -520,6 +520,10 @@ def _hold_against(
         if expected.dtype != dtype or expected.shape[0] != rows:
             raise UntranslatableError("the result has another dtype or other rows")
         got = whole[found.output : found.output + expected.numel()].view(expected.shape)
-        bound = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-10, "atol": 1e-10}
+        bound = (
+            {"rtol": 1e-4, "atol": 1e-4}
+            if dtype == torch.float32
+            else {"rtol": 1e-10, "atol": 1e-10}
+        )
         if not torch.allclose(got, expected, equal_nan=True, **bound):
             raise UntranslatableError("the operations give something else")

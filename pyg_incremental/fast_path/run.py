@@ -18,11 +18,11 @@ from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregator
 from pyg_incremental.edge_store import EdgeEvents
+from pyg_incremental.executors import InputExecutor, MapExecutor
 from pyg_incremental.fast_path.tables import Tables
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.kernels.compiled.layout import INPUT, KIND
 from pyg_incremental.kernels.compiled.machine import SPARE, run
-from pyg_incremental.executors import InputExecutor, MapExecutor
 from pyg_incremental.store import Backend, NodeSet
 from pyg_incremental.update import Work
 
@@ -86,12 +86,12 @@ class FastPath:
         given, ids, new = -1, _NO_IDS, self._no_rows
         for name, (of, to) in rows.items():
             given, ids, new = self._inputs[name], of.numpy(), self._flat(to)
-        step = 0
+        step, count = 0, 0
         read: dict[Any, Any] = {}
         while True:
             step, count = run(
-                tables.plan, places, step, scratch.epoch, num_nodes, ends, given, ids, new, self._zero,
-                self._bits,
+                tables.plan, places, step, scratch.epoch, num_nodes, ends, given, ids, new,
+                self._zero, self._bits,
             )  # fmt: skip
             scratch.epoch += SPARE * (tables.known + 1)
             if not count or count > tables.room:
@@ -99,7 +99,7 @@ class FastPath:
             given, ids = step, scratch.touched[:count]
             new = self._flat(self._product(self._executors[step], ids, read))
         stats.append((self._names, tables.stats.copy()))
-        return step
+        return int(step)
 
     def _locate(self) -> None:
         """See that the machine knows where everything is."""

@@ -17,8 +17,8 @@ from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.aggregate.sum import SumState
 from pyg_incremental.executors import InputExecutor, MapExecutor, OnesExecutor
 from pyg_incremental.fast_path.row_ops import RowOps, Space, UntranslatableError, translate
-from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.address import address_of
+from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS
 from pyg_incremental.program import Domain
 from pyg_incremental.store import Cell, NodeSet
@@ -48,10 +48,10 @@ class Tables:
         self._dtype = dtype
         self._at: dict[Cell, int] = {}
         self._samples: dict[Cell, torch.Tensor] = {}  # of values that are not stored
-        self._rooms: dict[Cell, list[Any]] = {}
+        self._rooms: dict[Cell, tuple[Any, Any, Any]] = {}
         self.why = ""
         space, maps = Space(), dict[int, RowOps]()
-        self.executors = []
+        self.executors: list[Any] = []
         for e in executors:
             try:
                 if isinstance(e, MapExecutor):
@@ -143,12 +143,12 @@ class Tables:
                 step[m.TARGET] = self._cell(e.target)
                 step[m.LOOP] = -1 if e.loop is None else self._cell(e.loop)
                 self.numbers[s, m.SLOPE] = e.slope
-            elif isinstance(e, ExtremumState):
+            elif isinstance(e, ExtremumState) and isinstance(e.messages, StoredMessages):
                 step[m.KIND], step[m.SOURCE] = m.EXTREMUM, self._cell(e.messages.source)
                 step[m.LARGEST] = e.largest
             if isinstance(e, Aggregator):
                 step[m.DROP], step[m.REVERSE] = e.drop, e.step.reverse
-                if not isinstance(e, ExtremumState):
+                if isinstance(e, SumState | SoftmaxState):
                     self.numbers[s, m.LIMIT] = e.limit
             step[m.OUT] = self._cell(e.out)
         self.inputs = np.array(inputs, np.int64).reshape(-1, 2)
@@ -199,18 +199,13 @@ class Tables:
                 row = self.cells[at]
                 row[m.ROWS], row[m.CAPACITY] = address_of(cell.array), cell.array.shape[0]
         for step, e in zip(self.steps, self.executors, strict=True):
-            if not isinstance(e, Aggregator):
-                continue
-            edge = None
-            if isinstance(e, SumState):
-                edge = e.weight
-            elif isinstance(e, SoftmaxState):
-                edge = e.edge
-            else:
+            edge: Cell | None = None
+            if isinstance(e, SumState | SoftmaxState):
+                edge = e.weight if isinstance(e, SumState) else e.edge
+                step[m.DRIFT], step[m.SCALE] = address_of(e.drift.array), address_of(e.scale.array)
+            elif isinstance(e, ExtremumState) and isinstance(e.messages, StoredMessages):
                 edge = e.messages.weight
                 step[m.OWNER] = address_of(e.owner.array)
-            if not isinstance(e, ExtremumState):
-                step[m.DRIFT], step[m.SCALE] = address_of(e.drift.array), address_of(e.scale.array)
             if edge is not None:
                 step[m.WEIGHT], step[m.SLOTS] = address_of(edge.array), edge.array.shape[0]
 

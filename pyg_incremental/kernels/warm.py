@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pyg_incremental.kernels import adjacency, compiled
+from pyg_incremental.kernels import adjacency, compiled, graph_at
+from pyg_incremental.kernels.compiled import layout, machine, row_ops
 
 
 def warm_up() -> float:
@@ -46,6 +47,8 @@ def _run_each_once() -> None:
     out, inn = lists
     table, found = np.full(16, adjacency.EMPTY, np.int32), np.zeros(4, np.int64)
     u, v = ids, ids + 1
+    tops = np.full(2, 4, np.int64)
+    places = graph_at.places_of(out, inn, slots, table, tops)
     adjacency.enter(ids, table, slots)
     adjacency.find(u, v, table, slots, found)
     adjacency.claim(u, v, table, slots, found)
@@ -53,12 +56,12 @@ def _run_each_once() -> None:
     adjacency.incident(ids, slots, out, found)
     slots.out_at[0] = ~slots.out_at[0]
     adjacency.find_left(u, v, table, slots, found)
-    adjacency.remove(ids, slots, table, out, inn)
-    adjacency.insert(0, u, v, ids, 0, slots, table, out, inn, np.full(2, 4, np.int64))
+    graph_at.remove(places, ids)
+    graph_at.insert(places, 0, u, v, ids, 0)
     adjacency.compact(out, np.zeros(8, np.int32), np.zeros(8, np.int32), 4)
     adjacency.out_of_range(ids, 1)
     pair = np.zeros((2, 0), np.int64)
-    adjacency.accept(pair, pair, ids, 1, table, slots, found[:0])
+    graph_at.accept(places, pair, pair, ids, 1, found[:0])
     stamp, touched, at = np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(1, np.int64)
     compiled.unite(ids, touched, 0, stamp, 1)
     compiled.unite_ends(u, v, False, touched, 0, stamp, 2)
@@ -109,4 +112,13 @@ def _run_each_once() -> None:
         compiled.softmax_push(
             state, drift, 1.0, scale, message, target, none, none, 0.2, u, message[:1].copy(), out,
             inn, False, touched, 0, 0, stamp, 5,
+        )  # fmt: skip
+        bit = bits(0)
+        none = ids[:0]
+        row_ops.run_rows(
+            np.zeros(1, dtype), np.zeros((0, row_ops.COLUMNS), np.int64), 0, 0, none, 1
+        )
+        machine.run(
+            np.zeros(layout.PLAN_SIZE, np.int64), places, 0, 0, 2, (none,) * 6, -1, none,
+            np.zeros((0, 1), dtype), dtype(0), bit,
         )  # fmt: skip

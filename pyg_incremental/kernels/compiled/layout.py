@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.kernels.address import line_at, rows_at
+from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.kernels.graph_at import INN as GRAPH_INN
 from pyg_incremental.kernels.graph_at import OUT as GRAPH_OUT
 from pyg_incremental.kernels.graph_at import lists_at

@@ -191,7 +191,6 @@ def run(  # type: ignore[no-untyped-def]
         elif kind == SOFTMAX:
             if not softmax(m, s, epoch):
                 return s + 1, 0
-        elif kind == EXTREMUM:
-            if not extremum(m, s, epoch):
-                return s, 0
+        elif kind == EXTREMUM and not extremum(m, s, epoch):
+            return s, 0
     return m.steps.shape[0], 0

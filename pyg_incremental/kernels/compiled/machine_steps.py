@@ -187,7 +187,11 @@ def _expanded(ids, lists, drop):  # type: ignore[no-untyped-def]
     size = 0
     for i in range(ids.size):
         size += lists.degree[ids[i]]
-    at, neighbor, slots = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
+    at, neighbor, slots = (
+        np.empty(size, np.int64),
+        np.empty(size, np.int64),
+        np.empty(size, np.int64),
+    )
     size = expand(ids, lists, 1 if drop else 0, at, neighbor, slots)
     return at[:size], neighbor[:size], slots[:size]
 
