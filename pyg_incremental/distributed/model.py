@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from pyg_incremental import full_pass
 from pyg_incremental.call_site import CallSite, bind
 from pyg_incremental.delta import GraphDelta
-from pyg_incremental.distributed import saving
+from pyg_incremental.distributed import saving, verify
 from pyg_incremental.distributed.call import (
     Sample,
     plain_roles,
@@ -33,6 +32,7 @@ from pyg_incremental.distributed.rounds import Rounds, raise_first
 from pyg_incremental.distributed.shards import Shard, read_shard, shard_of
 from pyg_incremental.distributed.update import DistributedStats
 from pyg_incremental.errors import StaleStateError, UnsupportedModelError
+from pyg_incremental.memory import MemoryReport, memory_of
 from pyg_incremental.parameters import ParameterWatch, fingerprint
 from pyg_incremental.program import Program
 from pyg_incremental.roles import Roles
@@ -384,46 +384,32 @@ class DistributedIncrementalModel:
             return "the model has not been called yet"
         return self._part.interrupted or self._watch.reason() or None
 
-    def verify(self) -> float:
+    def memory_report(self) -> MemoryReport:
+        """What this rank holds besides the model, ghosts included. No collective."""
+        part = self._require()
+        return memory_of(part.session.engine, len(part.ids))
+
+    def verify(self, num_nodes: int | None = None, *, seed: int = 0) -> float:
         """Largest absolute difference between the output and a full pass of the original model.
 
-        The first rank collects the graph and runs it; so it has to fit there.
+        The first rank runs it: on the whole graph, which then has to fit there; or on the part of
+        the graph that some nodes see.
+
+        Args:
+            num_nodes: Check about that many nodes, drawn at random; all by default, and always all
+                if the model gathers against the edges.
+            seed: Seed of the draw.
 
         Raises:
             StaleStateError: If what a rank stores is stale.
         """
         self._together(self._refuse_stale)
-        part = self._require()
-        mine = part.ids, part.nodes(), *part.edges(), pytree.tree_leaves(part.output(copy=False))
-        to_first: list[Any] = [None] * self.size
-        to_first[0] = mine
-        got = self.rounds.swap(to_first)
-        return self._together(lambda: self._difference(got) if self.rank == 0 else 0.0, first=True)
-
-    def _difference(self, got: list[Any]) -> float:
         part, call = self._require(), self._call
         assert call is not None
-        ids = torch.from_numpy(np.concatenate([g[0] for g in got]))
-        order = ids.argsort()
-
-        def rows(of: list[Tensor]) -> Tensor:
-            return torch.cat(of)[order]
-
-        nodes = {k: rows([g[1][k] for g in got]) for k in got[0][1]}
-        state = {k: torch.cat([g[3][k] for g in got]) for k in got[0][3]}
-        state["edge_index"] = torch.cat([g[2] for g in got], 1)
-        if part.by_target:
-            at = state["edge_index"][1].argsort(stable=True)
-            state = {k: v[:, at] if k == "edge_index" else v[at] for k, v in state.items()}
-        ours = [rows([g[4][i] for g in got]) for i in range(len(got[0][4]))]
-        roles = part.plan.roles
-        count = dict.fromkeys(roles.num_nodes, len(ids))
-        tensors = full_pass.arguments(
-            call.site, roles, nodes, {part.graph_name: state}, count, part.others
+        got = verify.gather(part, verify.sample_of(part, num_nodes, seed))
+        return self._together(
+            lambda: 0.0 if self.rank else verify.difference(part, call.site, got), first=True
         )
-        with torch.no_grad():
-            theirs = full_pass.run(call.site, tensors)
-        return full_pass.difference(ours, pytree.tree_leaves(theirs))
 
     # Files ---------------------------------------------------------------------------------------
 

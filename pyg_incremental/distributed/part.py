@@ -409,14 +409,29 @@ class Part:
 
     def edges(self) -> tuple[Tensor, dict[str, Tensor]]:
         """The in-edges of own nodes in global ids, int64 `[2, k]`, and their data."""
-        d = (self.graph_name, False)
-        state = self.graphs[d].state()
+        state = self.graphs[self.graph_name, False].state()
         src, dst = state.pop("edge_index").numpy()
-        own = self.own.globals
+        return self._pairs(src, dst), state
+
+    def edges_into(self, ids: Ids) -> tuple[Tensor, dict[str, Tensor]]:
+        """The same of those of some nodes (int64 `[k]`, distinct) that are own ones."""
+        graph, local = self.graphs[self.graph_name, False], self.own.find(ids)
+        local = local[local >= 0]
+        degree = graph.inn.degree[local].astype(np.int64)
+        begins = np.repeat(graph.inn.start[local] - np.cumsum(degree) + degree, degree)
+        slots = graph.inn.edge[begins + np.arange(begins.size)].astype(np.int64)
+        slots = slots[np.argsort(graph.slots.order[slots], kind="stable")]
+        at = torch.from_numpy(slots)
+        edges = graph.edges(slots)
+        return self._pairs(edges.src, edges.dst), {k: t[at] for k, t in graph.edge_data.items()}
+
+    def _pairs(self, src: Ids, dst: Ids) -> Tensor:
+        """Global ids of the ends of in-edges, int64 `[2, k]`."""
+        own, ghosts = self.own.globals, self.links[self.graph_name, False].ghosts
         inside = src < own.size
         ids = np.where(inside, own[np.where(inside, src, 0)], -1)
-        ids[ids < 0] = self.links[d].ghosts.globals(src[ids < 0])
-        return torch.from_numpy(np.stack([ids, own[dst]])), state
+        ids[ids < 0] = ghosts.globals(src[ids < 0])
+        return torch.from_numpy(np.stack([ids, own[dst]]))
 
     def shard(self) -> Shard:
         """What this rank owns now, an interrupted update applied."""

@@ -6,6 +6,7 @@ raised an error tells the others with its next round, whatever they are doing, i
 them wait.
 """
 
+import io
 import pickle
 import time
 from collections.abc import Callable, Sequence
@@ -142,12 +143,30 @@ _NOTHING = torch.empty(0, dtype=torch.uint8)
 def _packed(value: Any) -> Tensor:
     """A value as bytes. The ranks are one program, so they may trust each other's pickles."""
     try:
-        data = pickle.dumps(value, protocol=5)
+        data = _dumped(value)
     except Exception:
         if not isinstance(value, Exception):
             raise
-        data = pickle.dumps(RuntimeError(f"{type(value).__name__}: {value}"), protocol=5)
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        data = _dumped(RuntimeError(f"{type(value).__name__}: {value}"))
+    return torch.frombuffer(data, dtype=torch.uint8)
+
+
+class _Pickler(pickle.Pickler):
+    """Writes tensors as arrays, which is several times as fast."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is Tensor and obj.device.type == "cpu" and obj.dtype in _AS_ARRAYS:
+            return torch.from_numpy, (obj.detach().numpy(),)
+        return NotImplemented
+
+
+_AS_ARRAYS = {torch.float32, torch.float64, torch.int64, torch.int32, torch.bool}
+
+
+def _dumped(value: Any) -> bytearray:
+    file = io.BytesIO()
+    _Pickler(file, protocol=5).dump(value)
+    return bytearray(file.getbuffer())
 
 
 def _unpacked(data: Tensor) -> Any:

@@ -18,7 +18,7 @@ class TorchCommunicator:
     """Ranks of `torch.distributed`, as `torchrun` starts them.
 
     They get a gloo group of their own, so that nothing else that runs between the same processes
-    comes in between. Rows on another device travel through the memory of the host.
+    comes in between. It works on memory of the host.
 
     Args:
         timeout: Seconds after which a rank that has not answered counts as dead.
@@ -67,6 +67,7 @@ class TorchCommunicator:
         try:
             return collective()
         except RuntimeError as error:  # gloo has no class of its own for a lost peer
+            self.close()  # those who wait for this rank see its connections break
             raise RankFailedError(
                 f"rank {self.rank} of {self.size} lost another rank, or waited for more than "
                 f"{self.timeout:g} s ({str(error).splitlines()[0]}). Restart the ranks and load "

@@ -1,0 +1,39 @@
+"""Ranks that are real processes, with both engines."""
+
+import pytest
+
+from tests.distributed.launch import ENGINES, start
+from tests.distributed.worker import PATIENCE
+from tests.distributed.worlds import CASES_BY_SIZE
+
+SIZE = 4
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def reports(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    return start(request.param, SIZE, "tests.distributed.worker", folder)
+
+
+def test_outputs_and_changed_rows_are_those_of_one_process(reports):
+    for rank, report in enumerate(reports):
+        run = {
+            f"{case}-{fmt}-{size}"
+            for size, cases in CASES_BY_SIZE.items()
+            for case, fmt in cases
+            if rank < size
+        }
+        assert set(report["cases"]) == run
+
+
+def test_a_mistake_on_one_rank_is_the_same_error_on_all(reports):
+    for size in CASES_BY_SIZE:
+        said = {report[f"said-{size}"] for report in reports[:size]}
+        assert len(said) == 1
+        assert "edge (1, 1) at position 0 is not in the graph" in said.pop()
+
+
+def test_a_lost_rank_makes_the_others_raise_in_time(reports):
+    for report in reports[:-1]:
+        assert "Restart the ranks" in report["lost"]
+        assert report["seconds"] < PATIENCE + 8

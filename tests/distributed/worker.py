@@ -1,0 +1,133 @@
+"""One rank of `test_processes.py`: runs journeys on 1, 2, 3 and 4 of the ranks, and reports."""
+
+import json
+import os
+import sys
+import time
+import traceback
+import warnings
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from pyg_incremental import InvalidDeltaError
+from pyg_incremental.distributed import (
+    DistributedIncrementalModel,
+    MPICommunicator,
+    RankFailedError,
+    TorchCommunicator,
+)
+from tests.distributed.journey import Journey
+from tests.distributed.worlds import CASES_BY_SIZE, small_call
+from tests.strategies import DELTAS, SPOILERS
+
+PATIENCE = 2.0
+
+
+def torch_comms(folder, rank, size):
+    """A communicator for each number of ranks, or None where this rank is not among them."""
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=size
+    )
+    comms = {}
+    for count in range(1, size + 1):
+        group = dist.new_group(list(range(count)), timeout=timedelta(seconds=60), backend="gloo")
+        comms[count] = TorchCommunicator(60, group) if rank < count else None
+    return comms, TorchCommunicator(30)
+
+
+def mpi_comms():
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    comms = {}
+    for count in range(1, world.size + 1):
+        part = world.Split(0 if world.rank < count else MPI.UNDEFINED, world.rank)
+        comms[count] = MPICommunicator(60, part) if world.rank < count else None
+    return comms, MPICommunicator(30)
+
+
+def some_deltas(journey):
+    """A few kinds of delta, others for each case; all kinds are tried on ranks that are threads."""
+    calm = [name for name in DELTAS if name not in SPOILERS]
+    return [*journey.rng.choice(calm, 6, replace=False).tolist(), "mixed", "remove_hub", "mixed"]
+
+
+def bad_input(comm):
+    """A mistake of one rank is an error of all, and nothing has changed."""
+    model, args = small_call()
+    inc = DistributedIncrementalModel(model, comm)(*args)
+    before = inc.gather_out().clone()
+    bad = {"edge_index_del": torch.tensor([[1], [1]])} if comm.rank == comm.size - 1 else {}
+    said = None
+    try:
+        inc.apply_delta(**bad)
+    except InvalidDeltaError as error:
+        said = str(error)
+    assert torch.equal(inc.gather_out(), before)
+    inc.apply_delta(**({"edge_index_add": torch.tensor([[0], [5]])} if comm.rank == 0 else {}))
+    assert inc.verify() < 1e-9
+    return said
+
+
+def lost_rank(comm, last):
+    """The last rank goes away; the others raise within the time-out."""
+    model, args = small_call()
+    inc = DistributedIncrementalModel(model, comm)(*args)
+    if comm.rank == last:
+        return "gone", 0.0
+    comm.timeout = PATIENCE  # a dead process is noticed at once; one that is silent, only by this
+    began = time.perf_counter()
+    try:
+        inc.apply_delta(edge_index_add=torch.tensor([[0], [5]]))
+    except RankFailedError as error:
+        return str(error), time.perf_counter() - began
+    return "nothing was raised", 0.0
+
+
+def run(engine, folder, rank, size):
+    comms, every = torch_comms(folder, rank, size) if engine == "torch" else mpi_comms()
+    rank, size = every.rank, every.size
+    report = {"rank": rank, "cases": [], "error": ""}
+    for count, names in CASES_BY_SIZE.items():
+        if comms[count] is None:
+            continue
+        for case, fmt in names:
+            journey = Journey(comms[count], case, fmt, seed=count)
+            journey.walk(some_deltas(journey))
+            report["cases"].append(f"{case}-{fmt}-{count}")
+        report[f"said-{count}"] = bad_input(comms[count])
+    report["lost"], report["seconds"] = lost_rank(every, size - 1)
+    return report
+
+
+def main():
+    engine, folder, *place = sys.argv[1:]
+    torch.set_num_threads(1)
+    warnings.simplefilter("error", RuntimeWarning)
+    rank, size = map(int, place) if place else (None, None)
+    try:
+        report = run(engine, folder, rank, size)
+    except BaseException:
+        report = {"rank": rank, "error": traceback.format_exc()}
+    if engine == "mpi":
+        from mpi4py import MPI
+
+        report["rank"] = MPI.COMM_WORLD.rank
+    path = Path(folder) / f"report-{report['rank']}.json"
+    path.with_suffix(".part").write_text(json.dumps(report))
+    path.with_suffix(".part").rename(path)
+    # Nobody can tidy up, since a rank is lost for the others. With torch.distributed it is dead
+    # from here on; mpiexec would end all ranks then, so there it lives and says nothing.
+    lost = report.get("lost") == "gone" and engine == "torch"
+    until = time.monotonic() + (0 if report["error"] or lost else 20)
+    while len(list(Path(folder).glob("report-*.json"))) < 4 and time.monotonic() < until:
+        time.sleep(0.05)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
