@@ -220,9 +220,7 @@ class EdgeStore:
             self._tabulate(count)
         done = 0
         while True:
-            done, used = graph_at.insert(
-                self.places(), done, src, dst, taken, self.next_order
-            )
+            done, used = graph_at.insert(self.places(), done, src, dst, taken, self.next_order)
             self._used += used
             if done == count:
                 break

@@ -64,6 +64,8 @@ class InputExecutor:
                 out.content = None
         if self.given is not None:
             ids, rows = context.backend.ids(self.given[0]), self.given[1]
+            if ids.count == context.num_nodes and torch.equal(ids.tensor, context.all_nodes.tensor):
+                ids = context.all_nodes  # whose rows need not be gathered
             changed = out.commit(ids, rows, context.first_new)
             context.stats.append((out.value.name, "input", ids.count, changed, 0, 0))
             self.given = None
@@ -168,7 +170,7 @@ class MapExecutor:
             if cell.ids is ids and cell.fresh is not None:
                 args.append(cell.fresh)
             else:
-                args.append(cell.content if cell.domain is Domain.WHOLE else cell.gather(ids))
+                args.append(self._rows_of(cell, ids))
         new = self.fn(*args)
         count = changed = ids.count
         if out.stored:
@@ -176,6 +178,12 @@ class MapExecutor:
         else:
             out.ids, out.fresh = ids, new
         context.stats.append((out.value.name, "map", count, changed, 0, 0))
+
+    def _rows_of(self, cell: Cell, ids: Ids) -> Any:
+        """What the map reads of an input; all rows are read where they are."""
+        if cell.domain is Domain.WHOLE:
+            return cell.content
+        return cell.whole(ids.count) if ids is self.context.all_nodes else cell.gather(ids)
 
 
 class WholeExecutor:

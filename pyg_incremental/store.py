@@ -379,9 +379,11 @@ class Context:
         return NO_IDS if self.renew_ids is None else self.renew_ids.tensor
 
     def unite(self, sets: list[Ids]) -> Ids:
-        """The distinct ids of some sets; a set that stands alone is returned as it is."""
+        """The distinct ids of some sets; one that stands alone or holds all nodes is returned."""
         if len(sets) == 1:
             return sets[0]
+        if self.nodes.all_nodes in sets:
+            return self.nodes.all_nodes
         scratch, unite = self.scratch, self.kernels.unite
         epoch, count = scratch.next(), 0
         for ids in sets:
