@@ -64,10 +64,13 @@ demo-quick: $(STAMPS)/examples
 bench: $(STAMPS)/bench
 	$(BIN)/python -m benchmarks $(ARGS)
 
-## bench-quick  The same on a tiny graph: only shows that it runs
+## bench-quick  The same on a tiny graph, and the benchmarks of several ranks: only shows that they run
 .PHONY: bench-quick
 bench-quick: $(STAMPS)/bench
 	$(BIN)/python -m benchmarks peers --quick $(ARGS)
+	$(BIN)/python -m benchmarks traffic --quick
+	$(BIN)/python -m benchmarks ranks --quick
+	$(BIN)/python -m benchmarks weak-scaling --quick
 
 ## lint         ruff: format and rules
 .PHONY: lint
@@ -129,7 +132,7 @@ $(STAMPS)/examples: $(STAMPS)/build
 
 $(STAMPS)/bench: $(STAMPS)/build
 	@echo "installing the package and what the benchmarks need (about a minute)"
-	$(INSTALL) -e ".[bench]"
+	$(INSTALL) -e ".[bench,partition]"
 	touch $@
 
 # The tests run the examples and the benchmarks.

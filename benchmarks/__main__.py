@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import against_floor, full_pass, machine, memory, report, side_by_side
+from benchmarks.ranks import speed, traffic, weak_scaling
 
-COMMANDS = ("peers", "memory", "full-pass", "against-floor")
+# commands that print and write by themselves
+WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
+    "peers": side_by_side.run,
+    "memory": memory.run,
+    "traffic": traffic.run,
+    "ranks": speed.run,
+    "weak-scaling": weak_scaling.run,
+}
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -40,34 +49,46 @@ def main(argv: list[str] | None = None) -> None:
     full.add_argument("--nodes", type=int, default=169_343)
     full.add_argument("--edges", type=int, default=1_166_243)
     full.add_argument("--threads", type=int, default=1, help="threads of torch")
+    full.add_argument("--batch", type=int, nargs="+", default=[1, 1000])
+    full.add_argument("--seconds", type=float, default=5, help="time limit per measurement")
+    full.add_argument("--json", type=Path, help="also write the results to this file")
 
     floor = commands.add_parser(
-        "against-floor", help="GraphSAGE 128-128-40, one thread, against a hand-fused program",
+        "against-floor", help="in turns with programs that are fused by hand, one thread",
         description=against_floor.__doc__, formatter_class=raw,
     )  # fmt: skip
-    floor.add_argument("--workload", type=Path, required=True, help="see benchmarks/workload.py")
-    floor.add_argument("--floor", type=Path, help="the program to compare with")
-    floor.add_argument("--rounds", type=int, default=3, help="turns of each program")
+    against_floor.add_options(floor)
 
-    for command in (floor, full):
-        command.add_argument("--batch", type=int, nargs="+", default=[1, 1000])
-        command.add_argument("--seconds", type=float, default=5, help="time limit per measurement")
-        command.add_argument("--json", type=Path, help="also write the results to this file")
+    sent = commands.add_parser(
+        "traffic", help="bytes that ranks send for an update, counted",
+        description=traffic.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    traffic.add_options(sent)
+
+    several = commands.add_parser(
+        "ranks", help="several ranks against one process, in turns",
+        description=speed.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    speed.add_options(several)
+
+    scaling = commands.add_parser(
+        "weak-scaling", help="work and bytes of each of 2 to 64 ranks, simulated",
+        description=weak_scaling.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    weak_scaling.add_options(scaling)
+
     needs_default = not given or (given[0].startswith("-") and given[0] not in ("-h", "--help"))
     args = parser.parse_args(["peers", *given] if needs_default else given)
     command = args.command
     del args.command
 
-    if command == "peers":
-        side_by_side.run(args)
-    elif command == "memory":
-        memory.run(args)
-    elif command == "full-pass":
+    if command == "full-pass":
         tables = full_pass.run(args.nodes, args.edges, args.batch, args.seconds, args.threads)
         _show(args, command, tables)
+    elif command == "against-floor":
+        _show(args, command, against_floor.run(args))
     else:
-        tables = against_floor.run(args.workload, args.floor, args.batch, args.seconds, args.rounds)
-        _show(args, command, tables)
+        WHOLE[command](args)
 
 
 def _show(

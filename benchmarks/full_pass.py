@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import time
-from itertools import pairwise
 from statistics import median
 
 import torch
 from torch import nn
-from torch_geometric.nn import GAT, GCN, GIN, GraphConv, GraphSAGE
+from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
 
 from benchmarks import measure, workload
+from benchmarks.models import GraphConvNet
 from pyg_incremental import to_incremental
 from pyg_incremental.kernels import warm_up
-
-
-class GraphConvNet(nn.Module):
-    """Two GraphConv layers; PyG has no ready model of them."""
-
-    def __init__(self, in_channels: int, hidden: int, num_layers: int, out_channels: int) -> None:
-        """Build as many layers as asked for."""
-        super().__init__()
-        sizes = [in_channels, *[hidden] * (num_layers - 1), out_channels]
-        self.convs = nn.ModuleList(GraphConv(i, o) for i, o in pairwise(sizes))
-
-    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
-        """Outputs of all nodes."""
-        for conv in self.convs[:-1]:
-            x = conv(x, edge_index).relu()
-        return self.convs[-1](x, edge_index)
-
 
 MODELS = {"gcn": GCN, "sage": GraphSAGE, "gin": GIN, "gat": GAT, "graph": GraphConvNet}
 

@@ -20,6 +20,7 @@ PACKAGES = (
     "numba",
     "torch_sparse",
     "pyg_lib",
+    "pymetis",
 )
 
 

@@ -86,7 +86,7 @@ class CallSite(nn.Module):
         names: dict[Any, str | None] = {}
         for key, tensor in held.items():
             kind = ("src", "dst")[key] if pair else key
-            name = f"{_written(kind)}/{argument}"
+            name = name_in(argument, kind)
             names[key] = name if tensor is not None else None
             if tensor is not None:
                 self.tensors[name] = tensor
@@ -100,7 +100,7 @@ class CallSite(nn.Module):
             for field in _DATA_FIELDS:
                 value = store.get(field)
                 if isinstance(value, Tensor) or is_sparse_tensor(value):
-                    names[kind, field] = name = f"{_written(kind)}/{field}"
+                    names[kind, field] = name = name_in(field, kind)
                     self.tensors[name] = value
                     self.keys[name] = kind
 
@@ -129,9 +129,9 @@ def hetero_data(tensors: Mapping[tuple[Any, str], Any]) -> HeteroData:
     return data
 
 
-def _written(kind: Any) -> str:
-    """The type of nodes or edges as part of a name."""
-    return "__".join(kind) if isinstance(kind, tuple) else str(kind)
+def name_in(argument: str, kind: Any) -> str:
+    """The name of a tensor that an argument holds under a type of nodes or edges."""
+    return f"{'__'.join(kind) if isinstance(kind, tuple) else kind}/{argument}"
 
 
 def _holds_tensors(value: Any) -> bool:

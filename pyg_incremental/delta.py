@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ class HasState(Protocol):
         """The delta that undoes `delta`, read off the current state."""
 
 
+F = TypeVar("F", bound=Callable[..., Any])
 EDGE_DATA = {"edge_weight_add": "edge_weight", "edge_attr_add": "edge_attr"}
 
 
@@ -215,6 +217,27 @@ class GraphDelta:
             model: The `IncrementalModel` to which this delta is about to be applied.
         """
         return model.inverse(self)
+
+
+def with_fields_of(method: Callable[..., Any]) -> Callable[[F], F]:
+    """Show the parameters of a method that takes a delta in the signature of another one.
+
+    That one takes them as `*changes, **fields` and hands them to `GraphDelta`; its own keywords
+    follow.
+
+    Args:
+        method: The method that names them.
+    """
+
+    def decorate(other: F) -> F:
+        plain = inspect.Parameter.KEYWORD_ONLY
+        own = inspect.signature(other)
+        more = [p for p in own.parameters.values() if p.kind is plain]
+        shown = [*inspect.signature(method).parameters.values(), *more]
+        other.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
+        return other
+
+    return decorate
 
 
 # Reading what a user hands in ----------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Edges that come and go in amortised constant time: slots, neighbour lists and a hash table."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from operator import is_
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +16,12 @@ from pyg_incremental.typing import MAX_EDGES, MAX_NODES, Array
 
 Ids = NDArray[np.int64]
 T = TypeVar("T", bound=np.generic)
+PART = 1 << 22
+"""Slots looked at at a time, where all are."""
+SLACK = 2
+"""Entries of every list that are free at first, so that few edges move one."""
+ROOM = 1 << 22
+"""Entries of a pool that are too few to save memory on."""
 
 _NONE = np.empty(0, np.int64)
 
@@ -50,9 +56,9 @@ class EdgeStore:
         num_nodes: Number of nodes, below 2^31.
         edge_data: Per-edge tensors `[num_edges, ...]` by name, such as `edge_weight`.
 
-    Adding or deleting an edge costs amortised constant time: a list that is full moves to twice its
-    room, and a pool that is full is packed into one of twice its size. Nothing else grows with the
-    graph.
+    Adding or deleting an edge costs amortised constant time: a list that is full moves to a quarter
+    more room, and a pool that is full is packed into one a third larger. Nothing else grows with
+    the graph.
     """
 
     def __init__(
@@ -66,27 +72,30 @@ class EdgeStore:
                 f"a graph holds at most {MAX_NODES} nodes and as many edges "
                 f"(got {num_nodes} nodes and {edge_index.shape[1]} edges); partition it"
             )
-        src, dst = edge_index.detach().cpu().numpy().astype(np.int32)
-        count: int = src.size
+        edges = edge_index.detach().cpu().numpy()
+        count: int = edges.shape[1]
         self.num_nodes = num_nodes
         self.num_edges = count
         # Some room, so that the first update does not pay for growing.
         room = min(MAX_EDGES, count + count // 16 + 16)
         self.slots = Slots(
-            src=_longer(src, room),
-            dst=_longer(dst, room),
+            src=np.zeros(room, np.int32),
+            dst=np.zeros(room, np.int32),
             out_at=np.zeros(room, np.int32),
             in_at=np.full(room, -1, np.int32),
             older=np.zeros(room, np.int32),
-            order=np.arange(room, dtype=np.int64),
+            order=np.arange(room, dtype=np.int32),
         )
+        src, dst = self.slots.src[:count], self.slots.dst[:count]
+        src[:], dst[:] = edges
         self.next_order = count
         self._end = count  # slots at and behind it were never used
+        self._ages_ascend = True  # from slot to slot
         self._free: Ids = np.empty(0, np.int64)  # a stack, of which `_num_free` entries count
         self._num_free = 0
         self.out = self._group(src, dst, self.slots.out_at)
         self.inn = self._group(dst, src, self.slots.in_at)
-        self._tops = np.array([count, count], np.int64)
+        self._tops = np.full(2, count + SLACK * num_nodes, np.int64)
         self._placed: tuple[Any, ...] = (None,) * 4
         self._tabulate()
         self.edge_data = {
@@ -97,33 +106,50 @@ class EdgeStore:
         self, key: NDArray[np.int32], other: NDArray[np.int32], at: NDArray[np.int32]
     ) -> Adjacency:
         n, count = self.num_nodes, key.size
+        size = count + SLACK * n + min(count // 4, max(count // 16, ROOM // 4)) + 1024
         adj = Adjacency(
             start=np.empty(n, np.int64),
             degree=np.zeros(n, np.int32),
             capacity=np.empty(n, np.int32),
-            neighbor=np.empty(count + count // 4 + 1024, np.int32),
-            edge=np.empty(count + count // 4 + 1024, np.int32),
+            neighbor=np.empty(size, np.int32),
+            edge=np.empty(size, np.int32),
         )
-        kernel.group(key, other, adj.degree, adj.start, adj.neighbor, adj.edge, at)
-        adj.capacity[:] = adj.degree
+        kernel.group(key, other, adj.degree, adj.start, adj.neighbor, adj.edge, at, SLACK)
+        adj.capacity[:] = adj.degree + SLACK
         return adj
 
     def _tabulate(self, more: int = 0) -> None:
-        """Make the hash table anew, at most a third full once `more` edges are in."""
-        size = 1 << max(4, int(3 * (self.num_edges + more)).bit_length())
+        """Make the hash table anew, at most half full once `more` edges are in.
+
+        There is room for some more edges then, before it is made anew again.
+        """
+        edges = self.num_edges + more
+        size = 1 << max(4, int(2 * (edges + edges // 16)).bit_length())
         self._table = np.full(size, kernel.EMPTY, np.int32)
+        self._used = 0
         # Chains run from young to old, so slots are entered in the order in which their edges came.
-        self._used = kernel.enter(self.slots_in_order(), self._table, self.slots)
+        for some in self._in_order():
+            self._used += kernel.enter(some, self._table, self.slots)
 
     # Reading ---------------------------------------------------------------------------------
 
     def slots_in_order(self) -> Ids:
         """The slots of the current edges, int64 `[num_edges]`, in order of insertion."""
         live = np.flatnonzero(self.slots.in_at[: self._end] >= 0)
-        order = self.slots.order[live]
-        if order.size > 1 and np.any(order[1:] < order[:-1]):
-            live = live[np.argsort(order, kind="stable")]
-        return live
+        return live if self._ages_ascend else live[self._by_age(live)]
+
+    def _by_age(self, slots: Ids) -> Ids:
+        """Places of some slots, the oldest edge first."""
+        return np.argsort(self.slots.order[slots], kind="stable")
+
+    def _in_order(self) -> Iterator[Ids]:
+        """The slots of the current edges, some at a time, in order of insertion."""
+        if not self._ages_ascend:
+            yield self.slots_in_order()
+            return
+        for first in range(0, self._end, PART):
+            part = self.slots.in_at[first : min(first + PART, self._end)]
+            yield np.flatnonzero(part >= 0) + first
 
     def find(self, src: Ids, dst: Ids) -> Ids:
         """The slot of the most recently added edge of each pair, int64 `[k]`; -1 for none."""
@@ -216,6 +242,8 @@ class EdgeStore:
         """Append edges with their data `[k, ...]`; returns their slots, int64 `[k]`."""
         count = src.size
         taken = self._take(count)
+        if self.next_order + count > MAX_EDGES:
+            self._count_anew()  # those of a graph of one's own, to which edges only come
         if 2 * (self._used + count) > self._table.size:
             self._tabulate(count)
         done = 0
@@ -230,6 +258,33 @@ class EdgeStore:
         self.write(taken, data)
         return taken
 
+    def ready_for(self, added: int, removed: int) -> tuple[Ids, int, int, int] | None:
+        """What `kernels.adjacency.change` has to know of free slots; None if they are too few."""
+        fresh = max(0, added - self._num_free)
+        if (
+            self._end + fresh > self.slot_capacity
+            or 2 * (self._used + added) > self._table.size
+            or self._ages_are_large(added)
+        ):
+            return None
+        if self._num_free + removed > self._free.size:
+            self._free = _longer(self._free, max(16, 2 * (self._num_free + removed)))
+        return self._free, self._num_free, self._end, self.next_order
+
+    def changed(self, added: int, removed: int, used: int) -> None:
+        """Take notice of a `kernels.adjacency.change`, which used that many places of the table.
+
+        Ages are not counted anew here, because somebody may hold one until the update is through;
+        `release` does.
+        """
+        reused = min(added, self._num_free)
+        self._ages_ascend &= reused == 0
+        self._num_free += removed - reused
+        self._end += added - reused
+        self.next_order += added
+        self.num_edges += added - removed
+        self._used += used
+
     def write(self, slots: Ids, data: dict[str, Tensor]) -> None:
         """Set data of some slots: tensors `[k, ...]` by name."""
         for name, rows in data.items():
@@ -242,6 +297,8 @@ class EdgeStore:
             self._free = _longer(self._free, max(16, 2 * needed))
         self._free[self._num_free : needed] = slots
         self._num_free = needed
+        if self._ages_are_large(0):
+            self._count_anew()
 
     def make_node_room(self, count: int) -> None:
         """See that both neighbour lists have room for `count` nodes, with slack if they grow."""
@@ -249,9 +306,20 @@ class EdgeStore:
             room = max(count, 3 * count // 2)
             self.out, self.inn = (_with_node_room(adj, room) for adj in (self.out, self.inn))
 
+    def _ages_are_large(self, added: int) -> bool:
+        """Whether it is time to count the ages anew; there is room for many more by then."""
+        return self.next_order + added - self.num_edges > (MAX_EDGES - self.num_edges) // 2
+
+    def _count_anew(self) -> None:
+        """Number the ages of the current edges from zero."""
+        live = self.slots_in_order()
+        self.slots.order[live] = np.arange(live.size, dtype=np.int32)
+        self.next_order = live.size
+
     def _take(self, count: int) -> Ids:
         """Free slots, the most recently freed first, then fresh ones."""
         reused = min(count, self._num_free)
+        self._ages_ascend &= reused == 0
         self._num_free -= reused
         taken: Ids = self._free[self._num_free : self._num_free + reused].copy()
         fresh = count - reused
@@ -264,25 +332,29 @@ class EdgeStore:
         return taken
 
     def _grow_slots(self, needed: int) -> None:
-        room = max(16, needed, 3 * needed // 2)
-        if room > MAX_EDGES:
-            room = MAX_EDGES
-        longer = Slots._make(_longer(a, room) for a in self.slots)
-        longer.in_at[self.slot_capacity :] = -1
-        self.slots = longer
+        room = min(MAX_EDGES, needed + max(16, needed // 4, min(needed // 2, ROOM)))
+        in_at = _longer(self.slots.in_at, room)
+        in_at[self.slots.in_at.size :] = -1
+        self.slots = self.slots._replace(in_at=in_at)
+        for name in ("dst", "out_at", "older", "order", "src"):  # no two are there twice
+            self.slots = self.slots._replace(**{name: _longer(getattr(self.slots, name), room)})
         for name, t in self.edge_data.items():
             self.edge_data[name] = _with_room(t, room)
 
     def _make_room(self) -> None:
-        """Pack both pools into new ones with twice as much room again."""
-        packed = []
+        """Pack both pools into new ones with room again: a third, and more where that is little."""
         for side, adj in enumerate((self.out, self.inn)):
             live = int(np.maximum(adj.capacity, adj.degree)[: self.num_nodes].sum())
-            size = 3 * live + 1024  # the longest list may have to move to twice its room
+            longest = int(adj.degree[: self.num_nodes].max(initial=0))  # may have to move
+            room = min(2 * live, max(live // 3, ROOM))
+            size = live + max(room, 4 * longest) + 1024
             neighbor, edge = np.empty(size, np.int32), np.empty(size, np.int32)
             self._tops[side] = kernel.compact(adj, neighbor, edge, 2**30)
-            packed.append(adj._replace(neighbor=neighbor, edge=edge))
-        self.out, self.inn = packed
+            adj = adj._replace(neighbor=neighbor, edge=edge)
+            if side:
+                self.inn = adj
+            else:
+                self.out = adj
 
 
 def _longer(a: NDArray[T], size: int) -> NDArray[T]:

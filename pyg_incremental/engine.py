@@ -22,7 +22,9 @@ from pyg_incremental.fast_path import FastPath
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.plan import plan
 from pyg_incremental.program import Domain, Ones, Program, RowMap, Step, Whole
+from pyg_incremental.resolve_plain import PlainDelta
 from pyg_incremental.store import NO_EVENTS, NO_IDS, Backend, Cell, Context, NodeSet
+from pyg_incremental.typing import StoreName
 from pyg_incremental.update import Work
 
 NOTHING: Mapping[str, Tensor] = {}
@@ -42,6 +44,7 @@ class Engine:
             given.
         compile_after: How many updates after a full pass small ones get their fast path; None for
             never.
+        store: Which values are kept between updates; see `plan`.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Engine:
         accumulate_dtype: torch.dtype | None,
         materialize: Callable[[str], object],
         compile_after: int | None = None,
+        store: StoreName = "fast",
     ) -> None:
         self.program = program
         self.graphs = graphs
@@ -60,7 +64,7 @@ class Engine:
         self._materialize = materialize
         self.nodes = {kind: NodeSet(backend, count) for kind, count in num_nodes.items()}
         self._contexts: dict[tuple[str, str | None], Context] = {}
-        steps, stored = plan(program)
+        steps, stored = plan(program, store)
         self.cells = {
             s.output: Cell(
                 s.output,
@@ -102,6 +106,8 @@ class Engine:
         self._sizes: tuple[int, ...] = ()
         self._outputs = [self.cells[v] for v in program.outputs]
         self._fast: FastPath | None = None
+        if any(cell.maker is not None for cell in self._cells):
+            compile_after = None  # compiled code reads stored rows
         self._wait = self._compile_after = compile_after
 
     def _context(self, kind: str, graph: str | None) -> Context:
@@ -282,15 +288,54 @@ class Engine:
                 a.edges_changed()
         done = fast.run(happened, rows, stats)
         if done == len(self.node_executors):
-            fast.hand_over(self._outputs)
-            self._dirty = self._outputs  # the machine forgets by itself
-            return
+            self._finish(fast)
+        else:
+            self._go_on(fast, done, events, stats)
+
+    def update_at_once(self, delta: PlainDelta) -> Work | None:
+        """Change the graph, and bring every stored row up to date, in one call of compiled code.
+
+        Returns:
+            The work; None if the delta is not valid, or not plain enough. Nothing was changed then.
+        """
+        fast = self._fast
+        if fast is None or self._wait or self.edge_executors or fast.aggregators:
+            return None
+        for nodes in self.nodes.values():
+            nodes.begin_plain()
+        self._clean()
+        stats: Work = []
+        done = fast.run_at_once(delta, stats)
+        if done is None:
+            return None
+        if done == len(self.node_executors):
+            self._finish(fast)
+        else:
+            self._go_on(fast, done, dict.fromkeys(self.graphs, fast.events_of(delta)), stats)
+        fast.forget()
+        return stats
+
+    def events_at_once(self, delta: PlainDelta) -> EdgeEvents | None:
+        """What an update at once has done to the edges; None if it did not get that far."""
+        fast = self._fast
+        return None if fast is None or not fast.has_changed_edges else fast.events_of(delta)
+
+    def _finish(self, fast: FastPath) -> None:
+        """Compiled code has come to the end."""
+        fast.hand_over(self._outputs)
+        self._dirty = self._outputs  # it forgets by itself
+
+    def _go_on(
+        self, fast: FastPath, done: int, events: Mapping[str, EdgeEvents], stats: Work
+    ) -> None:
+        """The executors from where compiled code has stopped."""
         self._begin(events, stats)
         fast.hand_over(self._cells)
         for graph in self._whole_graphs:  # the machine does not know of graphs as objects
             graph.rows_changed()
-        for executor in self.node_executors[done:]:
-            executor.rows_changed()
+        with torch.no_grad():
+            for executor in self.node_executors[done:]:
+                executor.rows_changed()
 
     def _grow(self) -> None:
         """See that all rows have room for the nodes and edges that there are now."""

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pyg_incremental.model import IncrementalModel
-from pyg_incremental.typing import BackendName
+from pyg_incremental.typing import BackendName, StoreName
 
 
 def to_incremental(
@@ -18,6 +18,7 @@ def to_incremental(
     accumulate_dtype: torch.dtype | None = None,
     scrub_rows: int = 0,
     compile_after: int | None = 8,
+    store: StoreName = "fast",
 ) -> IncrementalModel:
     """Wrap a trained model so that its output stays exact while the graph changes.
 
@@ -35,6 +36,10 @@ def to_incremental(
             of a second; None for never. On a machine where this never happened before, Numba first
             compiles that code for about half a minute; `kernels.warm.warm_up()` does so ahead of
             time.
+        store: What is kept between updates. `'fast'` keeps every row that is read where it did not
+            change itself. `'minimal'` keeps the graph, inputs, aggregates and the output, and
+            computes other rows again when they are read: about half the memory, and updates that
+            take several times longer (they go step by step, whatever `compile_after` says).
 
     Returns:
         The wrapped model. Call it once like the model itself, then call `apply_delta`.
@@ -49,6 +54,7 @@ def to_incremental(
         accumulate_dtype=accumulate_dtype,
         scrub_rows=scrub_rows,
         compile_after=compile_after,
+        store=store,
     )
 
 

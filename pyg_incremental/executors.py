@@ -11,6 +11,9 @@ from torch import Tensor
 from pyg_incremental.program import Domain, RowMap, Step, Whole
 from pyg_incremental.store import Cell, Context, Ids
 
+PART = 1 << 14
+"""Rows computed at a time in a full pass."""
+
 
 class InputExecutor:
     """Takes what the user hands in."""
@@ -106,19 +109,32 @@ class MapExecutor:
 
     def full(self) -> None:
         """Compute all rows."""
-        out = self.out
-        is_node = out.domain is Domain.NODE
-        count = self.context.num_nodes if is_node else 0
-        if out.domain is Domain.EDGE:
-            count = self.context.graph.slot_capacity
-        args = [c.content if c.domain is Domain.WHOLE else c.whole(count) for c in self.inputs]
-        result = self.fn(*args)
+        out, context = self.out, self.context
         if out.domain is Domain.WHOLE:
-            out.content = result
-        elif out.stored:
-            out.put(result, self.context.capacity if is_node else count)
-        else:
-            out.rows = result
+            out.content = self.fn(*(c.content for c in self.inputs))
+            return
+        count = capacity = context.graph.slot_capacity if out.domain is Domain.EDGE else -1
+        if out.domain is Domain.NODE:
+            count, capacity = context.num_nodes, max(context.num_nodes, context.capacity)
+        if not out.stored:
+            out.rows = self._part(0, count)
+            return
+        rows: Tensor | None = None
+        for first in range(0, max(count, 1), PART):  # so that little is in memory twice
+            last = min(count, first + PART)
+            result = self._part(first, last)
+            if rows is None:
+                rows = result.new_zeros((capacity, *result.shape[1:]))
+            rows[first:last] = result
+        assert rows is not None
+        out.hold(rows)
+
+    def _part(self, first: int, last: int) -> Tensor:
+        """Rows from `first` to before `last`, computed."""
+        part: Tensor = self.fn(
+            *(c.content if c.domain is Domain.WHOLE else c.part(first, last) for c in self.inputs)
+        )
+        return part
 
     def edges_changed(self) -> None:
         """An edge value: compute the rows of added and changed edges."""
@@ -147,7 +163,7 @@ class MapExecutor:
             if ids is not None:
                 if ids not in sets:
                     sets.append(ids)
-                if not cell.stored:
+                if not cell.stored and cell.maker is None:
                     shared = ids
             everywhere |= cell.dirty
         if not sets and not everywhere and context.renew_ids is None:
@@ -165,19 +181,30 @@ class MapExecutor:
         else:
             # An input that is not stored was computed at all rows that are dirty here (see `plan`).
             ids = context.unite(sets) if shared is None else shared
-        args = []
-        for cell in self.inputs:
-            if cell.ids is ids and cell.fresh is not None:
-                args.append(cell.fresh)
-            else:
-                args.append(self._rows_of(cell, ids))
-        new = self.fn(*args)
+        if ids.count > PART and any(cell.maker is not None for cell in self.inputs):
+            parts = (
+                context.backend.ids_from(ids.array[first : first + PART])
+                for first in range(0, ids.count, PART)
+            )
+            new = torch.cat([self._new_rows(part) for part in parts])
+        else:
+            new = self._new_rows(ids)
         count = changed = ids.count
         if out.stored:
             changed = out.commit(ids, new, context.first_new)
         else:
             out.ids, out.fresh = ids, new
         context.stats.append((out.value.name, "map", count, changed, 0, 0))
+
+    def _new_rows(self, ids: Ids) -> Tensor:
+        args = []
+        for cell in self.inputs:
+            if cell.ids is ids and cell.fresh is not None:
+                args.append(cell.fresh)
+            else:
+                args.append(self._rows_of(cell, ids))
+        new: Tensor = self.fn(*args)
+        return new
 
     def _rows_of(self, cell: Cell, ids: Ids) -> Any:
         """What the map reads of an input; all rows are read where they are."""

@@ -25,9 +25,9 @@ class DynamicGraph(EdgeStore):
             `edge_attr`.
         by_target: Whether a model that reads all edges is given them sorted by target.
 
-    Adding or deleting an edge costs amortised constant time: a list that is full moves to twice its
-    room, and a pool that is full is packed into one of twice its size. Nothing else grows with the
-    graph.
+    Adding or deleting an edge costs amortised constant time: a list that is full moves to a quarter
+    more room, and a pool that is full is packed into one a third larger. Nothing else grows with
+    the graph.
     """
 
     def __init__(

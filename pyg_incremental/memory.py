@@ -8,6 +8,7 @@ from pyg_incremental.aggregate import Aggregator
 from pyg_incremental.engine import Engine
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.program import Domain
+from pyg_incremental.recomputed_sum import RememberedState
 from pyg_incremental.store import Cell, Rows
 
 
@@ -19,11 +20,13 @@ class Held(NamedTuple):
         what: `'rows'` (the rows of a value), `'state'` (what an aggregation keeps beside them) or
             `'graph'`.
         bytes: Bytes allocated, room for growth included.
+        each: Bytes for each node or, of a part of a graph, for each edge.
     """
 
     name: str
     what: str
     bytes: int
+    each: float
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,12 @@ class MemoryReport:
 
     def __str__(self) -> str:
         width = max([len(p.name) for p in self.parts] + [5])
-        lines = [f"{'value':{width}}  what       MiB"]
-        lines += [f"{p.name:{width}}  {p.what:6}{p.bytes / 2**20:8.2f}" for p in self.parts]
+        lines = [f"{'value':{width}}  what        MiB  bytes each"]
+        lines += [
+            f"{p.name:{width}}  {p.what:6}{p.bytes / 2**20:9.2f}{p.each:8.1f} per "
+            f"{'edge' if p.what == 'graph' else 'node'}"
+            for p in self.parts
+        ]
         lines.append(
             f"{self.total / 2**20:.2f} MiB: {self.bytes_per_node:.0f} bytes per node in rows, "
             f"{self.bytes_per_edge:.0f} bytes per edge in the graph"
@@ -73,25 +80,31 @@ def memory_of(engine: Engine, num_nodes: int) -> MemoryReport:
         engine: The engine.
         num_nodes: Number of nodes of all kinds.
     """
-    parts = []
+    found: list[tuple[str, str, int]] = []
     for value, cell in engine.cells.items():
         if value.domain is Domain.EDGE and value.name in engine.inputs:
             continue  # the graph holds it
         if value.domain is not Domain.WHOLE:
-            parts.append(Held(value.name, "rows", _bytes([cell])))
+            found.append((value.name, "rows", _bytes([cell])))
     for a in engine.aggregators:
-        parts.append(Held(a.step.output.name, "state", _bytes(_kept(a))))
+        found.append((a.step.output.name, "state", _bytes(_kept(a))))
     for nodes in engine.nodes.values():
         marks = nodes.scratch.stamp, nodes.scratch.touched
-        parts.append(Held("marks", "state", sum(map(_size, marks))))
+        found.append(("marks", "state", sum(map(_size, marks))))
     for name, graph in engine.graphs.items():
-        parts.append(Held(name or "graph", "graph", _graph_bytes(graph)))
-    parts.sort(key=lambda p: -p.bytes)
+        found += [(f"{name} {part}", "graph", size) for part, size in _parts_of(graph).items()]
     edges = sum(graph.num_edges for graph in engine.graphs.values())
-    return MemoryReport(tuple(p for p in parts if p.bytes), num_nodes, edges)
+    parts = [
+        Held(name, what, size, size / max(edges if what == "graph" else num_nodes, 1))
+        for name, what, size in sorted(found, key=lambda part: -part[2])
+        if size
+    ]
+    return MemoryReport(tuple(parts), num_nodes, edges)
 
 
 def _kept(aggregator: Aggregator) -> list[Rows]:
+    if isinstance(aggregator, RememberedState):
+        aggregator = aggregator.inner
     found = vars(aggregator).values()
     return [r for r in found if isinstance(r, Rows) and not isinstance(r, Cell)]
 
@@ -104,6 +117,12 @@ def _size(array: Any) -> int:
     return int(array.nbytes)
 
 
-def _graph_bytes(graph: DynamicGraph) -> int:
-    arrays = [*graph.slots, *graph.out, *graph.inn, graph._table, *graph.edge_data.values()]
-    return sum(map(_size, arrays))
+def _parts_of(graph: DynamicGraph) -> dict[str, int]:
+    """Bytes of a graph: its edges, the lists of both directions, the table of pairs, edge data."""
+    parts = {
+        "slots": graph.slots,
+        "lists": (*graph.out, *graph.inn),
+        "pairs": (graph._table,),
+        **{name: (rows,) for name, rows in graph.edge_data.items()},
+    }
+    return {name: sum(map(_size, arrays)) for name, arrays in parts.items()}

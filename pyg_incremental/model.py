@@ -28,8 +28,8 @@ from pyg_incremental.parameters import ParameterWatch
 from pyg_incremental.program import Program
 from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
-from pyg_incremental.typing import BackendName
-from pyg_incremental.update import Update, UpdateStats
+from pyg_incremental.typing import BackendName, StoreName
+from pyg_incremental.update import Update, UpdateStats, Work
 
 
 class IncrementalModel:
@@ -47,6 +47,7 @@ class IncrementalModel:
         accumulate_dtype: torch.dtype | None = None,
         scrub_rows: int = 0,
         compile_after: int | None = 8,
+        store: StoreName = "fast",
     ) -> None:
         if not isinstance(model, nn.Module):
             raise UnsupportedModelError(
@@ -54,7 +55,9 @@ class IncrementalModel:
                 "the trained model itself"
             )
         self.model = model
-        self._settings = Settings(strict, backend, accumulate_dtype, scrub_rows, compile_after)
+        self._settings = Settings(
+            strict, backend, accumulate_dtype, scrub_rows, compile_after, store
+        )
         self._scrub_next = 0
         self._session: Session | None = None
         self._watch: ParameterWatch | None = None
@@ -140,7 +143,6 @@ class IncrementalModel:
 
     # Updates -------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def apply_delta(
         self,
         edge_index_add: Any = None,
@@ -172,14 +174,36 @@ class IncrementalModel:
                 then, if it is said so in a note.
         """
         began = time.perf_counter()
+        if not undirected and missing == "error" and (
+            edge_weight_add is edge_attr_add is edge_changes is x_add is nodes_del is edge_data_add
+            is None
+        ):  # fmt: skip
+            with self._lock:
+                update = self._apply_at_once(edge_index_add, edge_index_del, x_changes, began)
+            if update is not None:
+                return update
         delta = GraphDelta(
             edge_index_add, edge_index_del, x_changes, edge_weight_add, edge_attr_add, edge_changes,
             x_add, nodes_del, edge_data_add, undirected, missing,  # type: ignore[arg-type]
         )  # fmt: skip
         if isinstance(edge_index_add, GraphDelta):
             delta = delta.alone()
-        with self._lock:
+        with self._lock, torch.no_grad():
             return self._apply(delta, began)
+
+    def _apply_at_once(
+        self, edge_index_add: Any, edge_index_del: Any, x_changes: Any, began: float
+    ) -> Update | None:
+        """What is common and valid goes through in one look; None if this is not."""
+        session = self._session
+        if session is None or self._settings.scrub_rows:
+            return None
+        self._refuse_stale()
+        _refuse_autocast()
+        self._interrupted = "an update was interrupted"
+        done = session.update_at_once(edge_index_add, edge_index_del, x_changes)
+        self._interrupted = ""
+        return None if done is None else self._updated(session, *done, began)
 
     def _apply(self, delta: GraphDelta, began: float) -> Update:
         session = self._require()
@@ -197,13 +221,17 @@ class IncrementalModel:
             self._take_back(session, error)
             raise
         self._interrupted = ""
+        added = sum(happened.added.slots.size for happened in events.values())
+        removed = sum(happened.removed.slots.size for happened in events.values())
+        return self._updated(session, added, removed, stats, began)
+
+    def _updated(
+        self, session: Session, added: int, removed: int, stats: Work, began: float
+    ) -> Update:
+        """What an update that is through has done."""
         changed, out = session.changed()
         self.version += 1
         seconds = time.perf_counter() - began
-        added = removed = 0
-        for happened in events.values():
-            added += happened.added.slots.size
-            removed += happened.removed.slots.size
         return Update(
             changed, out, UpdateStats(session.mode, added, removed, seconds, stats), self.version
         )
@@ -355,8 +383,8 @@ class IncrementalModel:
         Args:
             path: The file. No code from it is executed.
             model: The model that the state belongs to, with the parameters it had.
-            **settings: As for `to_incremental`; `accumulate_dtype` is that of the saved state by
-                default.
+            **settings: As for `to_incremental`; `accumulate_dtype` and `store` are those of the
+                saved state by default.
 
         Raises:
             StateFileError: If the file is cut off or damaged, or belongs to another model.
@@ -364,9 +392,12 @@ class IncrementalModel:
         content = saving.read(path, model)
         dtype = saving.sums_of(content)
         settings.setdefault("accumulate_dtype", dtype)
+        settings.setdefault("store", content.get("store", "fast"))
         loaded = cls(model, **settings)
         loaded._refuse_training()
-        same_sums = settings["accumulate_dtype"] == dtype
+        # Messages that are not stored have to be those that the sums were made of, bit by bit.
+        stored = settings["store"] == content.get("store", "fast") == "fast"
+        same_sums = stored and settings["accumulate_dtype"] == dtype
         loaded._take(start.from_state(content, model, loaded._settings, exact_sums=same_sums))
         loaded.version = content["version"]
         loaded._scrub_next = content["scrub_next"]

@@ -128,8 +128,9 @@ def _one_step(site: CallSite, roles: Roles, expected: Any, num_nodes: Mapping[st
         return full_pass.run(site, list(tensors))
 
     places: list[Any] = []
-    if len(leaves) == 1 and kind_of(leaves[0]) is not None:
-        program.outputs.append(program.whole("model", model, values, Domain.NODE, "the model"))
+    if isinstance(expected, Tensor) and (kind := kind_of(expected)) is not None:
+        whole = program.whole("model", model, values, Domain.NODE, "the model", kind)
+        program.outputs.append(whole)
         places.append(Output(0))
     else:
         result = program.whole("model", model, values, Domain.WHOLE, "the model")
@@ -139,12 +140,14 @@ def _one_step(site: CallSite, roles: Roles, expected: Any, num_nodes: Mapping[st
                     f"{type(site.model).__name__} returns {type(leaf).__name__} beside tensors, "
                     "which cannot be kept current"
                 )
-            domain = Domain.NODE if kind_of(leaf) is not None else Domain.WHOLE
+            kind = kind_of(leaf)
+            domain = Domain.WHOLE if kind is None else Domain.NODE
             program.outputs.append(
                 program.whole(
-                    f"out_{i}", lambda r, i=i: pytree.tree_leaves(r)[i], [result], domain, ""
+                    f"out_{i}", lambda r, i=i: pytree.tree_leaves(r)[i], [result], domain, "",
+                    kind or "",
                 )
-            )
+            )  # fmt: skip
             places.append(Output(i))
     return Traced(program, pytree.tree_unflatten(places, structure))
 

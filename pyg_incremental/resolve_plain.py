@@ -5,7 +5,7 @@ is wrong.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,24 @@ _NONE = np.empty(0, np.int64)
 _NO_EDGES = np.empty((2, 0), np.int64)
 
 
+class PlainDelta(NamedTuple):
+    """A delta that looks plain; whether it fits the graph was not asked yet.
+
+    Attributes:
+        added: Edges that come, int64 `[2, k]`.
+        gone: Edges that leave, int64 `[2, m]`.
+        name: The node input.
+        ids: Its rows that change, int64 `[c]`.
+        rows: The new rows, `[c, ...]`, or None.
+    """
+
+    added: Ids
+    gone: Ids
+    name: str
+    ids: Ids
+    rows: Tensor | None
+
+
 class PlainResolver:
     """Accepts plain deltas.
 
@@ -28,15 +46,16 @@ class PlainResolver:
         graph: The only graph, without edge data.
         num_nodes: The current number of nodes of each kind.
         kind: The only kind.
-        like: Its only input without rows, `[0, ...]`.
+        name: Its only input.
+        like: That input without rows, `[0, ...]`.
     """
 
     def __init__(
-        self, graph: DynamicGraph, num_nodes: Mapping[str, int], kind: str, like: Tensor
+        self, graph: DynamicGraph, num_nodes: Mapping[str, int], kind: str, name: str, like: Tensor
     ) -> None:
         self._graph = graph
         self._num_nodes, self._kind = num_nodes, kind
-        self._like = like
+        self._name, self._like = name, like
         self._tail = like.shape[1:]
 
     def resolve(
@@ -55,25 +74,32 @@ class PlainResolver:
             or d.missing != "error"
         ):
             return None
-        added, gone = _edges(d.edge_index_add), _edges(d.edge_index_del)
+        plain = self.plain(d.edge_index_add, d.edge_index_del, d.x_changes)
+        return None if plain is None else self.accepted(plain)
+
+    def plain(self, edge_index_add: Any, edge_index_del: Any, x_changes: Any) -> PlainDelta | None:
+        """The parts of a delta, if they come in the most common form."""
+        added, gone = _edges(edge_index_add), _edges(edge_index_del)
         if added is None or gone is None:
             return None
         ids, rows = _NONE, None
-        if d.x_changes is not None:
-            rows = self._rows(d.x_changes)
-            if rows is None:
+        if x_changes is not None:
+            given = self._rows(x_changes)
+            if given is None:
                 return None
-            ids = rows[0].numpy()
-        graph, count = self._graph, added.shape[1]
+            ids = given[0].numpy()
+            rows = given[1] if ids.size else None
+        return PlainDelta(added, gone, self._name, ids, rows)
+
+    def accepted(
+        self, delta: PlainDelta
+    ) -> tuple[ResolvedEdges | None, tuple[Tensor, Tensor] | None] | None:
+        """What `resolve` returns, if the parts fit the graph."""
+        graph, count = self._graph, delta.added.shape[1]
         if count and graph.num_edges + count > MAX_EDGES:
             return None
-        slots = graph.accept(added, gone, ids, self._num_nodes[self._kind])
-        if slots is None:
-            return None
-        edges = None
-        if count or slots.size:
-            edges = ResolvedEdges(slots, added, {}, _NONE, {})
-        return edges, rows if ids.size else None
+        slots = graph.accept(delta.added, delta.gone, delta.ids, self._num_nodes[self._kind])
+        return None if slots is None else resolved_plain(delta, slots)
 
     def _rows(self, value: Any) -> tuple[Tensor, Tensor] | None:
         if type(value) is not tuple or len(value) != 2:
@@ -97,6 +123,16 @@ class PlainResolver:
         return (ids if ids.is_contiguous() else ids.contiguous()), rows
 
 
+def resolved_plain(
+    delta: PlainDelta, slots: Ids
+) -> tuple[ResolvedEdges | None, tuple[Tensor, Tensor] | None]:
+    """Changes of edges, and ids and rows of features; `slots` are those of the edges that leave."""
+    edges = None
+    if delta.added.shape[1] or slots.size:
+        edges = ResolvedEdges(slots, delta.added, {}, _NONE, {})
+    return edges, None if delta.rows is None else (torch.from_numpy(delta.ids), delta.rows)
+
+
 def _edges(value: Any) -> Ids | None:
     """Edges as int64 `[2, k]`, or None if they come in any other form."""
     if value is None:
@@ -109,5 +145,5 @@ def _edges(value: Any) -> Ids | None:
         or not value.is_cpu
     ):
         return None
-    edges: Ids = value.contiguous().numpy()
-    return edges
+    edges: Ids = value.numpy()
+    return edges if edges.flags.c_contiguous else np.ascontiguousarray(edges)

@@ -105,7 +105,7 @@ def classify(site: CallSite) -> Roles:
         if name in hyper.kind:
             source, target = "", hyper.kind[name]
         else:
-            source, target = _ends_of(site.keys.get(name), num_nodes, where, name)
+            source, target = ends_of(site.keys.get(name), num_nodes, where, name)
         counts = num_nodes[source], num_nodes[target]
         edges, held, fmt = _unpack(site.tensors[name], name, where, counts, (source, target))
         # Where each edge has a row of the output, the order has to stay that of insertion.
@@ -185,7 +185,7 @@ def _features(site: CallSite, name: str, where: str) -> Tensor:
     return features
 
 
-def _ends_of(key: Any, num_nodes: dict[str, int], where: str, name: str) -> tuple[str, str]:
+def ends_of(key: Any, num_nodes: dict[str, int], where: str, name: str) -> tuple[str, str]:
     """The kinds of nodes that a graph connects."""
     if isinstance(key, tuple) and len(key) in (2, 3):
         source, target = key[0], key[-1]

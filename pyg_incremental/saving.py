@@ -46,6 +46,7 @@ def save(
             "version": version,
             "scrub_next": scrub_next,
             "accumulate_dtype": str(settings.accumulate_dtype),
+            "store": settings.store,
             **session.state(exact=False),
         },
     )

@@ -1,7 +1,6 @@
 """One model on one graph: the graph, and the engine that keeps the rows."""
 
 from collections.abc import Mapping
-from dataclasses import astuple, replace
 from typing import Any
 
 import torch
@@ -11,13 +10,16 @@ from torch.utils import _pytree as pytree
 from pyg_incremental import full_pass
 from pyg_incremental.call_plan import CallPlan
 from pyg_incremental.call_site import device_of
+from pyg_incremental.call_state import described
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.edge_store import EdgeEvents
 from pyg_incremental.engine import NOTHING, Engine
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.program import Domain, Value
+from pyg_incremental.read_delta import written
 from pyg_incremental.resolve import ResolvedDelta, Resolver
+from pyg_incremental.resolve_plain import PlainDelta, resolved_plain
 from pyg_incremental.settings import Settings
 from pyg_incremental.store import NO_EVENTS, NO_IDS, Backend, Cell, Ids
 from pyg_incremental.traced import Output
@@ -64,9 +66,11 @@ class Session:
             settings.accumulate_dtype,
             self.materialize,
             settings.compile_after,
+            settings.store,
         )
         self.resolver = Resolver(roles, graphs, num_nodes, {k: x[:0] for k, x in nodes.items()})
         self._pending: tuple[ResolvedDelta, dict[str, int], dict[str, int]] | None = None
+        self._at_once: tuple[PlainDelta, int] | None = None
         self._settings = settings
         # Only where a model runs as its author wrote it may a valid delta be too much for it.
         self._may_fail = any(s.kind in ("whole", "rows") for s in plan.program.steps)
@@ -112,6 +116,37 @@ class Session:
         self._pending = self._undo = None
         return events, stats
 
+    def update_at_once(
+        self, edge_index_add: Any, edge_index_del: Any, x_changes: Any
+    ) -> tuple[int, int, Work] | None:
+        """Take one of the most common deltas in one look, and bring every row up to date.
+
+        Returns:
+            How many edges came and left, and the work; None if the delta is not that common, or
+            not valid. Nothing was changed then.
+        """
+        plain = self.resolver.plain
+        if plain is None or self._may_fail:
+            return None
+        delta = plain.plain(edge_index_add, edge_index_del, x_changes)
+        if delta is None:
+            return None
+        (graph,) = self.graphs.values()
+        self._at_once = delta, graph.next_order
+        work = self.engine.update_at_once(delta)
+        self._at_once = None
+        return None if work is None else (delta.added.shape[1], delta.gone.shape[1], work)
+
+    def _interrupted_at_once(self) -> None:
+        """See what an interrupted update at once has left to do."""
+        if self._at_once is None:
+            return
+        (delta, order), self._at_once = self._at_once, None
+        happened = self.engine.events_at_once(delta)
+        if happened is not None:
+            resolved = self.resolver.of_plain(*resolved_plain(delta, happened.removed.slots))
+            self._pending = resolved, dict.fromkeys(self.graphs, order), dict(self.num_nodes)
+
     def _old_rows(self, resolved: ResolvedDelta) -> dict[str, Tensor]:
         """What stands where a delta is about to write, for each changed node input."""
         return {name: self._rows_of(name)[self._known(resolved, name)] for name in resolved.rows}
@@ -150,6 +185,7 @@ class Session:
         """
         if not broken:
             return self.graphs, self.num_nodes, self.nodes()
+        self._interrupted_at_once()
         if self._pending is None:
             graphs = {name: g.remade(g.num_nodes) for name, g in self.graphs.items()}
             return graphs, self.num_nodes, self.nodes()
@@ -256,6 +292,12 @@ class Session:
 
         return self._in_structure(fill)
 
+    @property
+    def output_kinds(self) -> Any:
+        """The kind of nodes of each output, in the structure of the output."""
+        outputs = self.plan.program.outputs
+        return self._in_structure(lambda place: outputs[place.index].kind)
+
     def changed(self) -> tuple[Any, Any]:
         """Ids and new rows of what the last update changed, in the structure of the output."""
         if isinstance(self.plan.traced.structure, Output) and self._only is not None:
@@ -341,9 +383,7 @@ class Session:
                 undone = changes.undone(self.graphs[relation.graph], ends)
                 for field, value in undone.items():
                     back.setdefault(field, {})[relation.key] = value
-        if self.roles.is_plain and len(self.roles.nodes) <= 1:
-            back = {field: next(iter(given.values())) for field, given in back.items()}
-        return replace(GraphDelta(), **back)
+        return written(self.roles, back)
 
     # Files ---------------------------------------------------------------------------------------
 
@@ -370,24 +410,13 @@ class Session:
             for a in self.engine.aggregators
         }
         state: dict[str, Any] = {
-            "names": site.names,
-            "constants": site.constants,
-            "positional": site.positional,
-            "data_fields": {k: list(v) for k, v in site.data_fields.items()},
-            "hyper_data": list(site.hyper_data),
-            "packed": [[k, list(names.items())] for k, names in site.packed.items()],
-            "hetero": [[k, [[*at, n] for at, n in v.items()]] for k, v in site.hetero.items()],
+            **described(site, roles),
             "num_nodes": dict(self.num_nodes),
             "graphs": {name: g.state() for name, g in self.graphs.items()},
             "others": self.others(),
             "rows": rows,
             "aggregators": kept,
             "program": str(self.plan.program),
-            "relations": [list(astuple(r)) for r in roles.relations],
-            "nodes": dict(roles.nodes),
-            "edges": dict(roles.edges),
-            "fixed": dict(roles.fixed),
-            "matrices": list(roles.values),
         }
         if exact:
             state["constants"] = repr(site.constants)

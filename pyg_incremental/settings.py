@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pyg_incremental.typing import BackendName
+from pyg_incremental.typing import BackendName, StoreName
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Settings:
     accumulate_dtype: torch.dtype | None = None
     scrub_rows: int = 0
     compile_after: int | None = 8
+    store: StoreName = "fast"
 
     def __post_init__(self) -> None:
         if self.accumulate_dtype not in (None, torch.float32, torch.float64):
@@ -31,6 +32,8 @@ class Settings:
             raise ValueError(
                 f"backend: expected 'auto', 'compiled' or 'reference' (got {self.backend!r})"
             )
+        if self.store not in ("fast", "minimal"):
+            raise ValueError(f"store: expected 'fast' or 'minimal' (got {self.store!r})")
         if self.scrub_rows < 0:
             raise ValueError(
                 f"scrub_rows: expected a number of rows, 0 or more (got {self.scrub_rows})"

@@ -5,14 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from torch import nn
-from torch_geometric.data import Data
-from torch_geometric.data.hypergraph_data import HyperGraphData
 
 from pyg_incremental import full_pass
-from pyg_incremental.call_site import CallSite, device_of, hetero_data
+from pyg_incremental.call_site import CallSite, device_of
+from pyg_incremental.call_state import relations_of, site_of
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.prepare import prepare
-from pyg_incremental.program import Relation
 from pyg_incremental.roles import Roles, are_ones, classify
 from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
@@ -31,8 +29,9 @@ def from_call(site: CallSite, settings: Settings) -> Session:
     plan = prepare(site, roles, settings)
     graphs = _graphs(roles, site.tensors)
     session = Session(plan, graphs, dict(roles.num_nodes), nodes, others, settings)
+    del roles
+    site.tensors = {}  # edges that were copied out of another format are let go of
     session.fill(nodes, others)
-    site.tensors = {}
     return session
 
 
@@ -89,7 +88,7 @@ def from_state(
         exact_sums: Whether the stored rows are taken over as they are.
     """
     states: dict[str, dict[str, Any]] = {k: dict(v) for k, v in content["graphs"].items()}
-    relations = tuple(_relation(r) for r in content["relations"])
+    relations = relations_of(content)
     num_nodes = content["num_nodes"]
     tensors: dict[str, Any] = dict(content["others"])
     tensors |= {name: content["rows"][name] for name in content["nodes"]}
@@ -102,21 +101,7 @@ def from_state(
         tensors |= state
         if r.graph in content["matrices"]:
             values[r.graph] = state[r.values]
-    arguments: dict[str, Any] = dict(content["constants"])
-    inside: set[str | None] = set()
-    for key, names in content["data_fields"].items():
-        kind = HyperGraphData if key in content.get("hyper_data", ()) else Data
-        arguments[key] = kind(**{n: tensors[n] for n in names})
-        inside |= set(names)
-    for key, items in content["packed"]:
-        held = {_key(k): None if name is None else tensors[name] for k, name in items}
-        arguments[key] = tuple(held.values()) if list(held) == [0, 1] else held
-        inside |= {name for _, name in items}
-    for key, places in content["hetero"]:
-        arguments[key] = hetero_data({(_key(kind), field): tensors[n] for kind, field, n in places})
-        inside |= {name for _, _, name in places}
-    arguments |= {n: tensors[n] for n in content["names"] if n not in inside}
-    site = CallSite(model, arguments, content["positional"])
+    site = site_of(content, model, tensors)
     roles = Roles(
         relations,
         content["nodes"],
@@ -136,13 +121,3 @@ def from_state(
     if exact_sums and str(plan.program) == content["program"] and plan.mode == "incremental":
         session.engine.restore(content["rows"], content["aggregators"])
     return session
-
-
-def _relation(fields: list[Any]) -> Relation:
-    graph, key, *others = fields
-    return Relation(graph, _key(key), *others)
-
-
-def _key(key: Any) -> Any:
-    """A key as it was: files hold edge types as lists."""
-    return tuple(key) if isinstance(key, list) else key

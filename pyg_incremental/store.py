@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -158,6 +158,11 @@ class NodeSet:
         if num_nodes > first_new or renew.shape[0]:
             self.settle = backend.ids(torch.cat([renew, torch.arange(first_new, num_nodes)]))
 
+    def begin_plain(self) -> None:
+        """Start an update without new nodes."""
+        if self.settle is not self._nobody or self.first_new != self.num_nodes:
+            self.begin(self.num_nodes, self.num_nodes, NO_IDS)
+
     @property
     def all_nodes(self) -> Ids:
         """`arange(num_nodes)`."""
@@ -204,6 +209,21 @@ class Rows:
             self.put(self.rows, capacity)
 
 
+class Maker(Protocol):
+    """Computes rows of a value that is not stored."""
+
+    def now(self, ids: Ids) -> Tensor:
+        """The current rows `ids`, `[k, ...]`."""
+        ...
+
+    def exactly(self, ids: Ids, before: bool) -> Tensor:
+        """Rows `ids`, `[k, ...]`, bit by bit the same whenever they are computed.
+
+        Those of now, or those from before the running update.
+        """
+        ...
+
+
 class Cell(Rows):
     """The rows of one value: what is stored, and what the running update has done to it so far.
 
@@ -217,6 +237,7 @@ class Cell(Rows):
         dirty: Whether a value of domain `WHOLE` changed.
         content: A value of domain `WHOLE`.
         nodes: The nodes whose rows these are, if they are node rows.
+        maker: What computes the rows of a value that is never stored.
     """
 
     def __init__(self, value: Value, backend: Backend, nodes: NodeSet | None = None) -> None:
@@ -229,6 +250,8 @@ class Cell(Rows):
         self.compares_values = False
         self.out_dtype: torch.dtype | None = None
         self.content: Any = None
+        self.maker: Maker | None = None
+        self._before: list[tuple[Ids, Tensor]] = []
         self._few: Array = None
         self.reset()
 
@@ -242,11 +265,14 @@ class Cell(Rows):
         self.old: Array = None
         self.old_changed: Tensor | None = None
         self.dirty = False
+        if self._before:
+            self._before = []
 
     @property
     def is_clean(self) -> bool:
         """Whether the running update has not touched this value."""
-        return self.ids is None and not self.dirty and self.old_changed is None
+        clean = self.ids is None and not self.dirty and self.old_changed is None
+        return clean and not self._before
 
     def hold(self, rows: Tensor) -> None:
         """Store `rows` as they are, and remember their dtype and shape for `commit`."""
@@ -260,6 +286,8 @@ class Cell(Rows):
 
     def read(self, ids: Tensor) -> Tensor:
         """Current rows `ids`, `[k, ...]`."""
+        if self.maker is not None:
+            return self.maker.now(self.backend.ids(ids))
         rows = self.rows if self.rows is not None else self.tensor
         rows = rows.index_select(0, ids if self.backend.is_compiled else ids.to(rows.device))
         return rows if self.out_dtype is None else rows.to(self.out_dtype)
@@ -270,8 +298,25 @@ class Cell(Rows):
         NumPy starts faster than torch, which matters for a few rows and no longer for many.
         """
         if self._few is None or ids.count > FEW:
-            return self.read(ids.tensor)
+            return self.read(ids.tensor) if self.maker is None else self.maker.now(ids)
         return torch.from_numpy(self._few.take(ids.array, 0))
+
+    def remember(self, ids: Ids) -> None:
+        """Take note of the rows `ids` before something writes to them."""
+        self._before.append((ids, self.tensor[ids.tensor.to(self.tensor.device)]))
+
+    def rows_before(self, ids: Ids) -> Tensor:
+        """Stored rows `ids`, `[k, ...]`, as they stood before the running update."""
+        rows = self.read(ids.tensor)
+        noted = list(self._before)
+        if self.ids is not None and self.old is not None:
+            old = self.old[: self.ids.count]
+            old = torch.from_numpy(old) if self.backend.is_compiled else old
+            noted.append((self.ids, old.view(-1, *self._tail)))
+        for of, old in reversed(noted):  # the first note is the oldest
+            at, where = _common(np.asarray(ids.array), np.asarray(of.array))
+            rows[at.to(rows.device)] = old[where.to(rows.device)].to(rows.dtype)
+        return rows
 
     def current(self) -> Tensor:
         """The rows of all nodes."""
@@ -279,7 +324,15 @@ class Cell(Rows):
 
     def whole(self, count: int) -> Tensor:
         """The first `count` rows."""
-        rows = self.tensor[:count]
+        if self.maker is not None:
+            return self.read(torch.arange(count))
+        return self.part(0, count)
+
+    def part(self, first: int, last: int) -> Tensor:
+        """The rows from `first` to before `last`."""
+        if self.maker is not None:
+            return self.read(torch.arange(first, last))
+        rows = self.tensor[first:last]
         return rows if self.out_dtype is None else rows.to(self.out_dtype)
 
     def commit(self, ids: Ids, new: Tensor, first_new: int) -> int:
@@ -389,6 +442,16 @@ class Context:
         for ids in sets:
             count = unite(ids.array, scratch.touched, count, scratch.stamp, epoch)
         return scratch.taken(count)
+
+
+def _common(ids: NDArray[np.int64], of: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """Places in `ids` of those that are in `of`, and their places there."""
+    order = np.argsort(of)
+    if not order.size:
+        return NO_IDS, NO_IDS
+    place = order[np.minimum(np.searchsorted(of, ids, sorter=order), order.size - 1)]
+    at = np.flatnonzero(of[place] == ids)
+    return torch.from_numpy(at), torch.from_numpy(place[at])
 
 
 def _as_tensors(arrays: T) -> T:

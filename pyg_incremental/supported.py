@@ -64,7 +64,7 @@ def supported_layers() -> SupportedLayers:
         >>> layers["GATConv"].scheme, layers["GATConv"].steps
         ('constrained', 'softmax-weighted sum of `z`, then residual and bias')
     """
-    told = {conv.__name__: _told(builder) for conv, builder in registry._BUILDERS.items()}
+    told = {conv.__name__: _told(builder) for conv, builder in registry.builders().items()}
     return SupportedLayers(
         SupportedLayer(name, scheme, told.get(name) or steps, note, _MODELS.get(name, ""))
         for name, (scheme, steps, note) in _LAYERS.items()
@@ -137,7 +137,8 @@ _MODELS = {
 _NO_KNN = "its edges are the nearest neighbours of the features, so every row may see any other"
 _NO_KERNEL = "PyG runs it in compiled GPU kernels of its own, which show no messages; use"
 _MIXES = "full pass where its network mixes rows"
-_REDUCED = "self-loops beside another `aggr` than sum, mean, max, min: row recompute"
+_BEYOND = "another `aggr` than sum, mean, max, min"
+_REDUCED = f"self-loops beside {_BEYOND}: row recompute"
 _ATTENDS = "another `aggr` than sum and mean: row recompute"
 _FILLED = "so is `edge_attr` of self-loops, filled in by a reduction (`fill_value`)"
 
@@ -149,7 +150,7 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
     "GCNConv": ("incremental", "", f"{_REDUCED}; another than sum on a matrix: full pass"),
     "ChebConv": (
         "incremental", "",
-        "full pass: another `aggr` than sum; weights or `normalization=None` without `lambda_max`",
+        f"{_BEYOND}: row recompute; no `lambda_max` but weights or `normalization=None`: full pass",
     ),
     "SAGEConv": ("incremental", "", ""),
     "CuGraphSAGEConv": ("refused", "", f"{_NO_KERNEL} `SAGEConv`"),
@@ -172,14 +173,14 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
     "GINEConv": ("incremental", "", _MIXES),
     "ARMAConv": (
         "incremental", "",
-        "full pass: an `aggr` but sum, mean, max, min, var, std; an `act` that mixes channels",
+        "full pass: `aggr='softmax'`, power mean, several at once; an `act` that mixes channels",
     ),
     "SGConv": ("incremental", "", ""),
     "SSGConv": ("incremental", "", ""),
     "APPNP": ("incremental", "", ""),
     "MFConv": ("incremental", "", ""),
     "RGCNConv": (
-        "incremental", "", "another `aggr` than sum, mean, max, min: row recompute"
+        "incremental", "", f"{_BEYOND}: row recompute"
     ),
     "FastRGCNConv": ("incremental", "", ""),
     "CuGraphRGCNConv": ("refused", "", f"{_NO_KERNEL} `RGCNConv`"),
@@ -231,7 +232,7 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
     "WLConvContinuous": ("incremental", "", ""),
     "FiLMConv": (
         "constrained", "",
-        "several relations beside another `aggr` than sum, mean, max, min: row recompute",
+        f"several relations beside {_BEYOND}: row recompute",
     ),
     "SuperGATConv": ("constrained", "attention, then the bias", _ATTENDS),
     "FAConv": ("constrained", "", ""),

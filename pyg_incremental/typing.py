@@ -9,6 +9,7 @@ Array = Any
 """A NumPy array (compiled kernels) or a tensor (reference kernels): what a kernel takes."""
 
 BackendName = Literal["auto", "compiled", "reference"]
+StoreName = Literal["fast", "minimal"]
 Format = Literal["coo", "csr", "csc", "sparse_tensor"]
 
 HAS_TORCH_SPARSE = find_spec("torch_sparse") is not None

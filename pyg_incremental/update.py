@@ -27,6 +27,9 @@ class StepStats(NamedTuple):
             messages covered the loss, or no in-edge was left.
         exposed: Rows with a loss that nothing covered, and rows whose own part of the messages
             changed; equal to `reread`.
+        way: How an aggregation took the changes in: `'push'` along the edges that carry them,
+            `'pull'` of the rows that they reach over all of their in-edges, or `'all'` rows; empty
+            for other steps. Chosen by counts; see "Kinds of aggregation" in the documentation.
     """
 
     name: str
@@ -40,13 +43,14 @@ class StepStats(NamedTuple):
     no_reset: int = 0
     covered: int = 0
     exposed: int = 0
+    way: str = ""
 
 
 Work = list[tuple[Any, ...]]
 """The fields of one `StepStats`, or the first of them, for each step that had anything to do.
 
-Or, for several steps, their names and kinds and a table of the other fields; these are looked at
-when somebody asks.
+Or, for several steps, their names, kinds and ways and a table of the other fields; these are looked
+at when somebody asks.
 """
 
 
@@ -75,9 +79,9 @@ class UpdateStats:
             if len(work) > 2:
                 found.append(StepStats(*work))
                 continue
-            for named, counts in zip(*work, strict=True):
+            for (*named, way), counts in zip(*work, strict=True):
                 if counts[0]:
-                    found.append(StepStats(*named, *counts.tolist()))
+                    found.append(StepStats(*named, *counts.tolist())._replace(way=way))
         return found
 
     @property
@@ -101,11 +105,12 @@ class UpdateStats:
 
     def __str__(self) -> str:
         width = max([len(s.name) for s in self.steps] + [4])
-        lines = [f"{'step':{width}}  {'kind':8}{'rows':>9}{'changed':>9}{'edges':>10}{'reread':>8}"]
+        lines = [
+            f"{'step':{width}}  {'kind':8}{'rows':>9}{'changed':>9}{'edges':>10}{'reread':>8}  way"
+        ]
         for s in self.steps:
-            lines.append(
-                f"{s.name:{width}}  {s.kind:8}{s.rows:9,}{s.changed:9,}{s.edges:10,}{s.reread:8,}"
-            )
+            counts = f"{s.rows:9,}{s.changed:9,}{s.edges:10,}{s.reread:8,}"
+            lines.append(f"{s.name:{width}}  {s.kind:8}{counts}  {s.way}".rstrip())
             if s.kind in ("max", "min"):
                 lines.append(
                     f"{'':{width}}    {s.resilient:,} resilient, {s.no_reset:,} no reset, "

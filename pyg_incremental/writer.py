@@ -24,6 +24,7 @@ from pyg_incremental.row_wise import (
     COSTLY_FUNCTIONS,
     COSTLY_MODULES,
     RESHAPES,
+    as_it_is,
     why_not_index,
     why_not_row_function,
     why_not_row_wise,
@@ -144,7 +145,7 @@ class Writer:
             if value.domain is Domain.NODE and (
                 value in readers or not _is_map(self.program, value) or value in values[:i]
             ):
-                values[i] = self.program.map("out", _as_it_is, [value])
+                values[i] = self.program.map("out", as_it_is, [value])
 
     def _operation(self, node: fx.Node) -> Any:
         fn, name = self._callable(node)
@@ -437,7 +438,3 @@ def _plain(conv: MessagePassing) -> Callable[..., Any]:
             return conv(*args, **kwargs)
 
     return call
-
-
-def _as_it_is(rows: Tensor) -> Tensor:
-    return rows

@@ -435,19 +435,20 @@ OWN_CASES = [
     Case("many-skips", Residual, mode=ANY),
     Case("global-aggregation", lambda: gnn.SAGEConv(CHANNELS, OUT, aggr=GlobalAggregation()),
          mode=WHOLE, picky=True),
-    Case("local-aggregation", lambda: gnn.SAGEConv(CHANNELS, OUT, aggr=LocalAggregation()),
-         mode=ANY),
+    Case("local-aggregation", lambda: gnn.SAGEConv(CHANNELS, OUT, aggr=LocalAggregation())),
     Case("mean-aggregation-object", lambda: gnn.SAGEConv(CHANNELS, OUT, gnn.MeanAggregation())),
-    Case("quantile-aggregation", mode=ANY, picky=True,
+    Case("quantile-aggregation", picky=True,
          make=lambda: gnn.SAGEConv(CHANNELS, OUT, gnn.QuantileAggregation(0.3))),
-    Case("attentional-aggregation", mode=ANY, make=lambda: gnn.SAGEConv(
+    Case("attentional-aggregation", make=lambda: gnn.SAGEConv(
         CHANNELS, OUT, gnn.AttentionalAggregation(nn.Linear(CHANNELS, 1)))),
-    Case("deep-sets-aggregation", mode=ANY, make=lambda: gnn.SAGEConv(
+    Case("deep-sets-aggregation", make=lambda: gnn.SAGEConv(
         CHANNELS, OUT, gnn.DeepSetsAggregation(nn.Linear(CHANNELS, CHANNELS), nn.ReLU()))),
-    Case("power-mean-aggregation", mode=ANY, make=lambda: gnn.SAGEConv(
+    Case("power-mean-aggregation", make=lambda: gnn.SAGEConv(
         CHANNELS, OUT, gnn.PowerMeanAggregation(p=2.0))),
-    Case("variance-preserving-aggregation", mode=ANY, make=lambda: gnn.SAGEConv(
+    Case("variance-preserving-aggregation", make=lambda: gnn.SAGEConv(
         CHANNELS, OUT, gnn.VariancePreservingAggregation())),
+    Case("sort-aggregation", formats=("edge_index_by_col",), picky=True,
+         make=lambda: gnn.SAGEConv(CHANNELS, OUT, gnn.SortAggregation(1))),
     Case("gru-aggregation", mode=WHOLE, picky=True, formats=("edge_index_by_col",),
          make=lambda: gnn.SAGEConv(CHANNELS, OUT, gnn.GRUAggregation(CHANNELS, CHANNELS))),
     Case("multi-aggregation-attention", mode=ANY, make=lambda: gnn.SAGEConv(

@@ -1,4 +1,4 @@
-"""Layer-wise recompute: RIPPLE's baseline RC (Naman and Simmhan, ICDCS 2025, Section 6).
+"""Layer-wise recompute: the baseline RC of RIPPLE (Naman and Simmhan, ICDCS 2025).
 
 Every row that a delta can reach is aggregated over its whole in-neighbourhood again, layer by
 layer, from stored rows of the layer before.

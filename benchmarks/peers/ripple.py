@@ -1,4 +1,4 @@
-"""RIPPLE as its paper describes it (Naman and Simmhan, ICDCS 2025, Section 4).
+"""RIPPLE as its paper describes it (Naman and Simmhan, ICDCS 2025).
 
 Each node keeps the sum of its in-messages. What changed of a message is sent along the out-edges
 and added to the sums there; an edge that comes or goes adds or takes away a whole message. Then the

@@ -5,7 +5,7 @@
 | `Sum`, `FunctionSum` | add | subtract | too many bits were lost |
 | `SoftmaxSum`, `FunctionSoftmax` | add | subtract | too many bits were lost |
 | `Extremum` | compare | compare owners | only channels that lost their owner, uncovered |
-| `Rows` | - | - | always: the exact fallback |
+| `Rows`, `PaddedRows` | - | - | always: the exact fallback |
 
 A row is also made afresh when its own (target) part of the messages changed.
 """
@@ -15,6 +15,7 @@ from pyg_incremental.aggregate.base import Aggregate, Aggregator
 from pyg_incremental.aggregate.edge_function import FunctionSum
 from pyg_incremental.aggregate.extremum import Extremum
 from pyg_incremental.aggregate.message import EdgeFunction, Message, Weighted
+from pyg_incremental.aggregate.padded import PaddedRows
 from pyg_incremental.aggregate.rows import Neighborhood, Rows
 from pyg_incremental.aggregate.softmax import SoftmaxSum, softmax_result
 from pyg_incremental.aggregate.sum import Sum
@@ -28,6 +29,7 @@ __all__ = [
     "FunctionSum",
     "Message",
     "Neighborhood",
+    "PaddedRows",
     "Rows",
     "SoftmaxSum",
     "Sum",

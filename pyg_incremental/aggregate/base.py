@@ -1,10 +1,11 @@
 """What every aggregation has in common."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,10 @@ from pyg_incremental.typing import DRIFT_LIMIT, Array
 Loops = Literal["keep", "drop", "only"]
 LOOPS: dict[Loops, int] = {"keep": 0, "drop": 1, "only": 2}
 """How kernels are told which edges count."""
+MANY = 1024
+"""Below so many changed messages these are always pushed."""
+CHUNK = 1 << 17
+"""Rows or edges that are computed at a time, about."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +128,64 @@ class Aggregator(ABC):
                     count = kernels.unite_ends(src, dst, self.drop, touched, count, stamp, epoch)
         return count, before, events, epoch
 
-    def _report(self, rows: int, changed: int, edges: int, reread: int) -> None:
+    def _as_targets(self, source: Cell) -> Ids | None:
+        """The changed rows of a source that are also targets, or None if none changed.
+
+        A self-loop reads them there. Both ends of such an edge have one id, and sources behind the
+        last target (copies of nodes that belong elsewhere) have no row here.
+        """
+        ids, context = source.ids, self.context
+        if ids is None or source.nodes is context.nodes:
+            return ids
+        return context.backend.ids_from(ids.array[ids.array < context.num_nodes])
+
+    def _expand(self, ids: Ids, lists: Array) -> tuple[Array, Array, Array]:
+        """Position in `ids`, neighbour and slot of every entry of their lists that counts."""
+        context = self.context
+        size = int(lists.degree[ids.array].sum())
+        arrays = [context.backend.room(size) for _ in range(3)]
+        count = context.kernels.expand(ids.array, lists, LOOPS[self.step.loops], *arrays)
+        index, neighbor, slot = (array[:count] for array in arrays)
+        return index, neighbor, slot
+
+    def _parts(self, ids: Ids, lists: Array) -> Iterator[tuple[int, Ids]]:
+        """`ids` in parts of at most `CHUNK` rows and edges, each with the position of its first.
+
+        A row with more edges is a part of its own.
+        """
+        ends = np.cumsum(np.asarray(lists.degree[ids.array]), dtype=np.int64)
+        if ids.count and max(ids.count, ends[-1]) <= CHUNK:
+            yield 0, ids
+            return
+        first = done = 0
+        while first < ids.count:
+            last = int(np.searchsorted(ends, done + CHUNK, "right"))
+            last = max(first + 1, min(last, first + CHUNK))
+            yield first, self.context.backend.ids_from(ids.array[first:last])
+            first, done = last, int(ends[last - 1])
+
+    def _pulls(self, ids: Ids) -> bool:
+        """Whether so many messages changed that making the rows they reach afresh costs less.
+
+        A push writes to a row somewhere in memory for each edge, and looks at the row once more for
+        its drift; a row made afresh reads a message somewhere for each of its edges, changed or
+        not. With messages of every other node changed, the two cost about the same.
+        """
+        return ids.count > MANY and 2 * ids.count > self.context.num_nodes
+
+    def _reach(self, ids: Ids, count: int, epoch: int) -> int:
+        """Collect the targets of the out-edges of `ids` behind `count` rows; returns how many."""
+        scratch = self.context.scratch
+        reached: int = self.context.kernels.reach(
+            ids.array, self._lists()[0], self.drop, scratch.touched, count, scratch.stamp, epoch
+        )[0]
+        return reached
+
+    def _report(self, rows: int, changed: int, edges: int, reread: int, way: str = "push") -> None:
         if rows:
+            name, kind = self.step.output.name, self.step.kind
             self.context.stats.append(
-                (self.step.output.name, self.step.kind, rows, changed, edges, reread)
+                (name, kind, rows, changed, edges, reread, 0, 0, 0, 0, 0, way)
             )
 
 

@@ -6,28 +6,19 @@ constrained models of NeutronRT (Section 4). Nothing is stored per edge.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.base import (
-    LOOPS,
-    Aggregate,
-    Aggregator,
-    channel_scale,
-    drift_limit,
-)  # fmt: skip
+from pyg_incremental.aggregate.base import Aggregate, Aggregator, channel_scale, drift_limit
 from pyg_incremental.aggregate.message import BoundFunction, EdgeFunction, flat
 from pyg_incremental.edge_store import Edges
 from pyg_incremental.program import Value
 from pyg_incremental.store import Cell, Context, Ids, Rows
 from pyg_incremental.typing import Array
-
-CHUNK = 1 << 17
-"""Edges whose messages are computed at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +85,7 @@ class FunctionState(Aggregator):
         """Compute all rows, some at a time."""
         context = self.context
         nodes, inn = context.all_nodes, self._lists()[1]
-        first = self._chunk_of(nodes.array, inn)
-        sample = context.backend.ids_from(nodes.array[:first])
+        _, sample = next(self._parts(nodes, inn), (0, nodes))
         _, src, dst, slot, real = self._in_edges(sample)
         self._begin(self._messages(src, dst, slot, real))
         self._make(nodes)
@@ -134,8 +124,9 @@ class FunctionState(Aggregator):
         source, scratch = function.source, context.scratch
         own = list(function.own)
         if self.loop is not None:
-            read = self.loop if source is None else (*self.loop, source)
-            own += [c.ids for c in read if c.ids is not None]
+            read = [c.ids for c in self.loop]
+            read += [None if source is None else self._as_targets(source)]
+            own += [ids for ids in read if ids is not None]
             own.append(context.settle)  # a new node has a loop, even if nothing is read at it
         if len(context.renew):
             own.append(context.backend.ids(context.renew))
@@ -171,11 +162,11 @@ class FunctionState(Aggregator):
         old = source.old if backend.is_compiled else source.old[: source.ids.count]
         old = torch.from_numpy(old) if backend.is_compiled else old
         old = old.reshape(-1, *source.tensor.shape[1:])
-        for first, ids in self._chunks(source.ids, out):
-            index, target, slot = self._expand(ids, out)
-            edges += len(index)
-            dst = backend.array(target)
-            count = context.kernels.unite(dst, scratch.touched, count, scratch.stamp, epoch)
+        for first, ids in self._parts(source.ids, out):
+            arrays = self._expand(ids, out)
+            edges += len(arrays[0])
+            count = context.kernels.unite(arrays[1], scratch.touched, count, scratch.stamp, epoch)
+            index, target, slot = map(self._tensor, arrays)
             # A row that is made afresh anyway need not take part.
             near = self._is_sound(target)
             at = (index[near] + first).to(device)
@@ -195,10 +186,10 @@ class FunctionState(Aggregator):
         """Rows afresh over their in-edges. Returns the number of edges read."""
         inn = self._lists()[1]
         read = 0
-        for _, some in self._chunks(ids, inn):
+        for _, some in self._parts(ids, inn):
             index, src, dst, slot, real = self._in_edges(some)
             read += len(index)
-            rows = self._tensor(some.array)
+            rows = some.tensor
             self._renew(rows, self._messages(src, dst, slot, real), index)
             self.drift.tensor[rows.to(self.drift.tensor.device)] = 0
         return read
@@ -209,8 +200,8 @@ class FunctionState(Aggregator):
         Returns:
             (position in `ids`, source, target, slot) of each edge, and how many stand before loops
         """
-        index, src, slot = self._expand(ids, self._lists()[1])
-        rows, real = self._tensor(ids.array), len(index)
+        index, src, slot = map(self._tensor, self._expand(ids, self._lists()[1]))
+        rows, real = ids.tensor, len(index)
         if self.loop is not None:
             index = torch.cat([index, torch.arange(len(rows))])
             src = torch.cat([src, rows])
@@ -225,36 +216,8 @@ class FunctionState(Aggregator):
             edge_rows = [torch.cat([e, o]) for e, o in zip(edge_rows, own, strict=True)]
         return function.given(rows, dst, edge_rows)
 
-    # Lists of edges ------------------------------------------------------------------------------
-
     def _tensor(self, array: Array) -> Tensor:
         return self.context.backend.ids_from(array).tensor
-
-    def _expand(self, ids: Ids, lists: Array) -> tuple[Tensor, Tensor, Tensor]:
-        """Position in `ids`, neighbour and slot of every entry of their lists."""
-        backend = self.context.backend
-        room = int(lists.degree[ids.array].sum())
-        arrays = [backend.room(room) for _ in range(3)]
-        loops = LOOPS[self.step.loops]
-        count = self.context.kernels.expand(ids.array, lists, loops, *arrays)
-        index, neighbor, slot = (self._tensor(a[:count]) for a in arrays)
-        return index, neighbor, slot
-
-    @staticmethod
-    def _chunk_of(ids: Array, lists: Array) -> int:
-        """How many of `ids` have about `CHUNK` entries together."""
-        if not ids.shape[0]:
-            return 0
-        total = lists.degree[ids[:CHUNK]].cumsum(0)
-        return max(1, int((total <= CHUNK).sum()))
-
-    def _chunks(self, ids: Ids, lists: Array) -> Iterator[tuple[int, Ids]]:
-        """`ids` in parts of about `CHUNK` edges, each with the position of its first."""
-        first = 0
-        while first < ids.count:
-            size = self._chunk_of(ids.array[first:], lists)
-            yield first, self.context.backend.ids_from(ids.array[first : first + size])
-            first += size
 
 
 class FunctionSumState(FunctionState):

@@ -9,9 +9,8 @@ a ReLU) costs nothing. Nothing OLD is needed for that: what stands in a channel 
 its owner had.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 from typing import ClassVar, NamedTuple
 
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.base import LOOPS, Aggregate, Aggregator
+from pyg_incremental.aggregate.base import CHUNK, Aggregate, Aggregator
 from pyg_incremental.aggregate.message import BoundFunction, EdgeFunction
 from pyg_incremental.edge_store import Edges
 from pyg_incremental.errors import UnsupportedModelError
@@ -27,9 +26,6 @@ from pyg_incremental.kernels.compiled.extremum import EMPTY, EXPOSED
 from pyg_incremental.program import Value
 from pyg_incremental.store import Cell, Context, Ids, Rows
 from pyg_incremental.typing import Array
-
-CHUNK = 1 << 17
-"""Edges whose messages are looked at together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +251,7 @@ class ExtremumState(Aggregator):
         context.stats.append(
             (
                 self.step.output.name, self.step.kind, count, n, edges, exposed,
-                channels, resilient, no_reset, covered, exposed,
+                channels, resilient, no_reset, covered, exposed, "push",
             )
         )  # fmt: skip
 
@@ -283,15 +279,6 @@ class ExtremumState(Aggregator):
         index, dst, slot = self._expand(ids, self._lists()[0])
         return _Listed(ids.array[index], dst, slot)
 
-    def _expand(self, ids: Ids, lists: Array) -> tuple[Array, Array, Array]:
-        """Position in `ids`, neighbour and slot of every entry of their lists."""
-        context = self.context
-        size = int(lists.degree[ids.array].sum())
-        arrays = [context.backend.room(size) for _ in range(3)]
-        count = context.kernels.expand(ids.array, lists, LOOPS[self.step.loops], *arrays)
-        index, neighbor, slot = (array[:count] for array in arrays)
-        return index, neighbor, slot
-
     def _insert(self, edges: _Listed) -> None:
         """Offer the messages of some edges to their targets."""
         size = len(edges.slot)
@@ -313,7 +300,7 @@ class ExtremumState(Aggregator):
         """
         context, inn = self.context, self._lists()[1]
         num_rows = num_channels = num_edges = 0
-        for part in self._parts(ids, inn):
+        for _, part in self._parts(ids, inn):
             index, src, slot = self._expand(part, inn)
             messages = self.messages.of(_Listed(src, part.array[index], slot))
             rows, channels = context.kernels.extremum_fill(
@@ -324,13 +311,3 @@ class ExtremumState(Aggregator):
             num_channels += channels
             num_edges += len(slot)
         return num_rows, num_channels, num_edges
-
-    def _parts(self, ids: Ids, lists: Array) -> Iterator[Ids]:
-        """Rows in parts of about `CHUNK` edges."""
-        ends = np.cumsum(np.asarray(lists.degree[ids.array]))
-        if ids.count and ends[-1] <= CHUNK:
-            yield ids
-        elif ids.count:
-            cuts = np.flatnonzero(np.diff(ends // CHUNK)) + 1
-            for begin, end in pairwise([0, *cuts.tolist(), ids.count]):
-                yield self.context.backend.ids_from(ids.array[begin:end])

@@ -4,19 +4,16 @@ The row is computed again. It serves every reduction without a rule of its own (
 deviation, power mean, maximum, ...).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.base import LOOPS, Aggregate, Aggregator
+from pyg_incremental.aggregate.base import Aggregate, Aggregator
 from pyg_incremental.program import Value
 from pyg_incremental.store import Cell, Context, Ids
-
-CHUNK = 65_536
-"""Rows computed at a time in a full pass."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +46,12 @@ class Neighborhood:
         """Which edges are self-loops, bool `[num_edges]`."""
         return self.neighbor == self.ids[self.index]
 
+    @property
+    def by_age(self) -> Tensor:
+        """The edges by row and then by age, int64 `[num_edges]`: as a sorted edge list has them."""
+        by_age = self.order.argsort()
+        return by_age[self.index[by_age].argsort(stable=True)]
+
 
 @dataclass(frozen=True, eq=False)
 class Rows(Aggregate):
@@ -73,7 +76,7 @@ class RowsState(Aggregator):
 
     def __init__(self, step: Rows, cell: Callable[[Value], Cell], context: Context) -> None:
         super().__init__(step, cell(step.output), context)
-        self.fn = step.fn
+        self.fn: Callable[..., Any] = step.fn
         self.sources = [cell(v) for v in step.sources]
         self.targets = [cell(v) for v in step.targets]
         self.edges = [cell(v) for v in step.edges]
@@ -81,18 +84,24 @@ class RowsState(Aggregator):
     def full(self) -> None:
         """Compute all rows, some at a time."""
         context = self.context
-        ids = context.all_nodes.tensor
-        parts = [self._compute(context.backend.ids(some))[0] for some in ids.split(CHUNK)]
-        self.out.put(torch.cat(parts), context.capacity)
+        self.out.put(
+            torch.cat([self.fn(self._around(some)[0]) for some in self._some(context.all_nodes)]),
+            context.capacity,
+        )
 
-    def _compute(self, ids: Ids) -> tuple[Tensor, int]:
+    def _some(self, ids: Ids) -> Iterator[Ids]:
+        """Rows in parts that are computed at a time; one part without rows if there is none."""
+        if not ids.count:
+            yield ids
+        for _, part in self._parts(ids, self._lists()[1]):
+            yield part
+
+    def _around(self, ids: Ids) -> tuple[Neighborhood, int]:
+        """What some rows see, and how many edges were read."""
         context = self.context
         backend = context.backend
-        inn = self._lists()[1]
-        room = int(inn.degree[ids.array].sum())
-        arrays = [backend.room(room) for _ in range(3)]
-        count = context.kernels.expand(ids.array, inn, LOOPS[self.step.loops], *arrays)
-        index, source, slot = (backend.ids_from(a[:count]).tensor for a in arrays)
+        arrays = self._expand(ids, self._lists()[1])
+        index, source, slot = (backend.ids_from(a).tensor for a in arrays)
         sources = tuple(c.read(source) for c in self.sources)
         edges = tuple(c.read(slot) for c in self.edges)
         targets = tuple(c.read(ids.tensor) for c in self.targets)
@@ -108,14 +117,23 @@ class RowsState(Aggregator):
             ids.tensor.to(device),
             source.to(device),
         )
-        return self.fn(around), room
+        return around, len(slot)
 
     def edges_changed(self) -> None:
         """Nothing to do: the targets of event edges are computed again."""
 
     def rows_changed(self) -> None:
         """Compute the rows again whose neighbourhood changed."""
-        context, out = self.context, self.out
+        ids, reached = self._touched()
+        if not ids.count:
+            return
+        around, edges = self._around(ids)
+        changed = self.out.commit(ids, self.fn(around), self.context.first_new)
+        self._report(ids.count, changed, reached + edges, ids.count, "pull")
+
+    def _touched(self) -> tuple[Ids, int]:
+        """The rows whose neighbourhood changed, and how many edges were read to find them."""
+        context = self.context
         scratch = context.scratch
         own = tuple(c.ids for c in self.targets if c.ids is not None)
         count, _, _, epoch = self._collect(any(c.old_changed is not None for c in self.edges), own)
@@ -132,9 +150,4 @@ class RowsState(Aggregator):
                     epoch,
                 )
                 reached += read
-        if not count:
-            return
-        ids = scratch.taken(count)
-        new, edges = self._compute(ids)
-        changed = out.commit(ids, new, context.first_new)
-        self._report(count, changed, reached + edges, count)
+        return scratch.taken(count), reached

@@ -122,7 +122,7 @@ class SoftmaxState(Aggregator):
         scratch = context.scratch
         # Rows whose own part changed come first: the kernel makes them afresh.
         own = [self.target.ids, None if self.loop is None else self.loop.ids]
-        own += [source.ids if self.loop is not None else None]
+        own += [self._as_targets(source) if self.loop is not None else None]
         own += [context.backend.ids(context.renew) if len(context.renew) else None]
         with_changed = self.edge is not None and self.edge.old_changed is not None
         count, renewed, events, epoch = self._collect(
@@ -130,11 +130,12 @@ class SoftmaxState(Aggregator):
         )
         if source.ids is None and not count:
             return
-        ids, old = (
-            (scratch.touched[:0], source.array[:0])
-            if source.ids is None
-            else (source.ids.array, source.old)
-        )
+        ids, old, way = scratch.touched[:0], source.array[:0], "push"
+        if source.ids is not None and self._pulls(source.ids):
+            count = renewed = self._reach(source.ids, count, epoch)
+            way = "pull"
+        elif source.ids is not None:
+            ids, old = source.ids.array, source.old
         pushed, inn = self._lists()
         count, edges, reread, read = context.kernels.softmax_push(
             out.array, self.drift.array, self.limit, self.scale.array, source.array,
@@ -143,4 +144,4 @@ class SoftmaxState(Aggregator):
         )  # fmt: skip
         if count:
             out.ids = scratch.taken(count)
-        self._report(count, count, events + edges + read, reread)
+        self._report(count, count, events + edges + read, reread, way)

@@ -13,11 +13,8 @@ import torch
 from pyg_incremental.aggregate.base import Aggregate, Aggregator, channel_scale, drift_limit
 from pyg_incremental.edge_store import Edges
 from pyg_incremental.program import Value
-from pyg_incremental.store import Cell, Context, Ids, Rows
+from pyg_incremental.store import Cell, Context, Rows
 from pyg_incremental.typing import Array
-
-MANY = 1024
-"""Below so many changed messages these are always pushed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,15 +95,6 @@ class SumState(Aggregator):
             sign, self.drop,
         )  # fmt: skip
 
-    def _pulls(self, ids: Ids) -> bool:
-        """Whether so many messages changed that summing the rows they reach costs less.
-
-        A push writes to a row somewhere in memory for each edge, and looks at the row once more for
-        its drift; a sum reads a message somewhere for each edge of the row, changed or not. With
-        messages of every other node changed, the two cost about the same.
-        """
-        return ids.count > MANY and 2 * ids.count > self.context.num_nodes
-
     def rows_changed(self) -> None:
         """Push what changed in the messages, and sum rows afresh that have drifted too far."""
         context, source, out = self.context, self.source, self.out
@@ -119,16 +107,14 @@ class SumState(Aggregator):
             return
         pushed, inn = self._lists()
         if source.ids is not None and self._pulls(source.ids):
-            count, edges = context.kernels.reach(
-                source.ids.array, pushed, self.drop, scratch.touched, count, scratch.stamp, epoch
-            )
+            count = self._reach(source.ids, count, epoch)
             everything = count == context.num_nodes
             out.ids = context.all_nodes if everything else scratch.taken(count)
             read = context.kernels.sum_rows(
                 out.ids.array, out.array, self.drift.array, source.array, self._weight(), inn,
                 self.drop,
             )  # fmt: skip
-            self._report(count, count, events + read, count)
+            self._report(count, count, events + read, count, "pull")
             return
         ids, old = (
             (scratch.touched[:0], source.array[:0])

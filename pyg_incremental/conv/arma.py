@@ -17,7 +17,7 @@ from pyg_incremental.row_wise import ACTIVATIONS, why_not_row_wise
 
 _BY_CHANNEL = (
     aggr.SumAggregation, aggr.MeanAggregation, aggr.MaxAggregation, aggr.MinAggregation,
-    aggr.VarAggregation, aggr.StdAggregation,
+    aggr.VarAggregation, aggr.StdAggregation, aggr.MulAggregation, aggr.MedianAggregation,
 )  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def arma(call: ConvCall) -> Value:
         raise NotIncremental(f"its act {type(act).__name__} may mix channels or rows")
     if act is not None and why_not_row_wise(act):
         raise NotIncremental(f"its act mixes rows: {why_not_row_wise(act)}")
-    if type(conv.aggr_module) not in _BY_CHANNEL:
+    if not _is_by_channel(conv.aggr_module):
         raise NotIncremental(f"{conv.aggr_module} does not work channel by channel")
     x, hop = call.node(), gcn_hop(call, add_self_loops=False)
     rows = x
@@ -43,6 +43,12 @@ def arma(call: ConvCall) -> Value:
         rows = call.map(f"layer_{t}", lambda h, r: h + r if act is None else act(h + r), rows, root)
     sizes = (conv.num_stacks, conv.out_channels)
     return call.map("out", lambda r: r.view(r.shape[0], *sizes).mean(dim=1), rows)
+
+
+def _is_by_channel(module: nn.Module) -> bool:
+    if type(module) is aggr.QuantileAggregation:
+        return not isinstance(module._q, (list, tuple))
+    return type(module) in _BY_CHANNEL
 
 
 def _product(conv: ARMAConv, layer: int) -> Callable[[Tensor], Tensor]:

@@ -15,6 +15,7 @@ from pyg_incremental.aggregate import (
     FunctionSum,
     Message,
     Neighborhood,
+    PaddedRows,
     Rows,
     SoftmaxSum,
     Sum,
@@ -32,6 +33,7 @@ from pyg_incremental.program import (
     NotIncremental,
     Value,
 )  # fmt: skip
+from pyg_incremental.row_wise import as_it_is
 
 
 class ConvCall(Arguments):
@@ -116,7 +118,7 @@ class ConvCall(Arguments):
         """A value whose OLD rows can be retracted: the result of a sum has to be written down."""
         step = next(s for s in self.program.steps if s.output is value)
         if isinstance(step, Aggregate) and not isinstance(step, Rows):
-            return self.program.map(f"{value}_rows", _as_it_is, [value], key="as_it_is")
+            return self.program.map(f"{value}_rows", as_it_is, [value], key="as_it_is")
         return value
 
     def weighted(self, source: Value, weight: Value | None) -> Message:
@@ -267,6 +269,19 @@ class ConvCall(Arguments):
             part, Rows, inputs, fn, sources, targets, edges, key=key, loops=loops, reverse=reverse
         )
 
+    def padded_rows(
+        self,
+        part: str,
+        fn: Callable[..., tuple[Tensor, Tensor]],
+        sources: tuple[Value, ...] = (),
+        targets: tuple[Value, ...] = (),
+        edges: tuple[Value, ...] = (),
+    ) -> Value:
+        """The same of rows that all have one padding; see `PaddedRows`."""
+        key = ("rows", id(self.conv), part, *map(id, (*sources, *targets, *edges)))
+        inputs = (*sources, *targets, *edges)
+        return self._add(part, PaddedRows, inputs, fn, sources, targets, edges, inputs, key=key)
+
     def _add(
         self,
         part: str,
@@ -299,10 +314,6 @@ class ConvCall(Arguments):
     def as_function(self, message: Message) -> EdgeFunction:
         """Any message as a function of rows."""
         return as_function(message)
-
-
-def _as_it_is(rows: Tensor) -> Tensor:
-    return rows
 
 
 def has_hooks(conv: MessagePassing) -> bool:

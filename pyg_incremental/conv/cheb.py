@@ -13,8 +13,8 @@ from torch import Tensor
 from torch_geometric.nn import ChebConv
 
 from pyg_incremental.conv.call import ConvCall
-from pyg_incremental.conv.gcn import with_bias
 from pyg_incremental.conv.hop import Hop
+from pyg_incremental.conv.inner import with_bias
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.normalize import inverse, inverse_sqrt
 from pyg_incremental.conv.powers import mapped_sum
@@ -32,10 +32,8 @@ def cheb(call: ConvCall) -> Value:
     x, lins = call.node(), [linear(lin) for lin in conv.lins]
     if len(lins) == 1:
         return with_bias(call, call.map("lin_0", lins[0], x, costly=True))
-    if not call.is_sum:
-        raise NotIncremental("its program takes sums (its Laplacian has a loop at every node)")
     hop, own = _scaled_laplacian(call)
-    if not pays(conv.lins[0].weight):
+    if not (call.is_sum and pays(conv.lins[0].weight)):
         return with_bias(call, _forwards(call, hop, own, x))
     terms = [call.map(f"lin_{k}", lin, x, costly=True) for k, lin in enumerate(lins)]
     rows, behind = terms[-1], None
@@ -54,12 +52,14 @@ def cheb(call: ConvCall) -> Value:
 
 
 def _forwards(call: ConvCall, hop: Hop, own: Value, x: Value) -> Value:
-    """`T_0 x`, `T_1 x`, ... and then the products."""
+    """`T_0 x`, `T_1 x`, ... and then the products, for any aggregation."""
     states = [x]
     for k in range(1, len(call.conv.lins)):
-        product = call.map(
-            f"product_{k}", lambda s, x, o: s + o * x, hop(states[-1], f"hop_{k}"), states[-1], own
-        )
+        x, name = states[-1], f"product_{k}"
+        if call.is_sum:
+            product = call.map(name, lambda s, x, o: s + o * x, hop(x, f"hop_{k}"), x, own)
+        else:  # the Laplacian's entry at a node is a message like others
+            product = hop.with_own(x, call.map(f"own_{k}", torch.mul, x, own), name)
         if k > 1:
             product = call.map(f"state_{k}", lambda p, x: 2.0 * p - x, product, states[-2])
         states.append(product)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.nn import EGConv, aggr
 
 from pyg_incremental.conv.call import ConvCall
-from pyg_incremental.conv.gcn import with_bias
+from pyg_incremental.conv.inner import with_bias
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.normalize import gcn_hop
 from pyg_incremental.conv.own_loop import reduced_with_loop

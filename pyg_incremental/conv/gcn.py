@@ -16,17 +16,12 @@ from torch_geometric.nn import GCN2Conv, GCNConv, LGConv, PDNConv
 
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.hop import Hop
+from pyg_incremental.conv.inner import with_bias
 from pyg_incremental.conv.linear import flat_weight, linear
 from pyg_incremental.conv.normalize import gcn_hop, plain_hop
 from pyg_incremental.conv.registry import register
 from pyg_incremental.program import NotIncremental, Value
 from pyg_incremental.row_wise import why_not_row_wise
-
-
-def with_bias(call: ConvCall, rows: Value) -> Value:
-    """The rows plus the conv's `bias`, if it has one."""
-    conv = call.conv
-    return rows if conv.bias is None else call.map("out", lambda rows: rows + conv.bias, rows)
 
 
 @register(GCNConv)

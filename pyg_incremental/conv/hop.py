@@ -51,19 +51,17 @@ class Hop:
             part: Name of the steps.
             first: A costly row map of `x` before it is sent, such as a linear layer.
         """
-        call, name, source = self.call, f"{part}_sent", self.source
-        if source is None:
-            sent = x if first is None else call.map(name, first, x, costly=True)
-        elif first is None:
-            sent = call.map(name, torch.mul, x, source)
-        else:
-            sent = call.map(name, lambda x, s: first(x) * s, x, source, costly=True)
+        call, sent = self.call, self._sent(x, part, first)
         # Infinity times zero is NaN, which an extremum may hide; a factor of zero needs weights.
         if not (self._is_linear or (self.weight is None and type(self._module) in _EXTREMA)):
             return self._over_edges(part, lambda sent: sent, sent, ())
         own = self._own(part, lambda sent: sent, sent)
         message = call.weighted(sent, self.weight)
         return self._finished(part, reduced_with_loop(call, message, own, self._module, part))
+
+    def with_own(self, x: Value, own: Value, part: str) -> Value:
+        """Like a call without `loop`, where `own` is the message of each node to itself."""
+        return self._over_edges(part, lambda sent: sent, self._sent(x, part), (), own)
 
     def gather(
         self,
@@ -82,21 +80,23 @@ class Hop:
             source: Further values read where an edge comes from, `[num_nodes, channels]`.
             target: Values read where an edge leads to.
         """
-        values = (x, *source)
-        widths = [self.call.example(v).shape[1] for v in values]
-        if self.source is None:
-            sent = self.call.map(f"{part}_sent", lambda *rows: torch.cat(rows, 1), *values)
-        else:
-            sent = self.call.map(
-                f"{part}_sent",
-                lambda s, x, *rows: torch.cat([s * x, *rows], 1),
-                self.source, *values,
-            )  # fmt: skip
+        widths = [self.call.example(v).shape[1] for v in (x, *source)]
+        values = (self._sent(x, part), *source)
+        sent = self.call.map(f"{part}_packed", lambda *rows: torch.cat(rows, 1), *values)
 
         def unpacked(sent: Tensor, *targets: Tensor) -> Tensor:
             return fn(*sent.split(widths, 1), *targets)
 
         return self._over_edges(part, unpacked, sent, target)
+
+    def _sent(self, x: Value, part: str, first: Callable[[Tensor], Tensor] | None = None) -> Value:
+        """What leaves each node, `s_j * first(x_j)`."""
+        call, name, source = self.call, f"{part}_sent", self.source
+        if source is None:
+            return x if first is None else call.map(name, first, x, costly=True)
+        if first is None:
+            return call.map(name, torch.mul, x, source)
+        return call.map(name, lambda x, s: first(x) * s, x, source, costly=True)
 
     @property
     def _module(self) -> torch.nn.Module:
@@ -108,16 +108,21 @@ class Hop:
         return type(self._module) in (aggr.SumAggregation, aggr.MeanAggregation)
 
     def _over_edges(
-        self, part: str, fn: Callable[..., Tensor], sent: Value, target: tuple[Value, ...]
+        self,
+        part: str,
+        fn: Callable[..., Tensor],
+        sent: Value,
+        target: tuple[Value, ...],
+        own: Value | None = None,
     ) -> Value:
         """Messages that are computed edge by edge, in full if they are not added up."""
-        late, count = self.target is None or self._is_linear, 1 + len(target)
+        late, count = self._is_linear and own is None, 1 + len(target)
         if self.target is not None and not late:
             target = (*target, self.target)
 
         def full(*rows: Tensor) -> Tensor:
             out = fn(*rows[:count])
-            return out if late else out * rows[count]
+            return out * rows[count] if len(target) == count else out
 
         def weighted(*rows: Tensor) -> Tensor:
             return full(*rows[:-1]) * rows[-1][:, None]
@@ -125,7 +130,7 @@ class Hop:
         message = self.call.message(
             full if self.weight is None else weighted, (sent,), target, (self.weight,), part
         )
-        own = self._own(part, full, sent, *target)
+        own = own or self._own(part, full, sent, *target)
         rows = reduced_with_loop(self.call, message, own, self._module, part)
         return self._finished(part, rows) if late else rows
 

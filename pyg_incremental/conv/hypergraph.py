@@ -131,7 +131,8 @@ class _Half:
             alpha = (F.leaky_relu(s + t, conv.negative_slope) - reference).exp() / mass
             for factor in share:
                 alpha = alpha * factor
-            return (alpha[..., None] * sent.view(len(sent), conv.heads, -1)).flatten(1)
+            sent = sent.view(len(sent), conv.heads, sent.shape[1] // conv.heads)
+            return (alpha[..., None] * sent).flatten(1)
 
         ends = sources, targets if late else (*targets, self.share)
         rows = call.reduce(call.message(message, *ends, part=part), part=f"{part}_sum")

@@ -11,7 +11,7 @@ from torch import Tensor
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.program import NotIncremental, Value
-from pyg_incremental.row_wise import why_not_row_wise
+from pyg_incremental.row_wise import as_it_is, why_not_row_wise
 
 
 def row_wise(module: Any, name: str) -> Callable[..., Any]:
@@ -25,7 +25,7 @@ def row_wise(module: Any, name: str) -> Callable[..., Any]:
         NotIncremental: If it may mix rows.
     """
     if module is None:
-        return _as_it_is
+        return as_it_is
     mixed = why_not_row_wise(module)
     if mixed:
         raise NotIncremental(f"its {name} mixes rows: {mixed}")
@@ -108,7 +108,3 @@ def needed(call: ConvCall, name: str = "edge_attr") -> Value:
     if value is None:
         raise NotIncremental(f"it is called without '{name}'")
     return value
-
-
-def _as_it_is(rows: Tensor) -> Tensor:
-    return rows

@@ -1,8 +1,9 @@
 """A conv without a program: its own `forward`, run on the neighbourhoods of the rows to compute.
 
 If a row depends on itself and its in-edges only, it may be computed on a small graph: the rows in
-question, then one node for every distinct source of an edge into them. These sources have no
-in-edges there, so what needs more than one hop comes out wrong; `locality` tries whether it does.
+question, then one node for every distinct source of an edge into them, between two anchors. These
+sources have no in-edges there, so what needs more than one hop comes out wrong; `locality` tries
+whether it does.
 """
 
 import inspect
@@ -15,9 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate import Neighborhood, Rows
+from pyg_incremental.aggregate import Neighborhood, PaddedRows, Rows
+from pyg_incremental.conv.anchors import anchored
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.locality import why_not_local
+from pyg_incremental.conv.sorting import Sorting, sorts, with_stand_ins
 from pyg_incremental.full_pass import plainly
 from pyg_incremental.program import Domain, NotIncremental, Value
 
@@ -69,19 +72,27 @@ class OwnForward:
 
     def on_rows(self, around: Neighborhood) -> Tensor:
         """The result for some rows, from what they see, `[num_rows, ...]`."""
-        by_age = around.order.argsort()
-        at = by_age[around.index[by_age].argsort(stable=True)]  # by row, then by age
+        return self._between_anchors(around)[1 : 1 + around.num_rows]
+
+    def on_padded_rows(self, around: Neighborhood, padding: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The same where there is a `SortAggregation`; see `PaddedRows`."""
+        wanted = slice(1, 1 + around.num_rows)
+        run = Sorting(wanted, padding)
+        rows = self.on(with_stand_ins(self.conv, run))._between_anchors(around)
+        return rows[wanted], run.known(len(rows))
+
+    def _between_anchors(self, around: Neighborhood) -> Tensor:
+        """The result for an anchor, the rows, those that they see, and an anchor."""
+        at = around.by_age
         row = around.index[at]
         sources, place = around.neighbor[at].unique(return_inverse=True)
         an_edge = torch.empty_like(sources).scatter_(0, place, at)  # one of each source's
         source = torch.where(around.is_loop[at], row, place + around.num_rows)
-        nodes = [
-            torch.cat([own, far[an_edge]])
-            for own, far in zip(around.target, around.source, strict=True)
-        ]
+        nodes = [(own, far[an_edge]) for own, far in zip(around.target, around.source, strict=True)]
+        edges = [rows[at] for rows in around.edge]
         graph = torch.stack([row, source] if self.reverse else [source, row])
-        out: Tensor = self(nodes, [rows[at] for rows in around.edge], graph)
-        return out[: around.num_rows]
+        out: Tensor = self(*anchored(nodes, edges, graph))
+        return out
 
 
 def own_forward(call: ConvCall) -> Value:
@@ -103,10 +114,13 @@ def own_forward(call: ConvCall) -> Value:
     edges = tuple(v for v in found if v.domain is Domain.EDGE)
     if not nodes:
         raise NotIncremental("it is called without node features")
+    rows_of_nodes, rows_of_edges = ([call.example(v) for v in vs] for vs in (nodes, edges))
+    stand_in = with_stand_ins(call.conv, None)
     seen = []
     for reverse in (call.reverse != call.turned, call.reverse == call.turned):
         forward = OwnForward(call.conv, call.args, graph, nodes, edges, reverse)
-        reason = why_not_local(forward, *([call.example(v) for v in vs] for vs in (nodes, edges)))
+        tried, by_target = forward.on(stand_in), call.relation.by_target and not reverse
+        reason = why_not_local(tried, rows_of_nodes, rows_of_edges, by_target)
         if not reason:
             return _recomputed(call, forward)
         seen.append(reason)
@@ -115,12 +129,15 @@ def own_forward(call: ConvCall) -> Value:
 
 def _recomputed(call: ConvCall, forward: OwnForward) -> Value:
     nodes, edges, back = forward.nodes, forward.edges, forward.reverse != call.turned
-    relation = call.relation
+    relation, read = call.relation, (*nodes, *edges)
     name = call.program.value(f"{call.name}.forward", Domain.NODE, relation.source)
-    step = Rows(
-        name, (*nodes, *edges), call.loops, back, forward.on_rows, nodes, nodes, edges,
-        graph=relation.graph,
-    )  # fmt: skip
+    parts = (nodes, nodes, edges)
+    graph = relation.graph
+    step = (
+        PaddedRows(name, read, call.loops, back, forward.on_padded_rows, *parts, read, graph=graph)
+        if sorts(call.conv)
+        else Rows(name, read, call.loops, back, forward.on_rows, *parts, graph=graph)
+    )
     return call.program.add(None, lambda: step)
 
 

@@ -17,7 +17,9 @@ from torch_geometric.nn import aggr
 from pyg_incremental.aggregate import Neighborhood, softmax_result
 from pyg_incremental.aggregate.message import EdgeFunction, Message, Weighted
 from pyg_incremental.conv.row_local import is_row_local, reduced
+from pyg_incremental.conv.sorting import Sorting, is_sort, with_stand_ins
 from pyg_incremental.program import NotIncremental, Value
+from pyg_incremental.row_wise import as_it_is
 
 if TYPE_CHECKING:
     from pyg_incremental.conv.call import ConvCall
@@ -48,20 +50,30 @@ def _rule(*kinds: type[nn.Module]) -> Callable[[Reduction], Reduction]:
 
 def by_rows(call: "ConvCall", module: nn.Module, message: Message, part: str) -> Value:
     """The exact fallback: a row is computed again from all of its messages."""
-    if not is_row_local(module):
-        raise NotIncremental(f"{module} is not local to rows")
     message = as_function(message)
-    sources, targets = len(message.source), len(message.target)
+
+    def messages(around: Neighborhood) -> Tensor:
+        at_targets = (t[around.index] for t in around.target)
+        rows: Tensor = message.fn(*around.source, *at_targets, *around.edge)
+        return rows.flatten(1)
 
     def fn(around: Neighborhood) -> Tensor:
-        rows = message.fn(
-            *around.source[:sources],
-            *(t[around.index] for t in around.target[:targets]),
-            *around.edge,
-        )
-        return reduced(module, rows.flatten(1), around.index, around.num_rows)
+        return reduced(module, messages(around), around.index, around.num_rows)
 
-    return call.rows(part, fn, message.source, message.target, message.edges, call.loops)
+    def sort(around: Neighborhood, padding: Tensor | None) -> tuple[Tensor, Tensor]:
+        run, at = Sorting(slice(around.num_rows), padding), around.by_age
+        if not call.is_coo:  # in a matrix the entries of a row stand in order of their columns
+            at = at[around.neighbor[at].argsort(stable=True)]
+            at = at[around.index[at].argsort(stable=True)]
+        rows = messages(around)[at]
+        made = with_stand_ins(module, run)(rows, around.index, dim_size=around.num_rows)
+        return made, run.known(around.num_rows)
+
+    if is_sort(module):
+        return call.padded_rows(part, sort, message.source, message.target, message.edges)
+    if not is_row_local(module, flat=True):
+        raise NotIncremental(f"{module} is not local to rows")
+    return call.rows(part, fn, message.source, message.target, message.edges)
 
 
 def as_function(message: Message) -> EdgeFunction:
@@ -70,7 +82,7 @@ def as_function(message: Message) -> EdgeFunction:
         return message
     if isinstance(message, Weighted):
         return EdgeFunction(_times, (message.source,), (), (message.weight,))
-    return EdgeFunction(lambda rows: rows, (message,), (), ())
+    return EdgeFunction(as_it_is, (message,), (), ())
 
 
 def _times(rows: Tensor, weight: Tensor) -> Tensor:

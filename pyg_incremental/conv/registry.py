@@ -1,6 +1,7 @@
 """Which conv has a program."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import torch
 from torch_geometric.nn import MessagePassing
@@ -159,3 +160,8 @@ def _program_of(conv: torch.nn.Module) -> Builder:
 def registered() -> list[type[torch.nn.Module]]:
     """The conv classes with a program."""
     return list(_BUILDERS)
+
+
+def builders() -> Mapping[type[torch.nn.Module], Builder]:
+    """What writes the program of each of them."""
+    return MappingProxyType(_BUILDERS)

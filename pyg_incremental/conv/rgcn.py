@@ -20,6 +20,7 @@ from pyg_incremental.conv.inner import with_bias
 from pyg_incremental.conv.registry import register
 from pyg_incremental.full_pass import plainly
 from pyg_incremental.program import Domain, NotIncremental, Value
+from pyg_incremental.row_wise import as_it_is
 
 
 @register(RGCNConv)
@@ -37,7 +38,7 @@ def rgcn(call: ConvCall) -> Value:
         rows = _pushed_down(call, source, edge_type, count)
     else:
         rows = reduced_by_relation(
-            call, EdgeFunction(_as_it_is, (source,), (), ()), edge_type, count
+            call, EdgeFunction(as_it_is, (source,), (), ()), edge_type, count
         )
         rows = call.map("total", lambda h: _transformed(conv, h).sum(1), rows, costly=True)
     if conv.root is None:
@@ -111,7 +112,3 @@ def _transformed(conv: Any, rows: Tensor) -> Tensor:
             conv.num_relations, conv.in_channels_l, conv.out_channels
         )
     return torch.einsum("krc,rcd->krd", rows, weight)
-
-
-def _as_it_is(rows: Tensor) -> Tensor:
-    return rows

@@ -11,16 +11,20 @@ _ROW_LOCAL = (
 )  # fmt: skip
 
 
-def is_row_local(module: torch.nn.Module | None) -> bool:
+def is_row_local(module: torch.nn.Module | None, flat: bool = False) -> bool:
     """Whether an aggregation module computes each row from that row's messages only.
 
-    LSTM and GRU do not: they pad to the largest degree.
+    LSTM and GRU do not: they pad to the largest degree. So does a sort; see `sorting`.
+
+    Args:
+        module: The module.
+        flat: Whether it will be given messages `[num_edges, channels]`, which some insist on.
     """
     if isinstance(module, aggr.MultiAggregation):
-        return all(is_row_local(m) for m in module.aggrs)
+        return all(is_row_local(m, flat) for m in module.aggrs)
     if isinstance(module, aggr.DegreeScalerAggregation):
-        return is_row_local(module.aggr)
-    return type(module) in _ROW_LOCAL
+        return is_row_local(module.aggr, flat)
+    return type(module) in _ROW_LOCAL or (flat and type(module) is aggr.Set2Set)
 
 
 def reduced(

@@ -2,16 +2,34 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate import Neighborhood
+from pyg_incremental.conv.anchors import anchored
 
-SIZES = ((14, 24), (40, 120), (4, 0), (300, 1500))
-"""Nodes and edges of each kind of graph; the first kind has everything that may be a trap."""
+SIZES = ((14, 24), (40, 120), (4, 0), (300, 1500), (5, 6))
+"""Nodes and edges of each kind of graph; the first kind has everything that may be a trap, and in
+the last one all edges end in one node."""
 HUB = ((1, 2, 3, 4, 5, 0, 0, 0), (0, 0, 0, 0, 0, 6, 7, 2))
 LOOPS = ((2, 5, 12, 0), (2, 5, 12, 0))
+
+
+class Form(NamedTuple):
+    """How a graph is given to a conv.
+
+    Attributes:
+        anchored: Between anchors (see `anchored`), for convs that fail without.
+        by_target: Sorted by target, for convs that fail on other edges.
+    """
+
+    anchored: bool = False
+    by_target: bool = False
+
+
+PLAIN = Form()
 
 
 @dataclass(frozen=True)
@@ -22,16 +40,34 @@ class World:
         nodes: Rows `[num_nodes, ...]`.
         edges: Rows `[num_edges, ...]`.
         graph: int64 `[2, num_edges]`.
+        form: How it is given to a conv.
     """
 
     nodes: list[Tensor]
     edges: list[Tensor]
     graph: Tensor
+    form: Form = PLAIN
 
     @property
     def size(self) -> int:
         """Number of nodes."""
         return self.nodes[0].shape[0]
+
+    @property
+    def given(self) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """Copies of nodes, edges and graph in its form."""
+        nodes, edges, graph = self.nodes, self.edges, self.graph
+        if self.form.by_target:
+            order = graph[1].argsort(stable=True)
+            edges, graph = [e[order] for e in edges], graph[:, order]
+        if self.form.anchored:
+            return anchored([[t] for t in nodes], edges, graph)
+        return [t.clone() for t in nodes], [t.clone() for t in edges], graph.clone()
+
+    @property
+    def own(self) -> slice:
+        """Where the nodes stand in the result for what is given."""
+        return slice(1, 1 + self.size) if self.form.anchored else slice(None)
 
     def seen_by(self, rows: Tensor, reverse: bool) -> Neighborhood:
         """What `rows` see; the edges of a row come in any order, as in an adjacency list."""
@@ -67,6 +103,8 @@ class Draw:
         dtype: The dtype of floating-point rows, or None for that of the examples.
         noise: Whether such rows of nodes, and of edges, are noise; they are mixtures of two rows of
             the example if not.
+        form: The form of its graphs.
+        reverse: Whether a row gathers over its out-edges.
     """
 
     nodes: Sequence[Tensor]
@@ -74,6 +112,8 @@ class Draw:
     chance: torch.Generator
     dtype: torch.dtype | None = None
     noise: tuple[bool, bool] = (False, False)
+    form: Form = PLAIN
+    reverse: bool = False
 
     def world(self, kind: int) -> World:
         """A graph of one of the kinds of `SIZES`."""
@@ -83,8 +123,10 @@ class Draw:
             loops = torch.tensor(LOOPS)
             graph = torch.cat([graph, torch.tensor(HUB), loops, graph[:, :3], loops[:, :1]], 1)
             graph = graph[:, self.order(graph.shape[1])]
+        elif kind == len(SIZES) - 1:
+            graph[0 if self.reverse else 1] = 0
         edges = [self._rows(e, graph.shape[1], is_edge=True) for e in self.edges]
-        return World(self.rows(size), edges, graph.to(self.nodes[0].device))
+        return World(self.rows(size), edges, graph.to(self.nodes[0].device), self.form)
 
     @property
     def varies(self) -> bool:

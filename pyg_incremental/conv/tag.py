@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.nn import MixHopConv, TAGConv
 
 from pyg_incremental.conv.call import ConvCall
-from pyg_incremental.conv.gcn import with_bias
+from pyg_incremental.conv.inner import with_bias
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.normalize import gcn_hop, plain_hop
 from pyg_incremental.conv.powers import comes_first, mapped_sum, nested, powers

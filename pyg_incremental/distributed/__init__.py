@@ -9,7 +9,12 @@ from pyg_incremental.distributed.comm import Communicator, SingleProcess
 from pyg_incremental.distributed.errors import PartitionError, RankFailedError
 from pyg_incremental.distributed.model import DistributedIncrementalModel
 from pyg_incremental.distributed.mpi_comm import MPICommunicator
-from pyg_incremental.distributed.partition import Partition, partition
+from pyg_incremental.distributed.partition import (
+    HeteroPartition,
+    Partition,
+    partition,
+    partition_hetero,
+)
 from pyg_incremental.distributed.shards import write_shards
 from pyg_incremental.distributed.torch_comm import TorchCommunicator
 from pyg_incremental.distributed.update import DistributedStats
@@ -18,6 +23,7 @@ __all__ = [
     "Communicator",
     "DistributedIncrementalModel",
     "DistributedStats",
+    "HeteroPartition",
     "MPICommunicator",
     "Partition",
     "PartitionError",
@@ -25,5 +31,6 @@ __all__ = [
     "SingleProcess",
     "TorchCommunicator",
     "partition",
+    "partition_hetero",
     "write_shards",
 ]

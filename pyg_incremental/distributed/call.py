@@ -1,22 +1,25 @@
 """The call of a model that is spread over ranks: traced on a sample that every rank has."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from pyg_incremental import full_pass
 from pyg_incremental.call_plan import CallPlan
-from pyg_incremental.call_site import CallSite, bind
+from pyg_incremental.call_site import CallSite, device_of
+from pyg_incremental.call_state import described, relations_of, site_of
 from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.learned import why_fixed
 from pyg_incremental.prepare import prepare
-from pyg_incremental.roles import Roles, classify
+from pyg_incremental.program import Relation
+from pyg_incremental.roles import Roles
 from pyg_incremental.settings import Settings
 
-_NODES, _EDGES = 48, 200
+NODES, EDGES = 48, 200
+_NO_VALUES = torch.empty(0)
 
 
 @dataclass
@@ -25,106 +28,176 @@ class Sample:
 
     Attributes:
         nodes: Rows of each node input, `[n, ...]`.
-        edges: Rows of each edge input, `[m, ...]`, where `m` differs from `n`.
+        edges: For each graph rows of its edge data, `[m, ...]`.
         others: Other tensors by name.
-        constants: Other arguments by name.
-        positional: Arguments that have to be passed by position.
-        data_fields: For each argument that is a `Data` object, the tensors that it holds.
     """
 
     nodes: dict[str, Tensor]
-    edges: dict[str, Tensor]
+    edges: dict[str, dict[str, Tensor]]
     others: dict[str, Any]
-    constants: dict[str, Any]
-    positional: list[str]
-    data_fields: dict[str, tuple[str, ...]]
 
-
-def rows_for_sample(
-    nodes: Mapping[str, Tensor], edges: Mapping[str, Tensor], num_edges: int
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The first rows of node and edge inputs, in numbers that tell one from the other."""
-    n = min(_NODES, next(len(t) for t in nodes.values()))
-    m = min(_EDGES, num_edges, n * n)
-    if m == n:
-        m = max(0, m - 1)
-    return {k: t[:n].clone() for k, t in nodes.items()}, {
-        k: t[:m].clone() for k, t in edges.items()
-    }
-
-
-def sample_pairs(sample: Sample) -> Tensor:
-    """The edges of a sample, int64 `[2, m]`: distinct pairs, sorted by target."""
-    n = next(len(t) for t in sample.nodes.values())
-    sizes = [len(t) for t in sample.edges.values()]
-    m = sizes[0] if sizes else max(0, min(2 * n, n * n) - (n == 1))
-    at = torch.arange(m)
-    return torch.stack([at % max(n, 1), at // max(n, 1)])
-
-
-def site_of_sample(model: nn.Module, sample: Sample, graph: str = "edge_index") -> CallSite:
-    """The call of a model on a sample with an `edge_index`."""
-    tensors: dict[str, Any] = {
-        **sample.nodes, graph: sample_pairs(sample), **sample.edges, **sample.others,
-    }  # fmt: skip
-    arguments: dict[str, Any] = dict(sample.constants)
-    inside: set[str] = set()
-    for key, names in sample.data_fields.items():
-        arguments[key] = Data(**{n: tensors[n] for n in names})
-        inside |= set(names)
-    arguments |= {n: t for n, t in tensors.items() if n not in inside}
-    if sample.positional or sample.data_fields:
-        return CallSite(model, arguments, sample.positional)
-    return bind(model, (), arguments)
-
-
-def plain_roles(site: CallSite) -> Roles:
-    """What the tensors of a call are, if the graph can be cut into parts.
-
-    Raises:
-        UnsupportedModelError: If there are several kinds of nodes or several graphs, or no node
-            features.
-    """
-    roles = classify(site)
-    if not roles.is_plain or not roles.nodes:
-        raise UnsupportedModelError(
-            f"{type(site.model).__name__}: the partitioned mode takes one graph on one kind of "
-            f"nodes with features (got {len(roles.relations)} graphs on {len(roles.num_nodes)} "
-            f"kinds, {len(roles.nodes)} node inputs); use to_incremental, in one process"
+    def to(self, device: torch.device) -> "Sample":
+        """The same with all tensors on some device."""
+        return Sample(
+            {k: t.to(device) for k, t in self.nodes.items()},
+            {g: {k: t.to(device) for k, t in d.items()} for g, d in self.edges.items()},
+            {k: t.to(device) for k, t in self.others.items()},
         )
-    return roles
 
 
-def plan_of(
-    site: CallSite, roles: Roles, sample: Sample, by_target: bool, settings: Settings
-) -> CallPlan:
-    """Trace a call, of which only a sample is at hand.
+@dataclass
+class Call:
+    """The call that is kept current: everything about it but the rows.
+
+    Attributes:
+        site: The call; it holds no tensors.
+        roles: What its tensors are; without the graphs.
+        sample: A few rows.
+    """
+
+    site: CallSite
+    roles: Roles
+    sample: Sample
+
+    def described(self) -> dict[str, Any]:
+        """The call as plain values and tensors."""
+        return {
+            **described(self.site, self.roles),
+            "num_nodes": dict(self.roles.num_nodes),
+            "sample": {
+                "nodes": self.sample.nodes,
+                "edges": self.sample.edges,
+                "others": self.sample.others,
+            },
+        }
+
+
+def call_of(site: CallSite, roles: Roles) -> Call:
+    """What has to be kept of a call that is all there; its tensors are given up."""
+    tensors = site.tensors
+    nodes = {name: tensors[name].detach()[:NODES].clone() for name in roles.nodes}
+    edges = {
+        r.graph: {k: t.detach()[:EDGES].clone() for k, t in roles.data_of(r, tensors).items()}
+        for r in roles.relations
+    }
+    others = {name: tensors[name] for name in roles.others}
+    site.tensors = {}
+    return Call(site, _lean(roles), Sample(nodes, edges, others))
+
+
+def call_from(content: Mapping[str, Any], model: nn.Module) -> Call:
+    """The call that `Call.described` has described."""
+    held = content["sample"]
+    sample = Sample(held["nodes"], held["edges"], held["others"])
+    relations = relations_of(content)
+    roles = Roles(
+        relations, content["nodes"], content["edges"], tuple(sample.others), content["num_nodes"],
+        values=dict.fromkeys(content["matrices"], _NO_VALUES), fixed=content["fixed"],
+    )  # fmt: skip
+    small = _Small(sample, roles, roles.num_nodes, [])
+    device = device_of(model, sample.nodes.values())
+    site = site_of(content, model, small.tensors(roles, device))
+    site.tensors = {}
+    return Call(site, roles, sample)
+
+
+def _lean(roles: Roles) -> Roles:
+    """The roles without the graphs."""
+    return replace(roles, edge_index={}, values=dict.fromkeys(roles.values, _NO_VALUES))
+
+
+def most_of(samples: Sequence[Sample]) -> Sample:
+    """Of each input the rows of the rank that has most of them."""
+
+    def longest(rows: list[Tensor]) -> Tensor:
+        return max(rows, key=len)
+
+    first = samples[0]
+    return Sample(
+        {k: longest([s.nodes[k] for s in samples]) for k in first.nodes},
+        {
+            graph: {k: longest([s.edges[graph][k] for s in samples]) for k in data}
+            for graph, data in first.edges.items()
+        },
+        first.others,
+    )
+
+
+class _Small:
+    """A small call made of a sample.
 
     Args:
-        site: The call; its tensors are replaced by the sample.
-        roles: What they are.
         sample: The sample.
-        by_target: Whether the edges of the whole graph came sorted by target.
+        roles: What the tensors are.
+        counts: The number of nodes of each kind in the call itself.
+        whole: Kinds of which all nodes are needed; the rows of the sample are repeated.
+    """
+
+    def __init__(
+        self, sample: Sample, roles: Roles, counts: Mapping[str, int], whole: Sequence[str]
+    ) -> None:
+        self.sample = sample
+        self.num_nodes = {kind: min(NODES, n) for kind, n in counts.items()}
+        for name, kind in roles.nodes.items():
+            self.num_nodes[kind] = min(self.num_nodes[kind], len(sample.nodes[name]))
+        self.num_nodes |= {kind: counts[kind] for kind in whole}
+        self.nodes = {
+            name: _first(sample.nodes[name], self.num_nodes[kind])
+            for name, kind in roles.nodes.items()
+        }
+        self.states = {r.graph: self._graph(r) for r in roles.relations}
+
+    def _graph(self, relation: Relation) -> dict[str, Tensor]:
+        """Distinct edges, sorted by target, and their data."""
+        data = self.sample.edges[relation.graph]
+        m, n = self.num_nodes[relation.source], self.num_nodes[relation.target]
+        count = min(m * n, min((len(t) for t in data.values()), default=2 * max(m, n)))
+        at = torch.arange(count)
+        edges = torch.stack([at % max(m, 1), at // max(m, 1)])
+        return {"edge_index": edges, **{k: t[:count] for k, t in data.items()}}
+
+    def tensors(self, roles: Roles, device: torch.device) -> dict[str, Any]:
+        """All tensors of the call by name."""
+        given: dict[str, Any] = {**self.sample.others, **self.nodes}
+        for r in roles.relations:
+            state = self.states[r.graph]
+            given |= {k: t for k, t in state.items() if k != "edge_index"}
+            given[r.graph] = full_pass.graph_object(r, state, self.num_nodes, device)
+        return given
+
+
+def _first(rows: Tensor, count: int) -> Tensor:
+    """So many rows; they are repeated if there are fewer."""
+    return rows[:count] if count <= len(rows) else rows[torch.arange(count) % len(rows)]
+
+
+def plan_of(call: Call, counts: Mapping[str, int], settings: Settings) -> CallPlan:
+    """Trace a call, of which only a sample is at hand.
+
+    A model may have learned one row for each node, and then runs on no other number of them.
+
+    Args:
+        call: The call.
+        counts: The number of nodes of each kind.
         settings: What the user chose.
 
     Raises:
         UnsupportedModelError: If some step has to run on all rows.
     """
-    n = next(len(t) for t in sample.nodes.values())
-    pairs = sample_pairs(sample)
-    values = {r.graph: sample.edges[r.values] for r in roles.relations if r.graph in roles.values}
-    relation = replace(roles.relations[0], by_target=by_target)
-    if values:
-        relation = replace(relation, unit_values=roles.relations[0].unit_values)
+    site, roles = call.site, call.roles
+    whole = list(roles.fixed)
+    if not whole and why_fixed(site.model, counts.get("", -1)) is not None:
+        whole = [""]
+    small = _Small(call.sample, roles, counts, whole)
     local = replace(
-        roles, relations=(relation,), num_nodes=dict.fromkeys(roles.num_nodes, n),
-        edge_index={relation.graph: pairs}, values=values,
+        roles,
+        num_nodes=small.num_nodes,
+        edge_index={name: state["edge_index"] for name, state in small.states.items()},
+        values={r.graph: small.states[r.graph][r.values] for r in roles.relations
+                if r.graph in roles.values},
     )  # fmt: skip
-    state = {"edge_index": pairs, **sample.edges}
-    tensors = full_pass.arguments(
-        site, local, sample.nodes, {relation.graph: state}, local.num_nodes, sample.others
-    )
-    site.tensors = dict(zip(site.names, tensors, strict=True))
+    tensors = small.tensors(roles, device_of(site.model, small.nodes.values()))
+    site.tensors = {name: tensors[name] for name in site.names}
     plan = prepare(site, local, settings)
     site.tensors = {}
     if plan.fallback:

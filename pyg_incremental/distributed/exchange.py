@@ -2,9 +2,10 @@
 
 `Exchange(value) -> value'` stands before an aggregation that reads `value` at the far end of its
 edges. The rows of own nodes are those of `value`; those of ghosts are sent by their owners, once
-for each rank that holds one, and only where they changed. RIPPLE ("RIPPLE: Scalable Incremental GNN
-Inferencing on Large Streaming Graphs", Section on distributed execution) sends a mail per remote
-target instead, summed at the sender; that serves linear aggregations only, and needs no ghosts.
+for each rank that holds one, and only where they changed. Both values share the rows of own nodes
+in memory. RIPPLE ("RIPPLE: Scalable Incremental GNN Inferencing on Large
+Streaming Graphs", Section on distributed execution) sends a mail per remote target instead, summed
+at the sender; that serves linear aggregations only, and needs no ghosts.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from torch import Tensor
 
 from pyg_incremental.distributed.link import Link
 from pyg_incremental.program import Step
-from pyg_incremental.store import Cell, Context
+from pyg_incremental.store import Cell, Context, Ids
+from pyg_incremental.typing import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +28,13 @@ class Exchange(Step):
 
     Attributes:
         link: The boundary that its rows cross.
+        shares: Whether the rows of own nodes are those of the input; of several exchanges of one
+            value only one can share.
     """
 
     kind: ClassVar[str] = "exchange"
     link: Link
+    shares: bool
 
     def executor(self, inputs: list[Cell], out: Cell, context: Context) -> "ExchangeExecutor":
         """The executor: it holds one round with the other ranks in every update."""
@@ -57,26 +62,76 @@ class ExchangeExecutor:
         ids, received = link.swap(out.value.name, packed)
         room[torch.from_numpy(ids).to(rows.device)] = received
         out.hold(room)
+        self._share()
+
+    def _share(self) -> None:
+        """Let the input keep its rows here, if no id of an own node is that of a ghost."""
+        source, out = self.source, self.out
+        if self.step.shares and source.out_dtype is None and not self.step.link.own.has_holes:
+            source.keeps_old = out.keeps_old
+            source.hold(out.tensor[: source.tensor.shape[0]])
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the rows of own nodes are those of the input (either may have been moved)."""
+        return self.source.tensor.data_ptr() == self.out.tensor.data_ptr()
+
+    def part(self) -> None:
+        """Give the input rows of its own again: some of its ids have become those of ghosts."""
+        if self.is_shared:
+            self.source.hold(self.source.tensor.clone())
 
     def rows_changed(self) -> None:
         """Send the changed rows that are ghosts elsewhere, and take those of ghosts here."""
-        link, source, out, context = self.step.link, self.source, self.out, self.context
-        ids = source.ids.tensor if source.ids is not None else _NO_IDS
-        rows = out.tensor[:0]
-        if source.ids is not None:
-            rows = source.fresh if source.fresh is not None else source.gather(source.ids)
-            if link.own.has_holes:  # their ids are those of ghosts here
-                real = torch.from_numpy(link.own.globals >= 0)[ids]
-                ids, rows = ids[real], rows[real.to(rows.device)]
+        link, out, context = self.step.link, self.out, self.context
+        read = self._own_rows()
+        own = out.ids, out.fresh, out.old
+        ids, rows = _NO_IDS, out.tensor[:0]
+        if own[0] is not None:
+            ids = own[0].tensor
+            rows = out.gather(own[0]) if own[1] is None else own[1]
         packed = [self._packed(rank, ids.numpy(), rows) for rank in range(link.rounds.size)]
         ghosts, received = link.swap(out.value.name, packed)
         if len(ghosts):
-            ids = torch.cat([ids, torch.from_numpy(ghosts)])
-            rows = torch.cat([rows, received])
-        if not len(ids):
+            backend = context.backend
+            out.reset()
+            out.commit(backend.ids_from(backend.host(ghosts)), received, context.first_new)
+            self._unite((own[0], rows, own[2]))
+        changed = 0 if out.ids is None else out.ids.count
+        if read or len(ghosts):
+            context.stats.append((out.value.name, "exchange", read + len(ghosts), changed, 0, 0))
+
+    def _own_rows(self) -> int:
+        """Take what changed at own nodes; returns how many rows were looked at."""
+        source, out, context = self.source, self.out, self.context
+        if source.ids is None:
+            return 0
+        ids, own = source.ids, self.step.link.own
+        if self.is_shared:
+            out.ids, out.fresh, out.old = ids, source.fresh, source.old
+            return ids.count
+        rows = source.fresh if source.fresh is not None else source.gather(ids)
+        if own.has_holes:  # their ids are those of ghosts here
+            real = torch.from_numpy(own.globals >= 0)[ids.tensor]
+            ids, rows = context.backend.ids(ids.tensor[real]), rows[real.to(rows.device)]
+        if ids.count:
+            out.commit(ids, rows, context.first_new)
+        self._share()
+        return ids.count
+
+    def _unite(self, own: tuple[Ids | None, Tensor, Array]) -> None:
+        """Rows that changed at own nodes, and those of ghosts, are what has changed."""
+        out, (ids, rows, old) = self.out, own
+        if ids is None:
             return
-        changed = out.commit(context.backend.ids(ids), rows, context.first_new)
-        context.stats.append((out.value.name, "exchange", len(ids), changed, 0, 0))
+        if out.ids is None or out.fresh is None:
+            out.ids, out.fresh, out.old = ids, rows, old
+            return
+        join = np.concatenate if out.backend.is_compiled else torch.cat
+        if out.keeps_old:
+            out.old = join([old[: ids.count], out.old[: out.ids.count]])
+        out.fresh = torch.cat([rows, out.fresh])
+        out.ids = out.backend.ids_from(join([ids.array, out.ids.array]))
 
     def _packed(
         self, rank: int, ids: NDArray[np.int64], rows: Tensor
@@ -87,7 +142,7 @@ class ExchangeExecutor:
         chosen = rows[torch.from_numpy(at).to(rows.device)]
         if rank in link.newly:
             asked, their_ids = link.newly[rank]
-            current = self.source.read(torch.from_numpy(asked))
+            current = self.out.read(torch.from_numpy(asked))
             chosen = torch.cat([chosen, current])
             there = np.concatenate([there, their_ids.astype(np.int32)])
         return chosen, there

@@ -41,20 +41,20 @@ class Link:
 
     Attributes:
         far: The kind of nodes that the program calls own nodes and ghosts together.
-        own: The nodes that this rank owns.
+        own: The nodes of that kind that this rank owns.
         ghosts: The ghosts of this rank.
         rounds: The conversation with the other ranks.
+        traffic: What was moved is noted here, for all boundaries of a rank.
         newly: For each rank the own nodes (and their ids there) of which it holds ghosts since the
             running update: it needs their rows even if they did not change.
-        traffic: What the running update has moved.
     """
 
     far: str
     own: Own
     ghosts: Ghosts
     rounds: Rounds
+    traffic: list[Traffic]
     newly: dict[int, tuple[Ids, Ids]] = field(default_factory=dict)
-    traffic: list[Traffic] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # For each rank the id that each own node has there, -1 for none; made when first needed.

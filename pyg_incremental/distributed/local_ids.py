@@ -3,11 +3,15 @@
 Own nodes have the ids `0, 1, ...`; ghosts begin behind a gap that is kept for new nodes. Both are
 nodes of one numbering, so a self-loop is an edge between equal ids. Where the gap is used up, own
 ids go on behind the last ghost, with a new gap behind them: the ids between are holes, rows that
-belong to nobody.
+belong to nobody. A rank without nodes has one hole, because models may fail on no rows at all.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pyg_incremental.distributed.ids import Grown, IdTable
 
@@ -20,7 +24,7 @@ def _gap(count: int) -> int:
 
 
 class Own:
-    """The nodes that a rank owns.
+    """The nodes of one kind that a rank owns.
 
     Args:
         ids: Their global ids, ascending, int64 `[n]`.
@@ -34,7 +38,8 @@ class Own:
         self._table = IdTable()
         self._table.put(ids, np.arange(ids.size))
         self._globals = Grown(ids.astype(np.int64), -1)
-        self.limit = ids.size + _gap(ids.size)
+        self._globals.grow(1)
+        self.limit = self.end + _gap(self.end)
         self.count = ids.size
 
     @property
@@ -51,6 +56,16 @@ class Own:
     def has_holes(self) -> bool:
         """Whether some ids belong to nobody."""
         return self.count < self.end
+
+    def real(self) -> Ids:
+        """The local ids of nodes, ascending; all but holes."""
+        return np.flatnonzero(self.globals >= 0)
+
+    def at_ids(self, rows: Tensor) -> Tensor:
+        """Rows of all nodes as rows of all ids, where there was no node yet."""
+        if rows.shape[0] == self.end:
+            return rows
+        return torch.cat([rows, rows.new_zeros((self.end - rows.shape[0], *rows.shape[1:]))])
 
     def find(self, ids: Ids) -> Ids:
         """The local ids of some nodes; -1 for those of other ranks."""
@@ -71,13 +86,12 @@ class Own:
 
 
 class Ghosts:
-    """The nodes of other ranks at which edges start (or end) that lead to nodes of this one.
+    """The nodes of other ranks at which edges of one graph start that lead to nodes of this one.
+
+    Or, of a graph of out-edges, to which they lead.
 
     Args:
-        own: The nodes that this rank owns.
-
-    Attributes:
-        end: Ids in use lie below.
+        own: The nodes of the same kind that this rank owns.
     """
 
     def __init__(self, own: Own) -> None:
@@ -143,3 +157,88 @@ class Ghosts:
         self._table.drop(self.globals(local))
         self._globals.put(local, np.full(local.size, -1, np.int64))
         self._free += local.tolist()
+
+
+class NearIds:
+    """The local ids of own nodes of one kind, and those that a delta brings; nothing changes yet.
+
+    Args:
+        own: The nodes that this rank owns.
+        new: Global ids of new ones, ascending, int64 `[k]`.
+        ends: Where the ids end under which ghosts of this kind are known.
+
+    Attributes:
+        new: The new nodes.
+        first: The local id of the first of them.
+        end: Ids in use lie below.
+        limit: Where the gap behind them ends.
+    """
+
+    def __init__(self, own: Own, new: Ids, ends: Iterable[int]) -> None:
+        self._own, self.new = own, new
+        self.first, self.limit = own.end, own.limit
+        if own.end + new.size > own.limit:
+            self.first = max([own.end, *ends])
+            self.limit = own.limit_after(self.first + new.size)
+        self.end = self.first + new.size if new.size else own.end
+
+    def find(self, ids: Ids) -> Ids:
+        """The local ids of some nodes, int64 `[k]`; -1 for those of other ranks."""
+        local = self._own.find(ids)
+        if self.new.size:
+            at = np.searchsorted(self.new, ids).clip(max=self.new.size - 1)
+            local = np.where(self.new[at] == ids, self.first + at, local)
+        return local
+
+    def globals(self, local: Ids) -> Ids:
+        """The global ids of some nodes; -1 for ids that are none of theirs."""
+        ids = np.full(local.size, -1, np.int64)
+        old = local < self._own.end
+        ids[old] = self._own.globals[local[old]]
+        if self.new.size:
+            come = (local >= self.first) & (local < self.end)
+            ids[come] = self.new[local[come] - self.first]
+        return ids
+
+
+class FarIds:
+    """The local ids of the far nodes of a graph, and of ghosts that a delta brings.
+
+    Args:
+        near: The own nodes among them.
+        ghosts: The others.
+        named: Far ends of edges that come, global ids.
+
+    Attributes:
+        new: Nodes that are no ghosts yet, global ids, ascending.
+        offered: The local ids that they may have.
+        end: Ids in use lie below.
+    """
+
+    def __init__(self, near: NearIds, ghosts: Ghosts, named: Ids) -> None:
+        self._near, self._ghosts = near, ghosts
+        self.new: Ids = np.empty(0, np.int64)
+        self.offered = self.new
+        self.new = np.unique(named[self.find(named) < 0])
+        self.offered = ghosts.offer(self.new.size, near.limit)
+        self.end = max([ghosts.end, near.limit, *(self.offered[-1:] + 1).tolist()])
+
+    def find(self, ids: Ids) -> Ids:
+        """The local ids of some nodes, int64 `[k]`; -1 for those that are not known here."""
+        local = self._near.find(ids)
+        local = np.where(local < 0, self._ghosts.find(ids), local)
+        if self.new.size:
+            at = np.searchsorted(self.new, ids).clip(max=self.new.size - 1)
+            local = np.where((local < 0) & (self.new[at] == ids), self.offered[at], local)
+        return local
+
+    def globals(self, local: Ids) -> Ids:
+        """The global ids of some nodes."""
+        ids = self._near.globals(local)
+        lost = np.flatnonzero(ids < 0)
+        lost = lost[local[lost] < self._ghosts.end]
+        ids[lost] = self._ghosts.globals(local[lost])
+        come = np.flatnonzero(ids < 0)
+        order = np.argsort(self.offered)
+        ids[come] = self.new[order][np.searchsorted(self.offered[order], local[come])]
+        return ids

@@ -1,15 +1,18 @@
 """Who owns which node: two bytes per node, on every rank."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pyg_incremental.distributed.ids import Grown
 
 Ids = NDArray[np.int64]
+Ranks = NDArray[np.int16]
 
 
 class Owners:
-    """The rank of every node, and how many nodes each rank has.
+    """The rank of every node of one kind, and how many nodes each rank has.
 
     Args:
         first: The ranks of the nodes at the start, int16 `[num_nodes]`; may be memory-mapped, and
@@ -20,7 +23,7 @@ class Owners:
         sizes: Nodes of each rank, int64 `[size]`.
     """
 
-    def __init__(self, first: NDArray[np.int16], size: int) -> None:
+    def __init__(self, first: Ranks, size: int) -> None:
         self._first = first
         self._more = Grown(np.empty(0, np.int16), -1)
         self.sizes = np.zeros(size, np.int64)
@@ -32,10 +35,10 @@ class Owners:
         """Number of nodes."""
         return int(self._first.size + self._more.size)
 
-    def __getitem__(self, ids: Ids) -> NDArray[np.int16]:
+    def __getitem__(self, ids: Ids) -> Ranks:
         """The ranks of some nodes, int16 `[k]`."""
         if not self._more.size:
-            found: NDArray[np.int16] = self._first[ids]
+            found: Ranks = self._first[ids]
             return found
         old = ids < self._first.size
         ranks = np.empty(ids.size, np.int16)
@@ -43,19 +46,27 @@ class Owners:
         ranks[~old] = self._more.array[ids[~old] - self._first.size]
         return ranks
 
-    def add(self, ranks: NDArray[np.int16]) -> None:
+    def add(self, ranks: Ranks) -> None:
         """Append new nodes."""
         self._more.put(np.arange(self._more.size, self._more.size + ranks.size), ranks)
         self.sizes += np.bincount(ranks, minlength=self.sizes.size)
 
-    def with_new(self, ranks: NDArray[np.int16], ids: Ids) -> NDArray[np.int16]:
+    def with_new(self, ranks: Ranks | None, ids: Ids) -> Ranks:
         """The ranks of some nodes, among them new ones that are not in yet."""
+        if ranks is None:
+            return self[ids]
         old = ids < self.num_nodes
         found = np.empty(ids.size, np.int16)
         found[old] = self[ids[old]]
         found[~old] = ranks[ids[~old] - self.num_nodes]
         return found
 
-    def whole(self) -> NDArray[np.int16]:
+    def whole(self) -> Ranks:
         """The rank of every node, int16 `[num_nodes]`."""
         return np.concatenate([self._first, self._more.array])
+
+
+def load_of(owners: Mapping[str, Owners]) -> Ids:
+    """Nodes of each rank, of all kinds, int64 `[size]`."""
+    total: Ids = sum(o.sizes for o in owners.values())  # type: ignore[assignment]
+    return total

@@ -1,7 +1,8 @@
 """Which rank owns which node, and how good such a choice is."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -10,6 +11,9 @@ from torch import Tensor
 
 from pyg_incremental.distributed import ldg
 from pyg_incremental.distributed.errors import PartitionError
+from pyg_incremental.distributed.place import ROOM
+from pyg_incremental.distributed.union import Union
+from pyg_incremental.program import Relation
 
 Method = Literal["metis", "hash", "ldg"]
 METHODS = ("metis", "hash", "ldg")
@@ -17,8 +21,6 @@ MAX_PARTS = 2**15 - 1
 PASSES = 3
 """How often LDG goes through the nodes: again, with all others in place, it places them better."""
 CHUNK = 1 << 24
-_ROOM = 1.05
-"""How many nodes a part of LDG may hold, in units of the mean."""
 
 
 @dataclass(frozen=True)
@@ -94,16 +96,80 @@ def partition(
         PartitionError: If a number or an id does not fit.
         ImportError: If METIS is asked for and pymetis is not installed.
     """
-    edges = _checked(edge_index, num_nodes, num_parts, method)
-    if num_parts == 1 or not num_nodes:
-        owner = np.zeros(num_nodes, np.int16)
-    elif method == "hash":
-        owner = hashed(np.arange(num_nodes), num_parts, seed)
-    elif method == "ldg":
-        owner = _ldg(edges, num_nodes, num_parts)
-    else:
-        owner = _metis(edges, num_nodes, num_parts, seed)
+    edges = _checked(edge_index, num_nodes)
+    owner = partition_edges(edges, num_nodes, num_parts, method, seed)
     return assess(edges, owner, num_parts, method)
+
+
+@dataclass(frozen=True)
+class HeteroPartition:
+    """Which rank owns which node of several kinds.
+
+    Attributes:
+        owner: The part of every node by kind, int16 `[num_nodes]`.
+        union: The figures of the graph that all kinds of nodes and edges are together.
+    """
+
+    owner: dict[str, Tensor]
+    union: Partition
+
+    def __str__(self) -> str:
+        return str(self.union)
+
+
+def partition_hetero(
+    edge_index: Mapping[tuple[str, str, str], Tensor],
+    num_nodes: Mapping[str, int],
+    num_parts: int,
+    method: Method = "metis",
+    seed: int = 0,
+) -> HeteroPartition:
+    """Split the nodes of several types into parts with few edges between them.
+
+    All nodes and edges are taken for one graph; of a single type a part may have more than its
+    share.
+
+    Args:
+        edge_index: For each edge type sources and targets, int64 `[2, num_edges]`.
+        num_nodes: The number of nodes of each type.
+        num_parts: Number of parts.
+        method: As for `partition`.
+        seed: Likewise.
+
+    Raises:
+        PartitionError: If a number or an id does not fit.
+        ImportError: If METIS is asked for and pymetis is not installed.
+    """
+    union = Union(num_nodes)
+    relations = []
+    for key, edges in edge_index.items():
+        source, target = key[0], key[-1]
+        for kind, end in ((source, edges[:1]), (target, edges[1:])):
+            if kind not in num_nodes:
+                raise PartitionError(f"partition: of '{kind}' there is no number of nodes")
+            _checked(torch.cat([end, end]), num_nodes[kind])
+        relations.append((Relation(source=source, target=target), edges.numpy()))
+    whole = union.edges(relations)
+    owner = partition_edges(whole, union.total, num_parts, method, seed)
+    by_kind = {kind: torch.from_numpy(ranks) for kind, ranks in union.split(owner).items()}
+    return HeteroPartition(by_kind, assess(whole, owner, num_parts, method))
+
+
+def partition_edges(
+    edges: NDArray[np.int64], num_nodes: int, num_parts: int, method: Method, seed: int = 0
+) -> NDArray[np.int16]:
+    """The part of every node, as `partition` chooses it, int16 `[num_nodes]`."""
+    if method not in METHODS:
+        raise PartitionError(f"partition: expected a method among {METHODS} (got {method!r})")
+    if not 1 <= num_parts <= MAX_PARTS:
+        raise PartitionError(f"partition: expected 1 to {MAX_PARTS} parts (got {num_parts})")
+    if num_parts == 1 or not num_nodes:
+        return np.zeros(num_nodes, np.int16)
+    if method == "hash":
+        return hashed(np.arange(num_nodes), num_parts, seed)
+    if method == "ldg":
+        return _ldg(edges, num_nodes, num_parts)
+    return _metis(edges, num_nodes, num_parts, seed)
 
 
 def assess(
@@ -145,11 +211,7 @@ def hashed(ids: NDArray[np.int64], num_parts: int, seed: int = 0) -> NDArray[np.
     return parts
 
 
-def _checked(edge_index: Tensor, num_nodes: int, num_parts: int, method: str) -> NDArray[np.int64]:
-    if method not in METHODS:
-        raise PartitionError(f"partition: expected a method among {METHODS} (got {method!r})")
-    if not 1 <= num_parts <= MAX_PARTS:
-        raise PartitionError(f"partition: expected 1 to {MAX_PARTS} parts (got {num_parts})")
+def _checked(edge_index: Tensor, num_nodes: int) -> NDArray[np.int64]:
     edges: NDArray[np.int64] = edge_index.numpy()
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype != np.int64:
         raise PartitionError(
@@ -168,7 +230,7 @@ def _ldg(edges: NDArray[np.int64], num_nodes: int, num_parts: int) -> NDArray[np
     start, neighbor = ldg.both_ways(edges[0], edges[1], num_nodes)
     owner = np.full(num_nodes, ldg.NOWHERE, np.int16)
     sizes = np.zeros(num_parts, np.int64)
-    room = max(1.0, _ROOM * num_nodes / num_parts)
+    room = max(1.0, ROOM * num_nodes / num_parts)
     for _ in range(PASSES):
         ldg.place(np.arange(num_nodes), start, neighbor, owner, sizes, room)
     return owner
@@ -193,46 +255,3 @@ def _metis(
     graph = pymetis.CSRAdjacency(start, neighbor)
     _, owner = pymetis.part_graph(num_parts, graph, options=pymetis.Options(seed=seed))
     return np.asarray(owner, np.int16)
-
-
-class Known(Protocol):
-    """The parts of nodes, as an array of them or anything like it."""
-
-    def __getitem__(self, ids: NDArray[np.int64]) -> NDArray[np.int16]:
-        """The parts of some nodes."""
-
-    @property
-    def size(self) -> int:
-        """How many nodes there are."""
-
-
-def place_new(
-    first: int,
-    count: int,
-    edges: NDArray[np.int64],
-    owner: Known,
-    sizes: NDArray[np.int64],
-) -> NDArray[np.int16]:
-    """The parts of new nodes, chosen by LDG.
-
-    Args:
-        first: Id of the first of them.
-        count: Their number.
-        edges: Edges among which theirs are, int64 `[2, k]`.
-        owner: The part of every node so far.
-        sizes: Nodes in each part, int64 `[num_parts]`.
-    """
-    nodes = np.arange(first, first + count)
-    ends = np.concatenate([edges, edges[::-1]], axis=1)
-    ends = ends[:, (ends[0] >= first) & (ends[0] < first + count)]
-    ends = ends[:, np.argsort(ends[0], kind="stable")]
-    start = np.searchsorted(ends[0], np.arange(first, first + count + 1))
-    # Only the owners of the nodes in question are needed, under small numbers of their own.
-    names, at = np.unique(np.concatenate([nodes, ends[1]]), return_inverse=True)
-    known = names < owner.size
-    parts = np.full(names.size, ldg.NOWHERE, np.int16)
-    parts[known] = owner[names[known]]
-    room = max(1.0, _ROOM * (sizes.sum() + count) / sizes.size)
-    ldg.place(at[:count], start, at[count:], parts, sizes.copy(), room)
-    placed: NDArray[np.int16] = parts[at[:count]]
-    return placed

@@ -1,24 +1,29 @@
 """A program becomes a partitioned program: exchanges are put before aggregations.
 
-A rank owns nodes and holds their in-edges. Seen from one rank a graph on one kind of nodes is then
-bipartite: its edges lead from *far* nodes (own ones and ghosts) to own nodes. So every value that
+A rank owns nodes and holds their in-edges. Seen from one rank every graph is then bipartite: its
+edges lead from *far* nodes (own ones of some kind, and ghosts) to own nodes. So every value that
 an aggregation reads at the far end becomes a value of far nodes, made by an `Exchange`; nothing
 else changes, and row maps run at own nodes only. An aggregation over out-edges
 (`flow='target_to_source'`, or an out-degree) is one over a second graph, that of the out-edges of
 own nodes, with ghosts of its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregate, EdgeFunction
 from pyg_incremental.distributed.exchange import Exchange
 from pyg_incremental.distributed.link import Link
+from pyg_incremental.distributed.local_ids import Own
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.program import (
     Domain,
     Input,
+    Learned,
     Ones,
     Program,
     Relation,
@@ -34,6 +39,7 @@ Direction = tuple[str, bool]
 _FAR = ("source", "sources")
 _NEAR = ("target", "targets", "loop")
 _EDGE = ("weight", "edge", "edges")
+_KNOWN = {*_FAR, *_NEAR, *_EDGE}
 
 
 def name_of(direction: Direction) -> str:
@@ -77,14 +83,17 @@ def refuse_whole(program: Program, model: str) -> None:
         UnsupportedModelError: If some step needs all rows, or an output has no row per node.
     """
     graphs = set(program.graphs)
+    two_kinds = {r.graph for r in program.graphs.values() if r.source != r.target}
     for s in program.steps:
         reason = ""
         if isinstance(s, Whole):
             reason = s.reason or "it runs on all rows"
         elif isinstance(s, RowMap) and graphs.intersection(s.inputs):
             reason = "it reads the graph as a whole"
-        elif isinstance(s, Input) and type(s) is not Input:
-            reason = "its rows are a parameter, which every rank would hold whole"
+        elif isinstance(s, Aggregate) and s.loops != "keep" and s.graph in two_kinds:
+            reason = "it takes edges between nodes of two kinds for self-loops if their ids agree"
+        elif isinstance(s, Aggregate) and _elsewhere(s):
+            reason = f"it reads '{_elsewhere(s)[0]}' of all nodes, and not at an end of its edges"
         if reason:
             raise UnsupportedModelError(
                 f"{model}: '{s.output}' cannot be computed on parts of the graph: {reason}. Use "
@@ -98,22 +107,50 @@ def refuse_whole(program: Program, model: str) -> None:
             )
 
 
-def partitioned(program: Program, links: Mapping[Direction, Link]) -> Program:
+def _elsewhere(step: Aggregate) -> list[str]:
+    """The fields of an aggregation whose values are read neither at an end of its edges nor there.
+
+    `source` is the far end, `target` the near one, and so on; see the lists above.
+    """
+
+    def holds_values(content: Any) -> bool:
+        parts = content if isinstance(content, tuple) else (content,)
+        return any(isinstance(part, Value) for part in parts)
+
+    plain = {"output", "inputs", *_KNOWN}
+    held = {f.name: getattr(step, f.name) for f in fields(step) if f.name not in plain}
+    return [name for name, content in held.items() if holds_values(content)]
+
+
+def partitioned(
+    program: Program, links: Mapping[Direction, Link], own: Mapping[str, Own]
+) -> Program:
     """The program of one rank.
 
     Args:
         program: The program of the whole graph, in which nothing runs on all rows.
         links: The boundary of each local graph.
-
-    Raises:
-        UnsupportedModelError: If an aggregation does not say at which end it reads a value.
+        own: The nodes of each kind that the rank owns.
     """
-    return _Rewriting(program, links).run()
+    return _Rewriting(program, links, own).run()
+
+
+def _read_own(read: Callable[[], Tensor], own: Own) -> Callable[[], Tensor]:
+    """Reads the rows of own nodes from a parameter with a row for every node."""
+
+    def rows() -> Tensor:
+        every = read()
+        ids = torch.from_numpy(own.globals.clip(min=0))  # of a hole any row will do
+        return every[ids.to(every.device)]
+
+    return rows
 
 
 class _Rewriting:
-    def __init__(self, program: Program, links: Mapping[Direction, Link]) -> None:
-        self.old, self.links = program, links
+    def __init__(
+        self, program: Program, links: Mapping[Direction, Link], own: Mapping[str, Own]
+    ) -> None:
+        self.old, self.links, self.own = program, links, own
         self.new = Program()
         self.near: dict[Value, Value] = {}
         self.edge: dict[tuple[Value, bool], Value] = {}
@@ -123,7 +160,9 @@ class _Rewriting:
     def run(self) -> Program:
         for s in self.old.steps:
             self.maker[s.output] = s
-            if isinstance(s, Input):
+            if isinstance(s, Learned):
+                self.near[s.output] = self._learned(s)
+            elif isinstance(s, Input):
                 self._input(s)
             elif isinstance(s, Aggregate):
                 self.near[s.output] = self._aggregate(s)
@@ -156,6 +195,12 @@ class _Rewriting:
         else:
             self.near[value] = self.new.input(value.name, value.domain, value.kind)
 
+    def _learned(self, s: Learned) -> Value:
+        """Of rows that are a parameter (there can be no more of them) those of own nodes."""
+        value = self.new.value(s.output.name, s.output.domain, s.output.kind)
+        read = _read_own(s.read, self.own[s.output.kind])
+        return self.new.add(None, lambda: Learned(value, (), read))
+
     def _added(self, s: RowMap, like: Value, inputs: tuple[Value, ...]) -> Value:
         value = self.new.value(like.name, like.domain, like.kind)
         return self.new.add(None, lambda: replace(s, output=value, inputs=inputs))
@@ -177,7 +222,8 @@ class _Rewriting:
             else:
                 far = self.new.value(f"{value.name}{suffix_of(d)}'", Domain.NODE, link.far)
                 near = self.near[value]
-                self.far[value, d] = self.new.add(None, lambda: Exchange(far, (near,), link))
+                first = all(v is not value for v, _ in self.far)
+                self.far[value, d] = self.new.add(None, lambda: Exchange(far, (near,), link, first))
         return self.far[value, d]
 
     def _aggregate(self, s: Aggregate) -> Value:
@@ -189,13 +235,8 @@ class _Rewriting:
                 found = self._at_far(value, d)
             elif field in _NEAR:
                 found = self.near[value]
-            elif field in _EDGE:
-                found = self.edge[value, d[1]]
             else:
-                raise UnsupportedModelError(
-                    f"'{s.output}': {type(s).__name__} does not say at which end of an edge it "
-                    f"reads '{field}'; a rank knows the fields {(*_FAR, *_NEAR, *_EDGE)}"
-                )
+                found = self.edge[value, d[1]]
             read.append(found)
             return found
 

@@ -34,6 +34,7 @@ class Rounds:
     Attributes:
         rank: The number of this rank.
         size: The number of ranks.
+        device: Where tensors go that were on an accelerator of the rank that has sent them.
         bytes_sent: Bytes sent to other ranks so far.
         bytes_received: Bytes received from other ranks so far.
         count: Number of rounds so far.
@@ -44,6 +45,7 @@ class Rounds:
     def __init__(self, comm: Communicator) -> None:
         self.comm = comm
         self.rank, self.size = comm.rank, comm.size
+        self.device = torch.device("cpu")
         self.bytes_sent = self.bytes_received = self.count = 0
         self.seconds_waiting = self.seconds_sending = 0.0
         self._broken = ""
@@ -84,12 +86,12 @@ class Rounds:
     def everywhere(self, value: Any) -> list[Any]:
         """Every rank's value, on every rank; None costs nothing."""
         part = None if value is None else _packed(value)
-        return [_unpacked(got) for got in self.exchange([part] * self.size)]
+        return [_unpacked(got, self.device) for got in self.exchange([part] * self.size)]
 
     def swap(self, values: Sequence[Any]) -> list[Any]:
         """Hand each rank its value; returns what each handed to this one. None costs nothing."""
         parts = [None if v is None else _packed(v) for v in values]
-        return [_unpacked(got) for got in self.exchange(parts)]
+        return [_unpacked(got, self.device) for got in self.exchange(parts)]
 
     def agree(self, error: Exception | None) -> None:
         """Raise on every rank the same error if any rank has one: that of the lowest rank."""
@@ -138,6 +140,7 @@ def raise_first(values: Sequence[Any]) -> None:
 
 
 _NOTHING = torch.empty(0, dtype=torch.uint8)
+_AS_ARRAYS = {torch.float32, torch.float64, torch.int64, torch.int32, torch.bool}
 
 
 def _packed(value: Any) -> Tensor:
@@ -151,16 +154,32 @@ def _packed(value: Any) -> Tensor:
     return torch.frombuffer(data, dtype=torch.uint8)
 
 
+def is_elsewhere(value: Any) -> bool:
+    """Whether a value is a tensor on an accelerator."""
+    return isinstance(value, Tensor) and value.device.type != "cpu"
+
+
 class _Pickler(pickle.Pickler):
-    """Writes tensors as arrays, which is several times as fast."""
+    """Writes tensors as arrays, which is several times as fast; also those on an accelerator."""
+
+    def persistent_id(self, obj: Any) -> Any:
+        return obj.detach().cpu().numpy() if is_elsewhere(obj) else None
 
     def reducer_override(self, obj: Any) -> Any:
-        if type(obj) is Tensor and obj.device.type == "cpu" and obj.dtype in _AS_ARRAYS:
+        if type(obj) is Tensor and obj.dtype in _AS_ARRAYS:
             return torch.from_numpy, (obj.detach().numpy(),)
         return NotImplemented
 
 
-_AS_ARRAYS = {torch.float32, torch.float64, torch.int64, torch.int32, torch.bool}
+class _Unpickler(pickle.Unpickler):
+    """Reads them again: what came from an accelerator goes to that of this rank."""
+
+    def __init__(self, data: bytes, device: torch.device) -> None:
+        super().__init__(io.BytesIO(data))
+        self._device = device
+
+    def persistent_load(self, pid: Any) -> Tensor:
+        return torch.from_numpy(pid).to(self._device)
 
 
 def _dumped(value: Any) -> bytearray:
@@ -169,5 +188,5 @@ def _dumped(value: Any) -> bytearray:
     return bytearray(file.getbuffer())
 
 
-def _unpacked(data: Tensor) -> Any:
-    return pickle.loads(data.numpy().tobytes()) if data.numel() else None
+def _unpacked(data: Tensor, device: torch.device) -> Any:
+    return _Unpickler(data.numpy().tobytes(), device).load() if data.numel() else None

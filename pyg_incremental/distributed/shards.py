@@ -1,94 +1,45 @@
-"""The part of a graph that one rank owns: in memory, and on disk as memory-mapped arrays.
+"""Cutting a graph into shards on disk.
 
-A folder of shards holds
-
-    manifest.json             sizes, names, how it was partitioned
-    owner.npy                 the part of every node, int16 [num_nodes]
-    part-0003/ids.npy         the nodes that part 3 owns, ascending, int64
-    part-0003/x.npy           their rows of the node input `x`, and so on for others
-    part-0003/edge_index.npy  their in-edges, in global ids, in their order, int64 [2, k]
-    part-0003/edge_weight.npy data of these edges, and so on for others
-
-Writing goes through the inputs in chunks, so that memory-mapped inputs never have to fit.
+It goes through the inputs in chunks, so that memory-mapped inputs never have to fit.
 """
 
-import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from pyg_incremental.call_site import name_in
 from pyg_incremental.distributed.errors import PartitionError
-from pyg_incremental.distributed.partition import Partition
+from pyg_incremental.distributed.partition import HeteroPartition, Partition
+from pyg_incremental.distributed.shard import Owner
+from pyg_incremental.distributed.shard_files import Leaf, Manifest, folder_of, of_kind
+from pyg_incremental.hyperedges import HYPEREDGE
+from pyg_incremental.roles import ends_of
 
-FORMAT = 1
 CHUNK = 1 << 22
-Owner = NDArray[np.int16]
-
-
-@dataclass
-class Shard:
-    """What one rank owns of a graph.
-
-    Attributes:
-        rank: The number of the part.
-        size: The number of parts.
-        owner: The part of every node, int16 `[num_nodes]`.
-        ids: The nodes that this part owns, ascending, int64 `[n]`.
-        nodes: Their rows of each node input, `[n, ...]`.
-        edge_index: Their in-edges in global ids, int64 `[2, k]`.
-        edges: The data of these edges by name, `[k, ...]`.
-        by_target: Whether the edges of the graph came sorted by target.
-    """
-
-    rank: int
-    size: int
-    owner: Owner = field(repr=False)
-    ids: NDArray[np.int64] = field(repr=False)
-    nodes: dict[str, Tensor] = field(repr=False)
-    edge_index: Tensor = field(repr=False)
-    edges: dict[str, Tensor] = field(repr=False)
-    by_target: bool = False
-
-
-def shard_of(
-    rank: int,
-    size: int,
-    owner: Owner,
-    nodes: Mapping[str, Tensor],
-    edge_index: Tensor,
-    edges: Mapping[str, Tensor],
-    by_target: bool,
-) -> Shard:
-    """The part of one rank, cut out of a graph that is all there."""
-    ids = np.flatnonzero(owner == rank)
-    own = torch.from_numpy(ids)
-    mine = torch.from_numpy(np.flatnonzero(owner[edge_index[1].numpy()] == rank))
-    return Shard(
-        rank, size, owner, ids, {k: t[own] for k, t in nodes.items()}, edge_index[:, mine],
-        {k: t[mine] for k, t in edges.items()}, by_target,
-    )  # fmt: skip
+Array = NDArray[Any]
 
 
 def write_shards(
     folder: str | os.PathLike[str],
-    chosen: Partition,
-    edge_index: NDArray[np.int64],
-    nodes: Mapping[str, NDArray[Any]],
-    edges: Mapping[str, NDArray[Any]] | None = None,
+    chosen: Partition | HeteroPartition,
+    edge_index: Array | Mapping[Any, Any],
+    nodes: Mapping[str, Any],
+    edges: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write one folder for each part.
+
+    All arrays may be memory-mapped. What a model takes as a dict by type of nodes or edges (or as
+    a pair) is given as one: `nodes={'x_dict': {'user': ..., 'film': ...}}`.
 
     Args:
         folder: Where to; made if it is not there. The manifest is written last.
         chosen: Which part owns which node.
-        edge_index: int64 `[2, num_edges]`; may be memory-mapped, like all others.
+        edge_index: int64 `[2, num_edges]`; or such arrays by edge type (the argument
+            `edge_index_dict`), or all graphs by the names of the model's arguments.
         nodes: Node inputs by the names of the model's arguments, `[num_nodes, ...]`.
         edges: Edge inputs likewise, `[num_edges, ...]`.
 
@@ -96,163 +47,171 @@ def write_shards(
         The folder.
 
     Raises:
-        PartitionError: If an array has another number of rows.
+        PartitionError: If an array has another number of rows, or it is not clear what it is.
     """
-    edges = edges or {}
-    owner: Owner = chosen.owner.numpy()
-    for name, rows in nodes.items():
-        if rows.shape[0] != owner.size:
-            raise PartitionError(
-                f"write_shards: '{name}' has {rows.shape[0]} rows, but there are {owner.size} nodes"
-            )
-    for name, rows in edges.items():
-        if rows.shape[0] != edge_index.shape[1]:
-            raise PartitionError(
-                f"write_shards: '{name}' has {rows.shape[0]} rows, but there are "
-                f"{edge_index.shape[1]} edges"
-            )
-    root = Path(folder)
-    parts = [root / _name(p) for p in range(chosen.num_parts)]
-    for part in parts:
-        part.mkdir(parents=True, exist_ok=True)
-    np.save(root / "owner.npy", owner)
-    for p, part in enumerate(parts):
-        np.save(part / "ids.npy", np.flatnonzero(owner == p))
-    for name, rows in nodes.items():
-        _scatter(parts, f"{name}.npy", rows, owner, chosen.sizes.tolist())
-    counts = chosen.in_edges.tolist()
-    to = _Owners(owner, edge_index)
-    for name, rows in edges.items():
-        _scatter(parts, f"{name}.npy", rows, to, counts)
-    by_target = _scatter_edges(parts, edge_index, owner, counts)
-    _write_json(
-        root / "manifest.json",
-        {
-            "format": FORMAT,
-            "num_nodes": int(owner.size),
-            "num_edges": int(edge_index.shape[1]),
-            "num_parts": chosen.num_parts,
-            "method": chosen.method,
-            "edges_cut": chosen.edges_cut,
-            "nodes": list(nodes),
-            "edges": list(edges),
-            "by_target": by_target,
-        },
-    )
-    return root
+    owner: dict[str, Owner] = (
+        {"": chosen.owner.numpy()} if isinstance(chosen, Partition)
+        else {kind: ranks.numpy() for kind, ranks in chosen.owner.items()}
+    )  # fmt: skip
+    whole = chosen if isinstance(chosen, Partition) else chosen.union
+    writer = _Writer(Path(folder), owner, whole.num_parts)
+    node_leaves = [writer.node(*leaf) for leaf in _leaves(nodes)]
+    graph_leaves = [writer.graph(*leaf) for leaf in _leaves(_by_argument(edge_index))]
+    edge_leaves = [writer.edge(*leaf) for leaf in _leaves(edges or {})]
+    writer.ids()
+    Manifest(
+        whole.num_parts, whole.method, whole.edges_cut, whole.num_edges,
+        {kind: int(ranks.size) for kind, ranks in owner.items()}, node_leaves, graph_leaves,
+        edge_leaves, [k for k, v in nodes.items() if isinstance(v, (tuple, list))],
+        writer.by_target,
+    ).write(writer.root)  # fmt: skip
+    return writer.root
 
 
-class _Owners:
+def _by_argument(edge_index: Any) -> Mapping[str, Any]:
+    """Graphs by the names of the model's arguments."""
+    if not isinstance(edge_index, Mapping):
+        return {"edge_index": edge_index}
+    if any(isinstance(key, tuple) for key in edge_index):
+        return {"edge_index_dict": edge_index}
+    return edge_index
+
+
+def _leaves(arguments: Mapping[str, Any]) -> Iterable[tuple[str, Any, Array]]:
+    """Argument, key and array of everything that arguments hold."""
+    for name, held in arguments.items():
+        if isinstance(held, (tuple, list)):
+            yield from ((name, key, a) for key, a in zip(("src", "dst"), held, strict=True))
+        elif isinstance(held, Mapping):
+            yield from ((name, key, a) for key, a in held.items())
+        else:
+            yield name, None, held
+
+
+class _Writer:
+    """Writes arrays, each row into the file of its part."""
+
+    def __init__(self, root: Path, owner: dict[str, Owner], num_parts: int) -> None:
+        self.root, self.by_target = root, list[str]()
+        self._owner, self._num_parts = owner, num_parts
+        self._parts = [folder_of(root, part) for part in range(num_parts)]
+        self._keys: list[Any] = []
+        self._graphs: dict[Any, tuple[Leaf, Array, Owner]] = {}
+        for part in self._parts:
+            part.mkdir(parents=True, exist_ok=True)
+
+    def ids(self) -> None:
+        """Who owns which node."""
+        for kind, owner in self._owner.items():
+            np.save(self.root / of_kind(kind, "owner"), owner)
+            for part, folder in enumerate(self._parts):
+                np.save(folder / of_kind(kind, "ids"), np.flatnonzero(owner == part))
+
+    def node(self, argument: str, key: Any, rows: Array) -> Leaf:
+        """A node input."""
+        kind = key if key is not None else self._plain_kind(argument)
+        leaf = Leaf(_name(argument, key), argument, key, kind)
+        if kind not in self._owner or rows.shape[0] != self._owner[kind].size:
+            known = {k or "x": ranks.size for k, ranks in self._owner.items()}
+            raise PartitionError(
+                f"write_shards: '{leaf.name}' has {rows.shape[0]} rows, but there are "
+                f"{self._owner[kind].size if kind in self._owner else known} nodes"
+            )
+        self._scatter(leaf, rows, self._owner[kind], self._counts(self._owner[kind]))
+        return leaf
+
+    def _plain_kind(self, argument: str) -> str:
+        return HYPEREDGE if HYPEREDGE in argument and HYPEREDGE in self._owner else ""
+
+    def graph(self, argument: str, key: Any, edges: Array) -> Leaf:
+        """A graph: each edge goes into the file of its target's part."""
+        name, sizes = _name(argument, key), {k: o.size for k, o in self._owner.items()}
+        kind = self._plain_kind(argument) or ends_of(key, sizes, "write_shards", name)[1]
+        leaf, owner = Leaf(name, argument, key, kind), self._owner[kind]
+        counts = np.zeros(self._num_parts, np.int64)
+        for first in range(0, edges.shape[1], CHUNK):
+            counts += np.bincount(owner[edges[1, first : first + CHUNK]], minlength=self._num_parts)
+        self._keys.append(key)
+        self._graphs[key] = leaf, edges, owner
+        if self._scatter_edges(leaf, edges, owner, counts):
+            self.by_target.append(name)
+        return leaf
+
+    def edge(self, argument: str, key: Any, rows: Array) -> Leaf:
+        """An edge input."""
+        name = _name(argument, key)
+        if key not in self._graphs or self._keys.count(key) > 1:
+            raise PartitionError(f"write_shards: it is not clear of which graph '{name}' has rows")
+        graph, edges, owner = self._graphs[key]
+        if rows.shape[0] != edges.shape[1]:
+            raise PartitionError(
+                f"write_shards: '{name}' has {rows.shape[0]} rows, but there are {edges.shape[1]} "
+                "edges"
+            )
+        leaf, to = Leaf(name, argument, key, graph.name), _Targets(owner, edges)
+        self._scatter(leaf, rows, to, self._counts(to))
+        return leaf
+
+    def _counts(self, to: "Owner | _Targets") -> NDArray[np.int64]:
+        counts = np.zeros(self._num_parts, np.int64)
+        for first in range(0, to.size, CHUNK):
+            counts += np.bincount(to[first : first + CHUNK], minlength=self._num_parts)
+        return counts
+
+    def _maps(self, leaf: Leaf, dtype: Any, shapes: Iterable[tuple[int, ...]]) -> list[Array]:
+        return [
+            np.lib.format.open_memmap(part / leaf.file, mode="w+", dtype=dtype, shape=shape)
+            for part, shape in zip(self._parts, shapes, strict=True)
+        ]
+
+    def _scatter(
+        self, leaf: Leaf, rows: Array, to: "Owner | _Targets", counts: NDArray[np.int64]
+    ) -> None:
+        """Write each row into the file of its part."""
+        maps = self._maps(leaf, rows.dtype, ((n, *rows.shape[1:]) for n in counts.tolist()))
+        done = [0] * len(maps)
+        for first in range(0, rows.shape[0], CHUNK):
+            some, where = rows[first : first + CHUNK], to[first : first + CHUNK]
+            for p in np.unique(where).tolist():
+                own = some[where == p]
+                maps[p][done[p] : done[p] + len(own)] = own
+                done[p] += len(own)
+        _flush(maps)
+
+    def _scatter_edges(
+        self, leaf: Leaf, edges: Array, owner: Owner, counts: NDArray[np.int64]
+    ) -> bool:
+        """Write each edge into the file of its target's part; returns if they come by target."""
+        maps = self._maps(leaf, np.int64, ((2, n) for n in counts.tolist()))
+        done, by_target, last = [0] * len(maps), True, -1
+        for first in range(0, edges.shape[1], CHUNK):
+            some = np.asarray(edges[:, first : first + CHUNK])
+            where = owner[some[1]]
+            by_target = by_target and last <= some[1, 0] and bool((np.diff(some[1]) >= 0).all())
+            last = some[1, -1]
+            for p in np.unique(where).tolist():
+                own = some[:, where == p]
+                maps[p][:, done[p] : done[p] + own.shape[1]] = own
+                done[p] += own.shape[1]
+        _flush(maps)
+        return bool(by_target)
+
+
+class _Targets:
     """The part of the target of each edge, looked up where it is asked for."""
 
-    def __init__(self, owner: Owner, edge_index: NDArray[np.int64]) -> None:
-        self._owner, self._edge_index = owner, edge_index
+    def __init__(self, owner: Owner, edges: Array) -> None:
+        self._owner, self._edges, self.size = owner, edges, edges.shape[1]
 
     def __getitem__(self, at: slice) -> Owner:
-        found: Owner = self._owner[self._edge_index[1, at]]
+        found: Owner = self._owner[self._edges[1, at]]
         return found
 
 
-def _scatter(
-    parts: list[Path], file: str, rows: NDArray[Any], to: Owner | _Owners, counts: list[int]
-) -> None:
-    """Write each row into the file of its part."""
-    maps = [
-        np.lib.format.open_memmap(
-            part / file, mode="w+", dtype=rows.dtype, shape=(count, *rows.shape[1:])
-        )
-        for part, count in zip(parts, counts, strict=True)
-    ]
-    done = [0] * len(parts)
-    for first in range(0, rows.shape[0], CHUNK):
-        some, where = rows[first : first + CHUNK], to[first : first + CHUNK]
-        for p in np.unique(where).tolist():
-            own = some[where == p]
-            maps[p][done[p] : done[p] + len(own)] = own
-            done[p] += len(own)
+def _flush(maps: Iterable[Any]) -> None:
     for m in maps:
         m.flush()
 
 
-def _scatter_edges(
-    parts: list[Path], edge_index: NDArray[np.int64], owner: Owner, counts: list[int]
-) -> bool:
-    """Write each edge into the file of its target's part; returns if they come by target."""
-    maps = [
-        np.lib.format.open_memmap(part / "edge_index.npy", mode="w+", dtype=np.int64, shape=(2, n))
-        for part, n in zip(parts, counts, strict=True)
-    ]
-    done, by_target, last = [0] * len(parts), True, -1
-    for first in range(0, edge_index.shape[1], CHUNK):
-        some = np.asarray(edge_index[:, first : first + CHUNK])
-        where = owner[some[1]]
-        by_target = by_target and last <= some[1, 0] and bool((np.diff(some[1]) >= 0).all())
-        last = some[1, -1]
-        for p in np.unique(where).tolist():
-            own = some[:, where == p]
-            maps[p][:, done[p] : done[p] + own.shape[1]] = own
-            done[p] += own.shape[1]
-    for m in maps:
-        m.flush()
-    return bool(by_target)
-
-
-def manifest_of(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What the manifest of a folder of shards says.
-
-    Raises:
-        PartitionError: If there is none, or it is of another format.
-    """
-    path = Path(folder) / "manifest.json"
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise PartitionError(
-            f"'{folder}' is no folder of shards ({type(error).__name__}: {error}); write one with "
-            "python -m pyg_incremental.distributed partition"
-        ) from error
-    if manifest.get("format") != FORMAT or "num_parts" not in manifest:
-        raise PartitionError(f"'{path}' is not a manifest of shards of format {FORMAT}")
-    return manifest
-
-
-def read_shard(folder: str | os.PathLike[str], rank: int, size: int) -> Shard:
-    """The part of one rank, memory-mapped: nothing is read before it is used.
-
-    Raises:
-        PartitionError: If the folder has another number of parts, or is none of ours.
-    """
-    root = Path(folder)
-    manifest = manifest_of(root)
-    if manifest["num_parts"] != size:
-        raise PartitionError(
-            f"'{root}' has {manifest['num_parts']} parts, but there are {size} ranks; start as "
-            "many ranks, or partition again"
-        )
-    part = root / _name(rank)
-    return Shard(
-        rank,
-        size,
-        np.load(root / "owner.npy", mmap_mode="r"),
-        np.load(part / "ids.npy"),
-        {name: _mapped(part / f"{name}.npy") for name in manifest["nodes"]},
-        _mapped(part / "edge_index.npy"),
-        {name: _mapped(part / f"{name}.npy") for name in manifest["edges"]},
-        manifest["by_target"],
-    )
-
-
-def _mapped(path: Path) -> Tensor:
-    """A file as a tensor; pages that are written to are copied and never reach the file."""
-    rows = np.load(path, mmap_mode="c")
-    return torch.from_numpy(rows)
-
-
-def _name(part: int) -> str:
-    return f"part-{part:04}"
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps(content, indent=1))
-    os.replace(temporary, path)
+def _name(argument: str, key: Any) -> str:
+    return argument if key is None else name_in(argument, key)

@@ -22,7 +22,9 @@ class TorchCommunicator:
 
     Args:
         timeout: Seconds after which a rank that has not answered counts as dead.
-        group: A gloo group to use instead, with a time-out of its own; its members are the ranks.
+        group: A group to use instead, with a time-out of its own; its members are the ranks. What
+            goes through an nccl group is copied to the current GPU and back; this has not been
+            tried for lack of one.
 
     Raises:
         RuntimeError: If `torch.distributed.init_process_group` has not been called.
@@ -39,29 +41,29 @@ class TorchCommunicator:
         if group is None:
             group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
         self._group: Any = group
+        self._device = torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu")
         self.rank = dist.get_rank(group)
         self.size = dist.get_world_size(group)
         self.timeout = timeout
 
     def share(self, row: Integers) -> Integers:
         """Every rank's integers; see `Communicator.share`."""
-        mine = torch.from_numpy(row)
+        mine = torch.from_numpy(row).to(self._device)
         every = [torch.empty_like(mine) for _ in range(self.size)]
         self._run(lambda: dist.all_gather(every, mine, group=self._group))
-        shared: Integers = torch.stack(every).numpy()
+        shared: Integers = torch.stack(every).cpu().numpy()
         return shared
 
     def send(self, parts: Sequence[Tensor], counts: Integers) -> list[Tensor]:
         """All-to-all of bytes; see `Communicator.send`."""
         sizes_in = counts[:, self.rank].tolist()
         sizes_out = counts[self.rank].tolist()
-        got = torch.empty(sum(sizes_in), dtype=torch.uint8)
+        given = joined(parts).to(self._device)
+        got = torch.empty(sum(sizes_in), dtype=torch.uint8, device=self._device)
         self._run(
-            lambda: dist.all_to_all_single(
-                got, joined(parts), sizes_in, sizes_out, group=self._group
-            )
+            lambda: dist.all_to_all_single(got, given, sizes_in, sizes_out, group=self._group)
         )
-        return list(got.split(sizes_in))
+        return list(got.cpu().split(sizes_in))
 
     def _run(self, collective: Callable[[], T]) -> T:
         try:

@@ -1,5 +1,6 @@
 """The output of all ranks held against the original model: everywhere, or around some nodes."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,34 @@ from pyg_incremental.distributed.part import Part
 Ids = NDArray[np.int64]
 
 
+@dataclass
+class Gathered:
+    """What one rank has told the first one.
+
+    Attributes:
+        ids: Nodes of each kind, global ids.
+        nodes: Their rows of each node input.
+        edges: For each graph edges in global ids, and their data.
+        asked: Nodes of each kind to look at.
+        out: For each output its rows at those of its kind.
+    """
+
+    ids: dict[str, Ids]
+    nodes: dict[str, Tensor]
+    edges: dict[str, tuple[Tensor, dict[str, Tensor]]]
+    asked: dict[str, Ids]
+    out: list[Tensor]
+
+
 def sample_of(part: Part, num_nodes: int | None, seed: int) -> Ids | None:
     """The nodes to look at, the same on every rank; None for all."""
-    turned = any(out for _, out in part.links)
-    if num_nodes is None or num_nodes >= part.num_nodes or turned:
+    total, roles = sum(part.region.num_nodes.values()), part.plan.roles
+    turned = any(out for _, out in part.region.links)
+    plain = roles.is_plain and not roles.fixed and not turned
+    if num_nodes is None or num_nodes >= total or not plain:
         return None
     rng = np.random.default_rng(seed)
-    return np.unique(rng.integers(0, part.num_nodes, num_nodes))
+    return np.unique(rng.integers(0, total, num_nodes))
 
 
 def gather(part: Part, asked: Ids | None) -> list[Any]:
@@ -30,42 +52,46 @@ def gather(part: Part, asked: Ids | None) -> list[Any]:
 
     Args:
         part: This rank's part.
-        asked: The nodes to look at, or None for all.
+        asked: The nodes to look at, or None for all; a sample only where there is one kind.
 
     Returns:
-        On the first rank for each rank: node ids and rows of the node inputs, in-edges and their
-        data, ids of nodes to look at and their output rows. None on other ranks.
+        On the first rank what each rank has told it, `Gathered`; None on other ranks.
     """
-    rounds = part.rounds
-    out = pytree.tree_leaves(part.output(copy=False))
-    if asked is None:
-        mine: Any = (part.ids, part.nodes(), *part.edges(), part.ids, out)
-    else:
-        seen, edges = asked, [part.edges_into(asked)]
-        for _ in range(part.plan.program.depth):
-            # Everyone learns which nodes are one hop farther away; their owners know their edges.
-            far = rounds.everywhere(np.unique(edges[-1][0][0].numpy()))
-            more = np.setdiff1d(joined(far), seen)
-            seen = np.union1d(seen, more)
-            edges.append(part.edges_into(more))
-        pairs = torch.cat([e for e, _ in edges], 1)
-        data = {k: torch.cat([d[k] for _, d in edges]) for k in edges[0][1]}
-        ids, at = _places(part, seen)
-        own_asked, own_at = _places(part, asked)
-        nodes = {k: rows[at] for k, rows in part.nodes().items()}
-        mine = (ids, nodes, pairs, data, own_asked, [rows[own_at] for rows in out])
-    to_first: list[Any] = [None] * rounds.size
+    mine = _all_of(part) if asked is None else _around(part, asked)
+    to_first: list[Any] = [None] * part.rounds.size
     to_first[0] = mine
-    return rounds.swap(to_first)
+    return part.rounds.swap(to_first)
 
 
-def _places(part: Part, ids: Ids) -> tuple[Ids, Tensor]:
-    """Those of some nodes that are own ones, and where they stand among `part.ids`."""
-    own = ids[part.own.find(ids) >= 0]
-    return own, torch.from_numpy(np.searchsorted(part.ids, own))
+def _all_of(part: Part) -> Gathered:
+    region = part.region
+    ids = {kind: region.ids(kind) for kind in region.own}
+    edges = {name: region.edges(name) for name in region.relations}
+    out = pytree.tree_leaves(part.output(copy=False))
+    return Gathered(ids, part.nodes(), edges, ids, out)
 
 
-def difference(part: Part, site: CallSite, got: list[Any]) -> float:
+def _around(part: Part, asked: Ids) -> Gathered:
+    """What some nodes see; their owners know their edges, so hop after hop all have to be told."""
+    region, rounds = part.region, part.rounds
+    (kind,), (name,) = region.own, region.relations
+    seen, edges = asked, [region.edges_into(name, asked)]
+    for _ in range(part.plan.program.depth):
+        far = rounds.everywhere(np.unique(edges[-1][0][0].numpy()))
+        more = np.setdiff1d(joined(far), seen)
+        seen = np.union1d(seen, more)
+        edges.append(region.edges_into(name, more))
+    pairs = torch.cat([e for e, _ in edges], 1)
+    data = {k: torch.cat([d[k] for _, d in edges]) for k in edges[0][1]}
+    own = region.ids(kind)
+    mine, chosen = (ids[region.own[kind].find(ids) >= 0] for ids in (seen, asked))
+    at, out_at = (torch.from_numpy(np.searchsorted(own, ids)) for ids in (mine, chosen))
+    nodes = {k: rows[at] for k, rows in part.nodes().items()}
+    out = [rows[out_at] for rows in pytree.tree_leaves(part.output(copy=False))]
+    return Gathered({kind: mine}, nodes, {name: (pairs, data)}, {kind: chosen}, out)
+
+
+def difference(part: Part, site: CallSite, got: list[Gathered]) -> float:
     """Run the original model on what `gather` has brought, and compare.
 
     Args:
@@ -73,23 +99,34 @@ def difference(part: Part, site: CallSite, got: list[Any]) -> float:
         site: The call.
         got: What `gather` has returned.
     """
-    ids, order = _sorted(np.concatenate([g[0] for g in got]))
-    nodes = {k: torch.cat([g[1][k] for g in got])[order] for k in got[0][1]}
-    pairs = torch.cat([g[2] for g in got], 1).numpy()
-    state = {k: torch.cat([g[3][k] for g in got]) for k in got[0][3]}
-    state["edge_index"] = torch.from_numpy(np.searchsorted(ids, pairs))
-    if part.by_target:
-        at = state["edge_index"][1].argsort(stable=True)
-        state = {k: v[:, at] if k == "edge_index" else v[at] for k, v in state.items()}
     roles = part.plan.roles
-    count = dict.fromkeys(roles.num_nodes, len(ids))
-    tensors = full_pass.arguments(site, roles, nodes, {part.graph_name: state}, count, part.others)
-    with torch.no_grad():
-        theirs = pytree.tree_leaves(full_pass.run(site, tensors))
-    asked, asked_order = _sorted(np.concatenate([g[4] for g in got]))
-    place = torch.from_numpy(np.searchsorted(ids, asked))
-    ours = [torch.cat([g[5][i] for g in got])[asked_order] for i in range(len(got[0][5]))]
-    return full_pass.difference(ours, [t[place] for t in theirs])
+    ids, orders = {}, {}
+    for kind in got[0].ids:
+        ids[kind], orders[kind] = _sorted(np.concatenate([g.ids[kind] for g in got]))
+    nodes = {
+        name: torch.cat([g.nodes[name] for g in got])[orders[kind]]
+        for name, kind in roles.nodes.items()
+    }
+    graphs = {}
+    for r in roles.relations:
+        pairs = torch.cat([g.edges[r.graph][0] for g in got], 1).numpy()
+        ends = np.searchsorted(ids[r.source], pairs[0]), np.searchsorted(ids[r.target], pairs[1])
+        data = [g.edges[r.graph][1] for g in got]
+        state = {k: torch.cat([d[k] for d in data]) for k in data[0]}
+        state["edge_index"] = torch.from_numpy(np.stack(ends))
+        if r.by_target:
+            at = state["edge_index"][1].argsort(stable=True)
+            state = {k: v[:, at] if k == "edge_index" else v[at] for k, v in state.items()}
+        graphs[r.graph] = state
+    count = {kind: len(some) for kind, some in ids.items()}
+    tensors = full_pass.arguments(site, roles, nodes, graphs, count, part.others)
+    theirs = pytree.tree_leaves(full_pass.run(site, tensors))
+    ours, want = [], []
+    for i, kind in enumerate(pytree.tree_leaves(part.session.output_kinds)):
+        asked, order = _sorted(np.concatenate([g.asked[kind] for g in got]))
+        ours.append(torch.cat([g.out[i] for g in got])[order])
+        want.append(theirs[i][torch.from_numpy(np.searchsorted(ids[kind], asked))])
+    return full_pass.difference(ours, want)
 
 
 def _sorted(ids: Ids) -> tuple[Ids, Tensor]:

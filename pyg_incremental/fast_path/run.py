@@ -17,16 +17,20 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregator
-from pyg_incremental.edge_store import EdgeEvents
+from pyg_incremental.edge_store import EdgeEvents, Edges
 from pyg_incremental.executors import InputExecutor, MapExecutor
+from pyg_incremental.fast_path.parts import Parts
 from pyg_incremental.fast_path.tables import Tables
 from pyg_incremental.graph import DynamicGraph
-from pyg_incremental.kernels.compiled.layout import INPUT, KIND
-from pyg_incremental.kernels.compiled.machine import SPARE, run
-from pyg_incremental.store import Backend, NodeSet
+from pyg_incremental.kernels.compiled.layout import INPUT, KIND, PRODUCT
+from pyg_incremental.kernels.compiled.machine import SPARE, run, update
+from pyg_incremental.resolve_plain import PlainDelta
+from pyg_incremental.store import NO_EDGES, Backend, NodeSet
 from pyg_incremental.update import Work
 
 _NO_IDS = np.empty(0, np.int64)
+_EDGES = 1024
+"""Edges that come or leave at most in an update of one call."""
 
 
 class FastPath:
@@ -55,10 +59,12 @@ class FastPath:
         self._inputs = {
             e.out.value.name: s for s, e in enumerate(t.executors) if t.steps[s, KIND] == INPUT
         }
-        self._names = [(e.out.value.name, _kind_of(e)) for e in t.executors]
+        self._names = [(e.out.value.name, *_kind_of(e)) for e in t.executors]
         self._no_rows = np.empty((0, 1), t.space.dtype)
         self._zero = t.space.dtype.type(0)
         self._bits = np.int32(0) if t.space.itemsize == 4 else np.int64(0)
+        self._parts = Parts(t, nodes.scratch, self._zero, self._bits)
+        self._slots = np.zeros((2, 1 + _EDGES), np.int64)
         self._moves = -1
 
     def takes(self, events: EdgeEvents, rows: Mapping[str, tuple[Tensor, Tensor]]) -> bool:
@@ -79,25 +85,98 @@ class FastPath:
             The first step that is left to the executors.
         """
         self._locate()
-        tables, scratch, num_nodes = self.tables, self._nodes.scratch, self._nodes.num_nodes
-        places = self._graph.places()
-        removed, added = events.removed, events.added
-        ends = (removed.src, removed.dst, removed.slots, added.src, added.dst, added.slots)
         given, ids, new = -1, _NO_IDS, self._no_rows
         for name, (of, to) in rows.items():
             given, ids, new = self._inputs[name], of.numpy(), self._flat(to)
-        step, count = 0, 0
+        return self._finish(-1, given, ids, new, events, stats)
+
+    def run_at_once(self, delta: PlainDelta, stats: Work) -> int | None:
+        """Take a delta that was not looked at yet, in one call, graph and all.
+
+        Returns:
+            What `run` returns; None if the delta is not valid or not plain enough. Nothing was
+            changed then.
+        """
+        added, gone, ids = delta.added, delta.gone, delta.ids
+        comes, leaves = added.shape[1], gone.shape[1]
+        if comes > _EDGES or leaves > _EDGES or ids.shape[0] > self.tables.room:
+            return None
+        ready = self._graph.ready_for(comes, leaves)
+        if ready is None:
+            return None
+        self._locate()
+        given, new = -1, self._no_rows
+        if delta.rows is not None:
+            given, new = self._inputs[delta.name], self._flat(delta.rows)
+        scratch = self._nodes.scratch
+        step, count, used = update(
+            self.tables.plan, self._graph.places(), added, gone, *ready, self._slots,
+            scratch.epoch, self._nodes.num_nodes, given, ids, new, self._zero, self._bits,
+            self._parts.many(),
+        )  # fmt: skip
+        if step < 0:
+            return None
+        scratch.epoch += SPARE * (self.tables.known + 1)
+        self._graph.changed(comes, leaves, used)
+        if count:
+            events = self.events_of(delta)
+            return self._finish(step, -1, _NO_IDS, self._no_rows, events, stats, count)
+        stats.append((self._names, self.tables.stats.copy()))
+        return int(step)
+
+    @property
+    def has_changed_edges(self) -> bool:
+        """Whether `run_at_once` has changed the graph, and is not through."""
+        return bool(self._slots[0, 0])
+
+    def forget(self) -> None:
+        """The update is through; nobody will ask what it has done to the edges."""
+        self._slots[0, 0] = 0
+
+    def events_of(self, delta: PlainDelta) -> EdgeEvents:
+        """What `run_at_once` has done to the edges."""
+        (removed_src, removed_dst), (src, dst) = delta.gone, delta.added
+        left, taken = self._slots[:, 1:]
+        return EdgeEvents(
+            Edges(left[: removed_src.size].copy(), removed_src, removed_dst),
+            Edges(taken[: src.size].copy(), src, dst), NO_EDGES, {},
+        )  # fmt: skip
+
+    def _finish(
+        self, step: int, given: int, ids: Any, new: Any, events: EdgeEvents, stats: Work,
+        count: int = 0,
+    ) -> int:  # fmt: skip
+        """Run the steps from `step` on, with the products of `count` rows that it stopped at."""
+        tables, scratch, num_nodes = self.tables, self._nodes.scratch, self._nodes.num_nodes
+        parts, places, many = self._parts, self._graph.places(), self._parts.many()
+        removed, added = events.removed, events.added
+        ends = (removed.src, removed.dst, removed.slots, added.src, added.dst, added.slots)
         read: dict[Any, Any] = {}
-        while True:
+        if step < 0 and parts.begins(ends):
+            parts.begin(places, num_nodes, ends)
+            step = 0
+        while count <= tables.room:
+            if count < 0:
+                fits = parts.total(step, places, num_nodes, ends)
+                step += 1
+                if not fits:
+                    break
+            elif count:
+                ids, rows = scratch.touched[:count].copy(), self._no_rows
+                if tables.steps[step, PRODUCT]:
+                    rows = self._flat(self._product(self._executors[step], ids, read))
+                if count * tables.width_of(step) > many:
+                    parts.compute(step, places, num_nodes, ids, rows)
+                    step += 1
+                else:
+                    given, new = step, rows
             step, count = run(
                 tables.plan, places, step, scratch.epoch, num_nodes, ends, given, ids, new,
-                self._zero, self._bits,
+                self._zero, self._bits, many,
             )  # fmt: skip
             scratch.epoch += SPARE * (tables.known + 1)
-            if not count or count > tables.room:
+            if not count:
                 break
-            given, ids = step, scratch.touched[:count]
-            new = self._flat(self._product(self._executors[step], ids, read))
         stats.append((self._names, tables.stats.copy()))
         return int(step)
 
@@ -119,10 +198,11 @@ class FastPath:
                 continue
             before, rows = read.get(cell, (_NO_IDS, None))
             if before.shape != ids.shape or not np.array_equal(before, ids):
-                before, rows = ids.copy(), cell.read(torch.from_numpy(ids))
-                read[cell] = before, rows
+                rows = cell.read(torch.from_numpy(ids))
+                read[cell] = ids, rows
             args.append(rows)
-        new: Tensor = e.fn(*args)
+        with torch.no_grad():
+            new: Tensor = e.fn(*args)
         return new
 
     def _flat(self, rows: Tensor) -> Any:
@@ -136,8 +216,8 @@ class FastPath:
             self.tables.hand_over(cell)
 
 
-def _kind_of(executor: Any) -> str:
-    """How the work of a step is called."""
+def _kind_of(executor: Any) -> tuple[str, str]:
+    """How the work of a step is called, and the way in which it is done here."""
     if isinstance(executor, Aggregator):
-        return executor.step.kind
-    return "input" if isinstance(executor, InputExecutor) else "map"
+        return executor.step.kind, "push"
+    return "input" if isinstance(executor, InputExecutor) else "map", ""

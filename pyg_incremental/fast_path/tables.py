@@ -21,11 +21,11 @@ from pyg_incremental.kernels.address import address_of
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS
 from pyg_incremental.program import Domain
-from pyg_incremental.store import Cell, NodeSet
+from pyg_incremental.store import Cell, NodeSet, Scratch
 
 SAMPLE = 8
 """Rows on which translated maps are tried."""
-MOST = 1 << 16
+MOST = 1 << 17
 """Rows of a value that may change at most."""
 
 
@@ -47,6 +47,7 @@ class Tables:
         self._nodes = nodes
         self._dtype = dtype
         self._at: dict[Cell, int] = {}
+        self._ids: list[Any] = []
         self._samples: dict[Cell, torch.Tensor] = {}  # of values that are not stored
         self._rooms: dict[Cell, tuple[Any, Any, Any]] = {}
         self.why = ""
@@ -186,6 +187,7 @@ class Tables:
             fresh = np.empty((room, width), dtype)
             row[m.FRESH] = address_of(fresh)
         self._rooms[cell] = ids, old, fresh
+        self._ids.append(ids)
 
     # Where rows are ------------------------------------------------------------------------------
 
@@ -208,6 +210,33 @@ class Tables:
                 step[m.OWNER] = address_of(e.owner.array)
             if edge is not None:
                 step[m.WEIGHT], step[m.SLOTS] = address_of(edge.array), edge.array.shape[0]
+
+    def width_of(self, step: int) -> int:
+        """Elements of a row of what a step computes."""
+        return int(self.cells[self.steps[step, m.OUT], m.WIDTH])
+
+    # What threads have done ----------------------------------------------------------------------
+
+    def hold_ids(self, step: int, rows: Any, scratch: Scratch) -> bool:
+        """Say which rows of a step changed; returns whether there is room for them."""
+        at = int(self.steps[step, m.OUT])
+        fits = len(rows) <= self.room
+        room = self._ids[at] if fits else scratch.touched
+        room[: len(rows)] = rows
+        self.cells[at, m.COUNT] = len(rows) if fits else -len(rows)
+        return fits
+
+    def close_gaps(self, step: int, first: Sequence[int], changed: Sequence[int]) -> None:
+        """Move up what stands from `first[p]` on, `changed[p]` rows of a step for each thread."""
+        at = int(self.steps[step, m.OUT])
+        cell = next(c for c, place in self._at.items() if place == at)
+        count = changed[0]
+        for begin, more in zip(first[1:], changed[1:], strict=False):
+            for rows in self._rooms[cell]:
+                if rows is not None and count < begin:
+                    rows[count : count + more] = rows[begin : begin + more].copy()
+            count += more
+        self.cells[at, m.COUNT] = count
 
     # Results -------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import ctypes
 from typing import Any
 
 import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import carray, config, njit, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
@@ -26,6 +27,9 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
         at = int(address) or address_of(_SOMEWHERE)
         return ctypes.cast(at, ctypes.POINTER(kind))
 
+    def _prefetch(address):  # type: ignore[no-untyped-def]
+        """Nothing to do ahead of time."""
+
 else:
 
     @intrinsic
@@ -37,6 +41,23 @@ else:
             return builder.inttoptr(arguments[0], context.get_value_type(pointer))
 
         return pointer(address, like), codegen
+
+    @intrinsic
+    def _prefetch(typing_context, address):  # type: ignore[no-untyped-def]
+        """Ask for the cache line at an address. Any address will do: a wrong one is ignored."""
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+
+        def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+            ask = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+            # To read, to be kept in all caches, data.
+            builder.call(ask, [builder.inttoptr(arguments[0], byte), *map(number, (0, 3, 1))])
+            return context.get_dummy_value()
+
+        return types.void(types.int64), codegen
+
+
+_LINE = 64
 
 
 @njit(cache=True)
@@ -51,3 +72,16 @@ def line_at(address, count, like):  # type: ignore[no-untyped-def]
     """The array `[count]` of the type of `like` at an address; empty at zero."""
     shape = (int(count) if address else 0,)
     return carray(_pointer(address, like), shape)  # type: ignore[no-untyped-call]
+
+
+@njit(cache=True)
+def fetch(rows, i):  # type: ignore[no-untyped-def]
+    """Ask for row `i` ahead of time.
+
+    Rows are read in no order, so that each one is a wait for memory; asked for some rows ahead,
+    many waits are one.
+    """
+    wide = rows.strides[0]
+    at = rows.ctypes.data + np.int64(i) * wide
+    for line in range(0, wide, _LINE):
+        _prefetch(at + line)  # type: ignore[no-untyped-call]

@@ -12,10 +12,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from pyg_incremental.kernels.address import fetch
 from pyg_incremental.typing import Array
 
 EMPTY = -1
 GONE = -2
+STAGE = 4
+"""How many edges lie between one look ahead and the next, see `address.fetch`."""
 
 
 class Adjacency(NamedTuple):
@@ -39,7 +42,7 @@ class Adjacency(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """What each edge slot holds; int32 but for `order`.
+    """What each edge slot holds, int32.
 
     Attributes:
         src: Source node.
@@ -47,7 +50,7 @@ class Slots(NamedTuple):
         out_at: Position in the source's list.
         in_at: Position in the target's list, -1 where the slot holds no edge.
         older: The next older slot of the same pair, or -1.
-        order: int64, ascending with the time of insertion.
+        order: Ascending with the time of insertion.
     """
 
     src: NDArray[np.int32]
@@ -55,18 +58,21 @@ class Slots(NamedTuple):
     out_at: NDArray[np.int32]
     in_at: NDArray[np.int32]
     older: NDArray[np.int32]
-    order: NDArray[np.int64]
+    order: NDArray[np.int32]
 
 
 @njit(cache=True)
-def group(key, other, degree, start, neighbor, edge, at):  # type: ignore[no-untyped-def]
-    """Fill neighbour lists without slack from edges `i = 0, 1, ...` of slot `i`."""
+def group(key, other, degree, start, neighbor, edge, at, slack):  # type: ignore[no-untyped-def]
+    """Fill neighbour lists with `slack` free entries each from edges `i = 0, 1, ...` of slot `i`.
+
+    Returns where the last list ends.
+    """
     for i in range(key.size):
         degree[key[i]] += 1
     total = 0
     for v in range(degree.size):
         start[v] = total
-        total += degree[v]
+        total += degree[v] + slack
         degree[v] = 0
     for i in range(key.size):
         v = key[i]
@@ -74,6 +80,7 @@ def group(key, other, degree, start, neighbor, edge, at):  # type: ignore[no-unt
         neighbor[start[v] + degree[v]] = other[i]
         edge[start[v] + degree[v]] = i
         degree[v] += 1
+    return total
 
 
 @njit(cache=True)
@@ -100,6 +107,83 @@ def _seek(u, v, table, slots):  # type: ignore[no-untyped-def]
         elif slots.src[head] == u and slots.dst[head] == v:
             return at
         at = (at + 1) & mask
+
+
+@njit(cache=True)
+def _ask_for_pair(i, us, vs, table, slots):  # type: ignore[no-untyped-def]
+    """Ask for what it takes to find pairs behind the `i`-th: the table first, then the slots."""
+    mask = table.size - 1
+    if i + 2 * STAGE < us.size:
+        fetch(table, _hash(us[i + 2 * STAGE], vs[i + 2 * STAGE], mask))
+    if i + STAGE < us.size:
+        head = max(0, table[_hash(us[i + STAGE], vs[i + STAGE], mask)])
+        fetch(slots.src, head)
+        fetch(slots.dst, head)
+        fetch(slots.out_at, head)
+
+
+@njit(cache=True)
+def _ask_for_slot(slot, slots):  # type: ignore[no-untyped-def]
+    """Ask for what a slot holds."""
+    fetch(slots.src, slot)
+    fetch(slots.dst, slot)
+    fetch(slots.out_at, slot)
+    fetch(slots.in_at, slot)
+    fetch(slots.older, slot)
+    fetch(slots.order, slot)
+
+
+@njit(cache=True)
+def _ask_for_list(v, adj):  # type: ignore[no-untyped-def]
+    """Ask for where a list is."""
+    fetch(adj.start, v)
+    fetch(adj.degree, v)
+    fetch(adj.capacity, v)
+
+
+@njit(cache=True)
+def _ask_for_entry(v, at, adj):  # type: ignore[no-untyped-def]
+    """Ask for an entry of a list."""
+    fetch(adj.neighbor, adj.start[v] + at)
+    fetch(adj.edge, adj.start[v] + at)
+
+
+@njit(cache=True)
+def _ask_to_insert(i, us, vs, taken, slots, table, out, inn):  # type: ignore[no-untyped-def]
+    """Ask for what edges behind the `i`-th need: their lists and slots, then the ends of lists."""
+    if i + 2 * STAGE < us.size:
+        u, v = us[i + 2 * STAGE], vs[i + 2 * STAGE]
+        _ask_for_list(u, out)
+        _ask_for_list(v, inn)
+        fetch(table, _hash(u, v, table.size - 1))
+        _ask_for_slot(taken[i + 2 * STAGE], slots)
+    if i + STAGE < us.size:
+        u, v = us[i + STAGE], vs[i + STAGE]
+        _ask_for_entry(u, out.degree[u], out)
+        _ask_for_entry(v, inn.degree[v], inn)
+
+
+@njit(cache=True)
+def _ask_to_remove(i, gone, slots, out, inn):  # type: ignore[no-untyped-def]
+    """Ask for what edges behind the `i`-th need: slots, lists, their entries, who moves up."""
+    if i + 4 * STAGE < gone.size:
+        _ask_for_slot(gone[i + 4 * STAGE], slots)
+    if i + 3 * STAGE < gone.size:
+        slot = gone[i + 3 * STAGE]
+        _ask_for_list(slots.src[slot], out)
+        _ask_for_list(slots.dst[slot], inn)
+    if i + 2 * STAGE < gone.size:
+        slot = gone[i + 2 * STAGE]
+        u, v = slots.src[slot], slots.dst[slot]
+        _ask_for_entry(u, slots.out_at[slot], out)
+        _ask_for_entry(u, out.degree[u] - 1, out)
+        _ask_for_entry(v, slots.in_at[slot], inn)
+        _ask_for_entry(v, inn.degree[v] - 1, inn)
+    if i + STAGE < gone.size:
+        slot = gone[i + STAGE]
+        u, v = slots.src[slot], slots.dst[slot]
+        fetch(slots.out_at, out.edge[out.start[u] + out.degree[u] - 1])
+        fetch(slots.in_at, inn.edge[inn.start[v] + inn.degree[v] - 1])
 
 
 @njit(cache=True)
@@ -132,6 +216,7 @@ def _enter(slot, table, slots):  # type: ignore[no-untyped-def]
 def find(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
     """The most recently added slot of each pair, or -1."""
     for i in range(us.size):
+        _ask_for_pair(i, us, vs, table, slots)
         at = _seek(us[i], vs[i], table, slots)
         found[i] = table[at] if at >= 0 else -1
 
@@ -155,6 +240,7 @@ def claim(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
     Each claim costs the same, however many edges a pair has.
     """
     for i in range(us.size):
+        _ask_for_pair(i, us, vs, table, slots)
         at = _seek(us[i], vs[i], table, slots)
         slot = table[at] if at >= 0 else -1
         if slot >= 0:
@@ -174,11 +260,17 @@ def unclaim(found, table, slots):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def more_room(n):  # type: ignore[no-untyped-def]
+    """The room that a list of `n` entries gets when it is full."""
+    return n + max(4, n // 4)
+
+
+@njit(cache=True)
 def _append(v, other, slot, adj, top):  # type: ignore[no-untyped-def]
     """Append to the list of `v`; returns its position there, or -1 when the pool is full."""
     n = adj.degree[v]
     if n == adj.capacity[v]:
-        room = max(4, 2 * n)
+        room = more_room(n)
         if top[0] + room > adj.neighbor.size:
             return -1
         old, new = adj.start[v], top[0]
@@ -203,6 +295,7 @@ def insert(first, us, vs, taken, order, slots, table, out, inn, tops):  # type: 
     """
     used = 0
     for i in range(first, us.size):
+        _ask_to_insert(i, us, vs, taken, slots, table, out, inn)
         u, v, slot = us[i], vs[i], taken[i]
         at = _append(u, v, slot, out, tops[0:1])
         if at < 0:
@@ -239,6 +332,7 @@ def remove(gone, slots, table, out, inn):  # type: ignore[no-untyped-def]
     Their slots keep `src` and `dst` until they are released.
     """
     for i in range(gone.size):
+        _ask_to_remove(i, gone, slots, out, inn)
         slot = gone[i]
         u, v = slots.src[slot], slots.dst[slot]
         _drop(u, slots.out_at[slot], out, slots.out_at)
@@ -252,6 +346,55 @@ def remove(gone, slots, table, out, inn):  # type: ignore[no-untyped-def]
             while slots.older[newer] != slot:
                 newer = slots.older[newer]
             slots.older[newer] = slots.older[slot]
+
+
+@njit(cache=True)
+def _fits(us, adj, top):  # type: ignore[no-untyped-def]
+    """Whether the pool surely has room for so many entries, whichever lists have to move."""
+    room = top
+    for i in range(us.size):
+        n = adj.degree[us[i]] + us.size
+        if n > adj.capacity[us[i]]:
+            room += more_room(n)
+    return room <= adj.neighbor.size
+
+
+@njit(cache=True)
+def change(added, gone, free, num_free, end, order, slots, table, out, inn, tops, left, taken):  # type: ignore[no-untyped-def]
+    """Take edges out and put others in, if neither the pools nor `free` have to grow.
+
+    Args:
+        added: The edges that come, `[2, k]`.
+        gone: The edges that leave, `[2, m]`.
+        free: A stack of slots that may be used again; those that leave are put on it.
+        num_free: How many it holds.
+        end: The first slot that was never used.
+        order: The age of the first edge that comes.
+        slots: What the slots hold.
+        table: Where pairs are found.
+        out: Lists along out-edges.
+        inn: Lists along in-edges.
+        tops: Ends of both pools.
+        left: The slots of the edges that leave, `[m]`.
+        taken: Takes the slots of those that come, `[k]`.
+
+    Returns:
+        How many places of the table were used; -1 if something has to grow, and nothing was done.
+    """
+    if not (_fits(added[0], out, tops[0]) and _fits(added[1], inn, tops[1])):
+        return -1
+    if left.size > 1:
+        # Youngest first: a chain of parallel edges is then taken apart from its head.
+        remove(left[np.argsort(-slots.order[left], kind="mergesort")], slots, table, out, inn)
+    else:
+        remove(left, slots, table, out, inn)
+    reused = min(taken.size, num_free)
+    taken[:reused] = free[num_free - reused : num_free]
+    for i in range(reused, taken.size):
+        taken[i] = end + i - reused
+    _, used = insert(0, added[0], added[1], taken, order, slots, table, out, inn, tops)
+    free[num_free - reused : num_free - reused + left.size] = left
+    return used
 
 
 @njit(cache=True)

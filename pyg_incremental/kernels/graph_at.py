@@ -42,14 +42,14 @@ def lists_at(places, at):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _slots(places):  # type: ignore[no-untyped-def]
-    count, long, short = places[NUM_SLOTS], np.int64(0), np.int32(0)
+    count, short = places[NUM_SLOTS], np.int32(0)
     return Slots(
         line_at(places[SRC], count, short),
         line_at(places[DST], count, short),
         line_at(places[OUT_AT], count, short),
         line_at(places[IN_AT], count, short),
         line_at(places[OLDER], count, short),
-        line_at(places[ORDER], count, long),
+        line_at(places[ORDER], count, short),
     )
 
 
@@ -62,6 +62,16 @@ def _table(places):  # type: ignore[no-untyped-def]
 def accept(places, added, gone, ids, num_nodes, found):  # type: ignore[no-untyped-def]
     """See `adjacency.accept`."""
     return adjacency.accept(added, gone, ids, num_nodes, _table(places), _slots(places), found)
+
+
+@njit(cache=True)
+def change(places, added, gone, free, num_free, end, order, left, taken):  # type: ignore[no-untyped-def]
+    """See `adjacency.change`."""
+    return adjacency.change(
+        added, gone, free, num_free, end, order, _slots(places), _table(places),
+        lists_at(places, OUT), lists_at(places, INN), line_at(places[TOPS], 2, np.int64(0)), left,
+        taken,
+    )  # fmt: skip
 
 
 @njit(cache=True)

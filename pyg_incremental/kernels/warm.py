@@ -34,13 +34,13 @@ def _run_each_once() -> None:
         out_at=np.zeros(1, np.int32),
         in_at=np.zeros(1, np.int32),
         older=np.zeros(1, np.int32),
-        order=np.zeros(1, np.int64),
+        order=np.zeros(1, np.int32),
     )
     lists = []
     for key, other, at in ((edges[0], edges[1], slots.out_at), (edges[1], edges[0], slots.in_at)):
         room = SimpleNamespace(start=np.zeros(2, np.int64), degree=np.zeros(2, np.int32))
         neighbor, edge = np.zeros(8, np.int32), np.zeros(8, np.int32)
-        adjacency.group(key, other, room.degree, room.start, neighbor, edge, at)
+        adjacency.group(key, other, room.degree, room.start, neighbor, edge, at, 0)
         lists.append(
             adjacency.Adjacency(room.start, room.degree, np.full(2, 4, np.int32), neighbor, edge)
         )
@@ -118,7 +118,11 @@ def _run_each_once() -> None:
         row_ops.run_rows(
             np.zeros(1, dtype), np.zeros((0, row_ops.COLUMNS), np.int64), 0, 0, none, 1
         )
-        machine.run(
-            np.zeros(layout.PLAN_SIZE, np.int64), places, 0, 0, 2, (none,) * 6, -1, none,
-            np.zeros((0, 1), dtype), dtype(0), bit,
+        plan, rows = np.zeros(layout.PLAN_SIZE, np.int64), np.zeros((0, 1), dtype)
+        zero, ends = dtype(0), (none,) * 6
+        machine.run(plan, places, -1, 0, 2, ends, -1, none, rows, zero, bit, 0)
+        machine.begin_part(plan, places, 2, ends, 0, 0, zero, bit)
+        machine.update(
+            plan, places, pair, pair, none, 0, 0, 0, np.zeros((2, 1), np.int64), 0, 2, -1, none,
+            rows, zero, bit, 0,
         )  # fmt: skip

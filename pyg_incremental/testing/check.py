@@ -75,7 +75,8 @@ def check_conv(
 
     Raises:
         ConvCheckError: If the program is wrong, with the smallest failing case.
-        UnsupportedModelError: If the conv itself does not run when it is called like this.
+        UnsupportedModelError: If the conv itself does not run when it is called like this, or
+            connects something else than nodes of one kind, as convs of hypergraphs do.
     """
     if channels is None:
         held = getattr(conv, "in_channels", None)

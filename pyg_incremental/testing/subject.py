@@ -76,7 +76,7 @@ class Subject:
         largest: The largest difference so far.
 
     Raises:
-        UnsupportedModelError: If the conv itself does not run.
+        UnsupportedModelError: If the conv itself does not run, or is not one on nodes of one kind.
     """
 
     def __init__(
@@ -102,6 +102,13 @@ class Subject:
             ) from error
         site = bind(self.model, arguments, inputs)
         roles = classify(site)
+        if not roles.is_plain:
+            kinds = " and ".join(f"'{kind}'" if kind else "nodes" for kind in roles.kinds)
+            raise UnsupportedModelError(
+                f"check_conv: '{type(conv).__name__}' connects {kinds} (expected edges between "
+                "nodes of one kind, of which it tries random graphs); wrap it with to_incremental, "
+                "apply deltas of your own, and hold each with assert_matches_full"
+            )
         relation = replace(roles.relations[0], by_target=False)
         self.roles = replace(roles, relations=(relation,))
         self.trusted = self.plan = prepare(site, self.roles, Settings())

@@ -18,11 +18,9 @@ def reports(request, tmp_path_factory):
 def test_outputs_and_changed_rows_are_those_of_one_process(reports):
     for rank, report in enumerate(reports):
         run = {
-            f"{case}-{fmt}-{size}"
-            for size, cases in CASES_BY_SIZE.items()
-            for case, fmt in cases
+            f"{name}-{size}" for size, names in CASES_BY_SIZE.items() for name in names
             if rank < size
-        }
+        }  # fmt: skip
         assert set(report["cases"]) == run
 
 

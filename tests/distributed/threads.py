@@ -46,8 +46,11 @@ class Board:
         return laid
 
 
-def run_ranks(size, work, timeout=30.0):
-    """Run `work(comm)` as every rank; returns what each returned or raised."""
+def run_ranks(size, work, timeout=180.0):
+    """Run `work(comm)` as every rank; returns what each returned or raised.
+
+    The time-out is long because kernels may have to be compiled first.
+    """
     board = Board(size, timeout)
     results = [None] * size
 

@@ -19,9 +19,8 @@ from pyg_incremental.distributed import (
     RankFailedError,
     TorchCommunicator,
 )
-from tests.distributed.journey import Journey
-from tests.distributed.worlds import CASES_BY_SIZE, small_call
-from tests.strategies import DELTAS, SPOILERS
+from tests.distributed.worlds import CASES_BY_SIZE, small_call, travel
+from tests.strategies import SPOILERS
 
 PATIENCE = 2.0
 
@@ -51,8 +50,9 @@ def mpi_comms():
 
 def some_deltas(journey):
     """A few kinds of delta, others for each case; all kinds are tried on ranks that are threads."""
-    calm = [name for name in DELTAS if name not in SPOILERS]
-    return [*journey.rng.choice(calm, 6, replace=False).tolist(), "mixed", "remove_hub", "mixed"]
+    calm = [name for name in dict.fromkeys(journey.plan()) if name not in SPOILERS]
+    last = [name for name in ("mixed", "remove_hub", "mixed") if name in calm]
+    return [*journey.rng.choice(calm, 6, replace=False).tolist(), *last]
 
 
 def bad_input(comm):
@@ -94,10 +94,11 @@ def run(engine, folder, rank, size):
     for count, names in CASES_BY_SIZE.items():
         if comms[count] is None:
             continue
-        for case, fmt in names:
-            journey = Journey(comms[count], case, fmt, seed=count)
+        for name in names:
+            journey = travel(comms[count], name, seed=count)
             journey.walk(some_deltas(journey))
-            report["cases"].append(f"{case}-{fmt}-{count}")
+            journey.there_and_back(["mixed"] if "mixed" in journey.plan() else ["add_edges"])
+            report["cases"].append(f"{name}-{count}")
         report[f"said-{count}"] = bad_input(comms[count])
     report["lost"], report["seconds"] = lost_rank(every, size - 1)
     return report

@@ -53,21 +53,54 @@ def test_not_a_workload_file(tmp_path):
         workload.read(tmp_path / "x.npz")
 
 
+FLOOR = """
+import beside_floor
+
+class Sage:
+    def __init__(self, arrays, hidden, out):
+        self.updates = 0
+        assert (int(arrays["num_nodes"]), hidden, out) == (40, 128, 40)
+
+    def step_floor(self, added, deleted, nodes, rows):
+        assert added.shape[0] == deleted.shape[0] == 2
+        assert rows.shape == (len(nodes), 128)
+        self.updates += added.shape[1] + deleted.shape[1] + len(nodes)
+
+    def step_rc(self, added, deleted, nodes, rows):
+        self.step_floor(added, deleted, nodes, rows)
+
+    def error(self):
+        return float(self.updates)
+"""
+
+
 def test_against_floor(file, tmp_path, capsys):
-    floor = tmp_path / "floor.py"
-    row = {"program": "floor", "batch": 1, "p50_ms": 0.01, "p99_ms": 0.02, "updates_per_s": 1e5}
-    floor.write_text(f"print({json.dumps(json.dumps({**row, 'max_abs_error': 0.0}))})")
-    out = tmp_path / "result.json"
+    floor, out = tmp_path / "floor.py", tmp_path / "result.json"
+    floor.write_text(FLOOR)
+    (tmp_path / "beside_floor.py").write_text("")
     options = ["--workload", str(file), "--floor", str(floor), "--json", str(out)]
-    main(["against-floor", *options, "--batch", "1", "--seconds", "1", "--rounds", "2"])
-    result = json.loads(out.read_text())
-    ours, other = result["times"]
-    assert ours["program"] == "pyg_incremental"
-    assert ours["off_by"] < 1e-4
-    ratio = result["ratios"][0]["times_its_p50"]
-    assert ratio == pytest.approx(ours["p50_ms"] / other["p50_ms"], rel=1e-6)
+    main(["against-floor", *options, "--model", "sage", "gcn", "--seconds", "0"])
+    rows = json.loads(out.read_text())["ratios"]
+    # the workload has 60 updates, so there is no batch of 100; others are held against the floor
+    cells = [(row["model"], row["batch"], row["compared_with"]) for row in rows]
+    sage = [("sage", batch, program) for batch in (1, 10) for program in ("floor", "rc")]
+    assert cells == [*sage, ("gcn", 1, "floor")]
+    for row in rows:
+        assert row["off_by"] < 1e-4
+        assert row["turns"] == 40
+        assert row["times_its_p50"] == pytest.approx(row["p50_ms"] / row["its_p50_ms"])
+        assert (row["times_its_edge"] is None) == (row["compared_with"] == "rc")
+    assert rows[0]["it_is_off_by"] == 60  # every update of 20 turns that do not count and of 40
+    assert rows[0]["its_edges"] <= rows[0]["edges"] < rows[-1]["edges"]
     assert str(tmp_path) not in out.read_text()
     assert "of_its_throughput" in capsys.readouterr().out
+
+
+def test_a_file_without_programs(file, tmp_path):
+    floor = tmp_path / "empty.py"
+    floor.write_text("class Sage:\n    pass\n")
+    with pytest.raises(SystemExit, match="no class Sage with methods step_NAME"):
+        main(["against-floor", "--workload", str(file), "--floor", str(floor)])
 
 
 def test_full_pass(capsys):

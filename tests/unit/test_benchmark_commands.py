@@ -5,9 +5,10 @@ import json
 import pytest
 import torch
 
-from benchmarks import report
+from benchmarks import report, sources
 from benchmarks.__main__ import main
 from benchmarks.peers import OURS
+from benchmarks.ranks import launch
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +62,66 @@ def test_memory(tmp_path, capsys):
     assert "bytes per node" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_traffic(tmp_path, capsys):
+    main(["traffic", "--quick", "--out", str(tmp_path)])
+    result = json.loads((tmp_path / "traffic.json").read_text())
+    assert [row["batch"] for row in result["results"]] == [10, 30]
+    for row in result["results"]:
+        assert row["counted"] == row["rows"]  # what ranks sent is what the graph tells
+        assert row["rows"] < row["sent"] < row["pulls"] < row["pulls, edges"]
+        assert row["x fewer rows"] == pytest.approx(row["pulls"] / row["rows"])
+    assert result["off_by"] < 1e-4
+    assert len(result["ghosts"]) == 2
+    assert str(tmp_path) not in json.dumps(result)
+    assert "metis: 2 parts" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_ranks(tmp_path, capsys):
+    main(["ranks", "--quick", "--handed-in", "one", "--out", str(tmp_path)])
+    (row,) = json.loads((tmp_path / "ranks.json").read_text())["results"]
+    assert (row["model"], row["batch"], row["ranks"], row["updates"]) == ("sage", 10, 2, 3)
+    assert row["bytes_sent"] > 0
+    assert row["off_by"] < 1e-4
+    for turn in row["turns"]:
+        first, second = turn
+        assert first["one"] > 0
+        assert second["one"] is None  # one process is the first rank's
+        for rank in turn:
+            parts = rank["computing"] + rank["waiting"] + rank["sending"]
+            assert parts == pytest.approx(rank["ranks"])
+    assert "slowest_computing_ms" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_is_reported(tmp_path):
+    work = sources.load("arxiv", updates=30, scale=0.001)
+    owner = torch.zeros(len(work.x), dtype=torch.int16)
+    with pytest.raises(
+        SystemExit, match=r"(?s)rank 0 of 1 ended with 1:.*KeyError: 'no such task'"
+    ):
+        launch.run("no such task", 1, work, owner, {})
+
+
+def test_weak_scaling(tmp_path, capsys):
+    main(["weak-scaling", "--quick", "--out", str(tmp_path)])
+    result = json.loads((tmp_path / "weak_scaling.json").read_text())
+    rows = {(row["batches"], row["ranks"]): row for row in result["results"]}
+    assert [row["batch"] for row in rows.values()] == [20, 20, 20, 5, 10, 20]
+    alone = rows["stay", 1]
+    for (_, ranks), row in rows.items():
+        if row["batches"] == "stay":  # the same work, shared
+            assert row["edges, mean"] == pytest.approx(alone["edges, mean"] / ranks, abs=1)
+        assert row["edges, most"] >= row["edges, mean"]
+        assert (row["MB sent, mean"] > 0) == (row["edge cut"] > 0) == (ranks > 1)
+        assert row["efficiency"] == pytest.approx(row["speedup"] / ranks)
+    assert alone["speedup"] == 1
+    assert alone["network ms"] == 0
+    assert (tmp_path / "weak_scaling.png").stat().st_size > 0
+    assert "grow" in capsys.readouterr().out
+
+
 def test_a_table_marks_what_the_package_loses():
     rows = [
         {"batch": 1, "program": OURS, "p50_ms": 2.0, "p50_ratio": 1.0, "loses": False,
@@ -78,4 +139,5 @@ def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     printed = capsys.readouterr().out
-    assert all(name in printed for name in ("peers", "memory", "full-pass", "against-floor"))
+    commands = ("peers", "memory", "full-pass", "against-floor", "traffic", "ranks", "weak-scaling")
+    assert all(name in printed for name in commands)

@@ -8,7 +8,7 @@ import torch
 from torch_geometric.nn import MessagePassing
 
 from pyg_incremental import register_conv
-from pyg_incremental.aggregate import edge_function
+from pyg_incremental.aggregate import base
 from pyg_incremental.aggregate.base import Aggregate
 from tests.closeness import assert_close
 from tests.oracle import World, full
@@ -170,7 +170,7 @@ def test_close_in_float32(options, seed):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("options", [Options(), Options(softmax=True, loop=True)], ids=str)
 def test_a_few_edges_at_a_time(options, backend, seed, monkeypatch):
-    monkeypatch.setattr(edge_function, "CHUNK", 5)
+    monkeypatch.setattr(base, "CHUNK", 5)
     SideBySide(case(options), seed=seed, backend=backend).walk()
 
 

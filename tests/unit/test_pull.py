@@ -5,7 +5,7 @@ import torch
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
 
 from pyg_incremental import to_incremental
-from pyg_incremental.aggregate.sum import MANY
+from pyg_incremental.aggregate.base import MANY
 from tests.strategies import generator
 
 N, CHANNELS = MANY + 200, 6
@@ -47,12 +47,19 @@ def test_exact_when_all_or_most_nodes_change(name, order, backend, seed):
     assert inc.verify() < 1e-11
 
 
-def test_the_choice_is_by_counts_and_is_reported(seed):
+@pytest.mark.parametrize("compile_after", [1, None])
+@pytest.mark.parametrize(
+    ("name", "value"), [("sage", "convs.0.aggr_sum"), ("gat", "convs.0.softmax")]
+)
+def test_the_choice_is_by_counts_and_is_reported(name, value, compile_after, seed):
     rng = generator(seed)
-    inc = started("sage", rng)
+    inc = started(name, rng, compile_after=compile_after)
+    inc.apply_delta(edge_index_add=torch.tensor([[0], [1]]))
     for changed, pulled in ((N, True), (N // 2 - 10, False)):
         ids = torch.from_numpy(rng.permutation(N)[:changed])
         rows = torch.from_numpy(rng.standard_normal((changed, CHANNELS)))
-        step = inc.apply_delta(x_changes=(ids, rows)).stats["convs.0.aggr_sum"]
+        step = inc.apply_delta(x_changes=(ids, rows)).stats[value]
+        assert inc.verify() < 1e-11
+        assert step.way == ("pull" if pulled else "push")
         assert (step.reread == step.rows) is pulled, step
         assert step.edges > 0

@@ -8,7 +8,8 @@ a matrix product of many rows, which BLAS computes faster; with these rows it is
 import numpy as np
 from numba import njit
 
-from pyg_incremental.kernels.address import rows_at
+from pyg_incremental.kernels import graph_at
+from pyg_incremental.kernels.address import fetch, rows_at
 from pyg_incremental.kernels.compiled.layout import (
     BY_VALUE,
     CELL,
@@ -27,6 +28,7 @@ from pyg_incremental.kernels.compiled.layout import (
     RESULT,
     ROOM,
     SOFTMAX,
+    SOURCE,
     TOTAL,
     WIDTH,
     changed_ids,
@@ -35,12 +37,21 @@ from pyg_incremental.kernels.compiled.layout import (
     old_rows,
     stored,
 )
-from pyg_incremental.kernels.compiled.machine_steps import edges_changed, extremum, softmax, total
+from pyg_incremental.kernels.compiled.machine_steps import (
+    edges_changed,
+    extremum,
+    reach_of,
+    softmax,
+    total,
+    total_part,
+)
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS, run_rows
 from pyg_incremental.kernels.compiled.rows import commit, unite
 
 FEW = 32
 """Rows from which on a matrix product is left to BLAS."""
+MANY = 1024
+"""Changed messages up to which a step is never left to its executor because most changed."""
 SPARE = 4
 """Marks that each step may use."""
 
@@ -54,12 +65,20 @@ def _copy(to, rows):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _gather(to, rows, ids):  # type: ignore[no-untyped-def]
-    """Copy the rows `ids`."""
-    for i in range(ids.size):
+def _gather(to, rows, ids, begin, out):  # type: ignore[no-untyped-def]
+    """Copy the rows `ids` from `begin` on, and ask for those of the next block.
+
+    The same rows of `out`, if it has any, are asked for too: the results go there.
+    """
+    count = to.shape[0]
+    for i in range(begin, begin + count):
+        if i + count < ids.size:
+            fetch(rows, ids[i + count])
         v = np.uint64(ids[i])  # no index from the end
+        if out.shape[0]:
+            fetch(out, ids[i])
         for f in range(rows.shape[1]):
-            to[i, f] = rows[v, f]
+            to[i - begin, f] = rows[v, f]
 
 
 @njit(cache=True)
@@ -69,16 +88,16 @@ def _put(m, cell, ids, new, done):  # type: ignore[no-untyped-def]
         _copy(rows_at(cell[FRESH], cell[ROOM], cell[WIDTH], m.zero)[done:], new)
         id_room(cell)[done : done + ids.size] = ids
         return ids.size
-    changed = id_room(cell)[done:]
+    changed, where = id_room(cell)[done:], m.where[done:]
     if cell[BY_VALUE]:
         return commit(
             stored(cell, m.zero), ids, new, old_rows(cell, m.zero)[done:], m.num_nodes, changed,
-            m.where,
+            where,
         )  # fmt: skip
     store = stored(cell, m.bits)
     return commit(
         store, ids, new.view(store.dtype), old_rows(cell, m.bits)[done:], m.num_nodes, changed,
-        m.where,
+        where,
     )  # fmt: skip
 
 
@@ -107,6 +126,7 @@ def _dirty(m, step, epoch):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def _load(m, step, ids, begin, rows):  # type: ignore[no-untyped-def]
     """Put a block of rows of the inputs of a map into their registers."""
+    out = stored(m.cells[step[OUT]], m.zero)
     for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
         cell, at = m.cells[m.inputs[k, CELL]], m.inputs[k, REGISTER]
         wide = cell[WIDTH]
@@ -114,11 +134,30 @@ def _load(m, step, ids, begin, rows):  # type: ignore[no-untyped-def]
         if cell[FRESH]:
             _copy(register, rows_at(cell[FRESH], cell[ROOM], wide, m.zero)[begin : begin + rows])
         else:
-            _gather(register, stored(cell, m.zero), ids[begin : begin + rows])
+            _gather(register, stored(cell, m.zero), ids, begin, out)
+            out = out[:0]
 
 
 @njit(cache=True)
-def _map(m, s, epoch):  # type: ignore[no-untyped-def]
+def _compute(m, s, ids, first, last):  # type: ignore[no-untyped-def]
+    """Compute and put the rows of a map from `first` to before `last`; returns how many changed.
+
+    These stand from `first` on.
+    """
+    step = m.steps[s]
+    out = m.cells[step[OUT]]
+    width, done = out[WIDTH], first
+    for begin in range(first, last, BLOCK):
+        rows = min(BLOCK, last - begin)
+        _load(m, step, ids, begin, rows)
+        run_rows(m.space, m.ops, step[FIRST_OP], step[LAST_OP], m.index, rows)
+        result = m.space[step[RESULT] : step[RESULT] + rows * width].reshape(rows, width)
+        done += _put(m, out, ids[begin : begin + rows], result, done)
+    return done - first
+
+
+@njit(cache=True)
+def _map(m, s, epoch, many):  # type: ignore[no-untyped-def]
     """Compute the rows where an input changed.
 
     Returns whether that was done, and else how many rows there are, which stand in `touched`.
@@ -128,32 +167,45 @@ def _map(m, s, epoch):  # type: ignore[no-untyped-def]
     if not ids.size:
         return True, 0
     out = m.cells[step[OUT]]
-    if ids.size > out[ROOM] or (step[PRODUCT] and ids.size > FEW):
+    big = ids.size * out[WIDTH] > many
+    if big or ids.size > out[ROOM] or (step[PRODUCT] and ids.size > FEW):
         for i in range(ids.size):
             m.touched[i] = ids[i]
         return False, ids.size
-    width, done = out[WIDTH], 0
-    for begin in range(0, ids.size, BLOCK):
-        rows = min(BLOCK, ids.size - begin)
-        _load(m, step, ids, begin, rows)
-        run_rows(m.space, m.ops, step[FIRST_OP], step[LAST_OP], m.index, rows)
-        result = m.space[step[RESULT] : step[RESULT] + rows * width].reshape(rows, width)
-        done += _put(m, out, ids[begin : begin + rows], result, done)
-    out[COUNT] = done
-    m.stats[s, 0], m.stats[s, 1] = ids.size, done
+    out[COUNT] = _compute(m, s, ids, 0, ids.size)
+    m.stats[s, 0], m.stats[s, 1] = ids.size, out[COUNT]
     return True, 0
 
 
 @njit(cache=True)
+def _most(m, s):  # type: ignore[no-untyped-def]
+    """Whether most messages of an aggregation changed; its executor then makes rows afresh."""
+    count = m.cells[m.steps[s, SOURCE], COUNT]
+    return count > MANY and 2 * count > m.num_nodes
+
+
+@njit(cache=True)
+def _begin(m, part, mask):  # type: ignore[no-untyped-def]
+    """Forget the update before, and retract and insert edges, those into one part of the rows."""
+    if part == 0:
+        m.cells[:, COUNT] = 0
+        m.stats[:] = 0
+    if m.events[0].size or m.events[3].size:
+        for s in range(m.steps.shape[0]):
+            if m.steps[s, KIND] == TOTAL or (m.steps[s, KIND] == SOFTMAX and part == 0):
+                edges_changed(m, s, part, mask)
+
+
+@njit(cache=True, nogil=True)
 def run(  # type: ignore[no-untyped-def]
-    plan, places, first, epoch, num_nodes, events, given, ids, rows, zero, bits
+    plan, places, first, epoch, num_nodes, events, given, ids, rows, zero, bits, many
 ):
     """Go through the steps from `first` on.
 
     Args:
         plan: Where everything is.
         places: Where the graph is, see `graph_at`.
-        first: The step to begin with; zero begins an update.
+        first: The step to begin with; -1 begins an update.
         epoch: Marks from here on are fresh, `SPARE` for each step.
         num_nodes: The number of nodes.
         events: Sources, targets and slots of the edges that left, and of those that came.
@@ -162,18 +214,17 @@ def run(  # type: ignore[no-untyped-def]
         rows: The rows, `[k, width]`.
         zero: A zero of the dtype of rows.
         bits: An integer zero as wide.
+        many: Elements to compute or to push, from more of which on a map or a sum is left to
+            threads.
 
     Returns:
-        (the first step that was not done, the number of its rows if these stand in `touched`)
+        (the first step that was not done, the number of its rows if these stand in `touched`, or -1
+        if it is a sum for threads)
     """
     m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
-    if first == 0:
-        m.cells[:, COUNT] = 0
-        m.stats[:] = 0
-        if events[0].size or events[3].size:
-            for s in range(m.steps.shape[0]):
-                if m.steps[s, KIND] == TOTAL or m.steps[s, KIND] == SOFTMAX:
-                    edges_changed(m, s)
+    if first < 0:
+        _begin(m, 0, 0)
+        first = 0
     for s in range(first, m.steps.shape[0]):
         kind = m.steps[s, KIND]
         epoch += SPARE
@@ -182,10 +233,14 @@ def run(  # type: ignore[no-untyped-def]
             cell[COUNT] = _put(m, cell, ids, rows, 0)
             m.stats[s, 0], m.stats[s, 1] = ids.size, cell[COUNT]
         elif kind == MAP:
-            done, count = _map(m, s, epoch)
+            done, count = _map(m, s, epoch, many)
             if not done:
                 return s, count
+        elif kind in (TOTAL, SOFTMAX) and _most(m, s):
+            return s, 0
         elif kind == TOTAL:
+            if reach_of(m, s) * m.cells[m.steps[s, OUT], WIDTH] > many:
+                return s, -1
             if not total(m, s, epoch):
                 return s + 1, 0
         elif kind == SOFTMAX:
@@ -194,3 +249,81 @@ def run(  # type: ignore[no-untyped-def]
         elif kind == EXTREMUM and not extremum(m, s, epoch):
             return s, 0
     return m.steps.shape[0], 0
+
+
+@njit(cache=True, nogil=True)
+def begin_part(plan, places, num_nodes, events, part, mask, zero, bits):  # type: ignore[no-untyped-def]
+    """What `run` does first, for one part of the rows (see `rows.is_in`)."""
+    _begin(machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS), part, mask)
+
+
+@njit(cache=True, nogil=True)
+def total_of_part(  # type: ignore[no-untyped-def]
+    plan, places, s, epoch, num_nodes, events, touched, part, mask, zero, bits
+):
+    """The sum of step `s` for one part of the rows; see `machine_steps.total_part`."""
+    m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
+    return total_part(m, s, touched, epoch, part, mask)
+
+
+@njit(cache=True, nogil=True)
+def map_of_part(  # type: ignore[no-untyped-def]
+    plan, places, s, num_nodes, events, ids, rows, first, last, zero, bits
+):
+    """Compute the rows of a map from `first` to before `last`, or put them, if `rows` has any.
+
+    Those that changed stand from `first` on.
+
+    Returns:
+        How many changed.
+    """
+    m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
+    if rows.shape[0]:
+        return _put(m, m.cells[m.steps[s, OUT]], ids[first:last], rows[first:last], first)
+    return _compute(m, s, ids, first, last)
+
+
+@njit(cache=True, nogil=True)
+def update(  # type: ignore[no-untyped-def]
+    plan, places, added, gone, free, num_free, end, order, slots, epoch, num_nodes, given, ids,
+    rows, zero, bits, many
+):  # fmt: skip
+    """A whole update: hold edges and ids against the graph, change it, go through the steps.
+
+    Args:
+        plan: As for `run`, like `places`, `epoch`, `num_nodes`, `given`, `ids`, `rows`, `zero`,
+            `bits` and `many`.
+        places: See there.
+        added: Edges that come, `[2, k]`.
+        gone: Edges that leave, `[2, m]`.
+        free: See `adjacency.change`, like `num_free`, `end` and `order`.
+        num_free: See there.
+        end: See there.
+        order: See there.
+        slots: Two rows: takes the slots of the edges that leave, and of those that come, behind
+            whether the graph was changed.
+        epoch: See `run`.
+        num_nodes: See `run`.
+        given: See `run`.
+        ids: See `run`; ascending.
+        rows: See `run`.
+        zero: See `run`.
+        bits: See `run`.
+        many: See `run`.
+
+    Returns:
+        What `run` returns, and how many places of the hash table were used; the first is -1, and
+        nothing was done, if the delta is not valid or something has to grow.
+    """
+    left, taken = slots[0][1 : 1 + gone.shape[1]], slots[1][1 : 1 + added.shape[1]]
+    if not graph_at.accept(places, added, gone, ids, num_nodes, left):
+        return -1, 0, 0
+    used = graph_at.change(places, added, gone, free, num_free, end, order, left, taken)
+    if used < 0:
+        return -1, 0, 0
+    slots[:, 0] = 1
+    events = gone[0], gone[1], left, added[0], added[1], taken
+    step, count = run(
+        plan, places, -1, epoch, num_nodes, events, given, ids, rows, zero, bits, many
+    )  # fmt: skip
+    return step, count, used

@@ -60,8 +60,11 @@ def _chosen(values, slots):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def edges_changed(m, s):  # type: ignore[no-untyped-def]
-    """Retract and insert the messages of edges that left and came, all OLD."""
+def edges_changed(m, s, part=0, mask=0):  # type: ignore[no-untyped-def]
+    """Retract and insert the messages of edges that left and came, all OLD.
+
+    Of a sum, only those into one part of the rows (see `rows.is_in`).
+    """
     step = m.steps[s]
     drop = step[DROP] != 0
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
@@ -81,6 +84,7 @@ def edges_changed(m, s):  # type: ignore[no-untyped-def]
             sum_edges(
                 state, line_at(step[DRIFT], out[CAPACITY], m.zero),
                 line_at(step[SCALE], wide, m.zero), message, src, dst, weight.ravel(), sign, drop,
+                part, mask,
             )  # fmt: skip
         else:
             target = m.cells[step[TARGET]]
@@ -94,15 +98,15 @@ def edges_changed(m, s):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _reached(m, step, count, epoch):  # type: ignore[no-untyped-def]
-    """Collect the targets of the edges that left or came, behind `count` rows."""
-    drop, touched, stamp = step[DROP] != 0, m.touched, m.stamp
+def _reached(m, step, touched, count, epoch, part=0, mask=0):  # type: ignore[no-untyped-def]
+    """Collect the targets of the edges that left or came, behind `count` rows of `touched`."""
+    drop, stamp = step[DROP] != 0, m.stamp
     removed_src, removed_dst, _, added_src, added_dst, _ = m.events
     if step[REVERSE]:
         removed_src, removed_dst = removed_dst, removed_src
         added_src, added_dst = added_dst, added_src
-    count = unite_ends(removed_src, removed_dst, drop, touched, count, stamp, epoch)
-    return unite_ends(added_src, added_dst, drop, touched, count, stamp, epoch)
+    count = unite_ends(removed_src, removed_dst, drop, touched, count, stamp, epoch, part, mask)
+    return unite_ends(added_src, added_dst, drop, touched, count, stamp, epoch, part, mask)
 
 
 @njit(cache=True)
@@ -130,19 +134,39 @@ def _done(m, s, count, edges, reread, read):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def total(m, s, epoch):  # type: ignore[no-untyped-def]
     """Push what changed in the messages of a sum."""
+    count, edges, reread, read = total_part(m, s, m.touched, epoch)
+    return count == 0 or _done(m, s, count, edges, reread, read)
+
+
+@njit(cache=True)
+def total_part(m, s, touched, epoch, part=0, mask=0):  # type: ignore[no-untyped-def]
+    """Push what changed in the messages of a sum into one part of the rows (see `rows.is_in`).
+
+    Returns what `sum_push` does; the rows touched stand in `touched`.
+    """
     step = m.steps[s]
-    count = _reached(m, step, 0, epoch)
+    count = _reached(m, step, touched, 0, epoch, part, mask)
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
     if not source[COUNT] and not count:
-        return True
+        return 0, 0, 0, 0
     pushed, read_over = _lists(m, step)
-    count, edges, reread, read = sum_push(
+    return sum_push(
         stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero), m.numbers[s, LIMIT],
         line_at(step[SCALE], out[WIDTH], m.zero), stored(source, m.zero),
         line_at(step[WEIGHT], step[SLOTS], m.zero), changed_ids(source), old_rows(source, m.zero),
-        pushed, read_over, step[DROP] != 0, m.touched, count, m.stamp, epoch,
+        pushed, read_over, step[DROP] != 0, touched, count, m.stamp, epoch, part, mask,
     )  # fmt: skip
-    return _done(m, s, count, edges, reread, read)
+
+
+@njit(cache=True)
+def reach_of(m, s):  # type: ignore[no-untyped-def]
+    """How many edges lead out of the rows that changed in the messages of a sum."""
+    step, edges = m.steps[s], 0
+    lists = _lists(m, step)[0]
+    ids = changed_ids(m.cells[step[SOURCE]])
+    for i in range(ids.size):
+        edges += lists.degree[ids[i]]
+    return edges
 
 
 @njit(cache=True)
@@ -158,7 +182,7 @@ def softmax(m, s, epoch):  # type: ignore[no-untyped-def]
         loop = stored(own, m.zero)
         renewed = unite(changed_ids(own), m.touched, renewed, m.stamp, epoch)
         renewed = unite(changed_ids(source), m.touched, renewed, m.stamp, epoch)
-    count = _reached(m, step, renewed, epoch)
+    count = _reached(m, step, m.touched, renewed, epoch)
     if not source[COUNT] and not count:
         return True
     pushed, read_over = _lists(m, step)

@@ -149,6 +149,15 @@ def _elements(op, out, a, b):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _splat(space, to, width, a, wide, rows):  # type: ignore[no-untyped-def]
+    """One element of each row, everywhere in it."""
+    for i in range(rows):
+        element = space[a + i * wide]
+        for f in range(to + i * width, to + (i + 1) * width):
+            space[f] = element
+
+
+@njit(cache=True)
 def _within(space, op, ops, o, index, rows):  # type: ignore[no-untyped-def]
     """Operations that move or reduce elements within a row."""
     width, wide, at = ops[o, WIDTH], ops[o, A_WIDTH], ops[o, INDEX]
@@ -158,9 +167,7 @@ def _within(space, op, ops, o, index, rows):  # type: ignore[no-untyped-def]
         a = space[p : p + wide]
         to = ops[o, TO] + i * (ops[o, B] if op == PLACE else width)
         out = space[to : to + width]
-        if op == SPLAT:
-            out[:] = a[index[at]]
-        elif op == SLICE:
+        if op == SLICE:
             out[:] = a[index[at] : index[at] + width]
         elif op == COPY:
             for f in range(width):
@@ -191,6 +198,8 @@ def run_rows(space, ops, first, last, index, rows):  # type: ignore[no-untyped-d
         size = rows * width
         if op == LINEAR:
             _linear(space, to, width, a, ops[o, INNER], ops[o, B], ops[o, C], rows)
+        elif op == SPLAT:
+            _splat(space, to, width, a + index[ops[o, INDEX]], ops[o, A_WIDTH], rows)
         elif op <= AMAX:
             _within(space, op, ops, o, index, rows)
         elif op < WHERE:

@@ -1,6 +1,12 @@
 """Writing rows, and collecting the rows that a change reaches."""
 
+import numpy as np
 from numba import njit
+
+from pyg_incremental.kernels.address import fetch
+
+AHEAD = 8
+"""How many rows ahead of its use a row is asked for."""
 
 
 @njit(cache=True, fastmath={"reassoc"})
@@ -24,6 +30,8 @@ def commit(store, ids, new, old, first_new, changed, where):  # type: ignore[no-
     keep = old.shape[0] > 0
     width = store.shape[1]
     for i in range(ids.size):
+        if i + AHEAD < ids.size:
+            fetch(store, ids[i + AHEAD])
         v = ids[i]
         differs = v >= first_new
         for f in range(width):
@@ -54,11 +62,23 @@ def unite(ids, touched, count, stamp, epoch):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def unite_ends(src, dst, drop, touched, count, stamp, epoch):  # type: ignore[no-untyped-def]
-    """Collect the targets of some edges behind the `count` rows already in `touched`."""
+def is_in(v, part, mask):  # type: ignore[no-untyped-def]
+    """Whether a row is in a part of all rows, of which there are `mask + 1`, a power of two.
+
+    Parts are made of a thousand rows and more, so that threads hardly ever share a cache line.
+    """
+    return (np.int64(v) >> 10) & mask == part
+
+
+@njit(cache=True)
+def unite_ends(src, dst, drop, touched, count, stamp, epoch, part=0, mask=0):  # type: ignore[no-untyped-def]
+    """Collect the targets of some edges behind the `count` rows already in `touched`.
+
+    Only those in the part (see `is_in`).
+    """
     for i in range(dst.size):
         v = dst[i]
-        if stamp[v] != epoch and not (drop and src[i] == v):
+        if stamp[v] != epoch and not (drop and src[i] == v) and is_in(v, part, mask):
             stamp[v] = epoch
             touched[count] = v
             count += 1

@@ -3,7 +3,11 @@
 import numpy as np
 from numba import njit
 
-from pyg_incremental.kernels.compiled.rows import magnitude
+from pyg_incremental.kernels.address import fetch
+from pyg_incremental.kernels.compiled.rows import AHEAD, is_in, magnitude
+
+STAGE = 3
+"""How many sources lie between one look ahead and the next."""
 
 
 @njit(cache=True)
@@ -13,6 +17,8 @@ def _sum_row(v, state, drift, message, weight, inn, drop):  # type: ignore[no-un
     row[:] = 0
     drift[v] = 0
     for k in range(inn.start[v], inn.start[v] + inn.degree[v]):
+        if k + AHEAD < inn.start[v] + inn.degree[v]:
+            fetch(message, inn.neighbor[k + AHEAD])
         u = inn.neighbor[k]
         if drop and u == v:
             continue
@@ -36,12 +42,20 @@ def sum_rows(ids, state, drift, message, weight, inn, drop):  # type: ignore[no-
 
 
 @njit(cache=True)
-def sum_edges(state, drift, scale, message, src, dst, factor, sign, drop):  # type: ignore[no-untyped-def]
-    """Add `sign * factor * message` of each listed edge to its target; no `factor` means one."""
+def sum_edges(  # type: ignore[no-untyped-def]
+    state, drift, scale, message, src, dst, factor, sign, drop, part=0, mask=0
+):
+    """Add `sign * factor * message` of each listed edge to its target; no `factor` means one.
+
+    Only where the target is in the part (see `is_in`).
+    """
     width = state.shape[1]
     for i in range(src.size):
+        if i + AHEAD < src.size:
+            fetch(message, src[i + AHEAD])
+            fetch(state, dst[i + AHEAD])
         u, v = src[i], dst[i]
-        if drop and u == v:
+        if (drop and u == v) or not is_in(v, part, mask):
             continue
         w = state.dtype.type(sign * factor[i] if factor.size else sign)
         for f in range(width):
@@ -64,7 +78,9 @@ def sum_settle(state, drift, limit, scale, inn, touched, count, again):  # type:
     """
     n = 0
     for i in range(count):
-        v = touched[i]
+        if i + AHEAD < count:
+            fetch(state, touched[i + AHEAD])
+        v = np.uint64(touched[i])
         if inn.degree[v] == 0:
             state[v] = 0
             drift[v] = 0
@@ -75,6 +91,25 @@ def sum_settle(state, drift, limit, scale, inn, touched, count, again):  # type:
                 again[n] = v
                 n += 1
     return n
+
+
+@njit(cache=True)
+def _ask_ahead(i, ids, state, drift, stamp, message, out):  # type: ignore[no-untyped-def]
+    """Ask for what sources behind the `i`-th need: where their lists begin, the lists, targets."""
+    if i + 3 * STAGE < ids.size:
+        u = ids[i + 3 * STAGE]
+        fetch(message, u)
+        fetch(out.start, u)
+        fetch(out.degree, u)
+    if i + 2 * STAGE < ids.size:
+        fetch(out.neighbor, out.start[ids[i + 2 * STAGE]])
+    if i + STAGE < ids.size:
+        u = ids[i + STAGE]
+        for k in range(out.start[u], out.start[u] + min(out.degree[u], AHEAD)):
+            v = out.neighbor[k]
+            fetch(state, v)
+            fetch(drift, v)
+            fetch(stamp, v)
 
 
 @njit(cache=True)
@@ -94,10 +129,12 @@ def sum_push(  # type: ignore[no-untyped-def]
     count,
     stamp,
     epoch,
+    part=0,
+    mask=0,
 ):
     """Push `message - old` of the rows `ids` along their out-edges.
 
-    Then settle every row touched (see `sum_settle`).
+    Then settle every row touched (see `sum_settle`). Only targets in the part count (see `is_in`).
 
     Returns:
         (rows touched, edges pushed, rows summed afresh, edges read for that)
@@ -106,27 +143,35 @@ def sum_push(  # type: ignore[no-untyped-def]
     diff = np.empty(width, state.dtype)
     edges = 0
     for i in range(ids.size):
-        u = ids[i]
+        _ask_ahead(i, ids, state, drift, stamp, message, out)
+        u = np.uint64(ids[i])
+        now, before = message[u], old[np.uint64(i)]
         differs = False
         for f in range(width):
-            diff[f] = state.dtype.type(message[u, f]) - state.dtype.type(old[i, f])
+            diff[f] = state.dtype.type(now[f]) - state.dtype.type(before[f])
             differs |= diff[f] != 0
         if not differs:
             continue
         moved = magnitude(diff, scale)
+        first, last = out.start[u], out.start[u] + out.degree[u]
         edges += out.degree[u]
-        for k in range(out.start[u], out.start[u] + out.degree[u]):
-            v = out.neighbor[k]
-            if drop and v == u:
+        for k in range(first, last):
+            if k + AHEAD < last:
+                fetch(state, out.neighbor[k + AHEAD])
+                fetch(drift, out.neighbor[k + AHEAD])
+                fetch(stamp, out.neighbor[k + AHEAD])
+            v = np.uint64(out.neighbor[k])  # no index from the end
+            if (drop and v == u) or not is_in(v, part, mask):
                 continue
+            row = state[v]
             if weight.size:
-                w = weight[out.edge[k]]
+                w = weight[np.uint64(out.edge[k])]
                 for f in range(width):
-                    state[v, f] += w * diff[f]
+                    row[f] += w * diff[f]
                 drift[v] += abs(w) * moved
             else:
                 for f in range(width):
-                    state[v, f] += diff[f]
+                    row[f] += diff[f]
                 drift[v] += moved
             if stamp[v] != epoch:
                 stamp[v] = epoch

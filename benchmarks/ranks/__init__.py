@@ -1,0 +1,1 @@
+"""The partitioned mode: what ranks send, how fast they are, and how they would scale."""

@@ -1,0 +1,92 @@
+"""Several ranks against one process, in turns: the same deltas, the same machine, the same run.
+
+Ranks are processes that talk through gloo, one thread each. For each delta they take a turn, and
+the first of them takes another one alone, with a model of its own on the whole graph, while the
+others wait; who is first changes. `speedup` is the median over the turns of the ratio of both
+times. A rank's time is split into what it computes, the small collectives that begin every round
+(mostly waiting for slower ranks) and moving bytes; a mean over the ranks is given of each.
+
+The delta is handed in by one rank, so that it first has to travel to the owners, or by every rank
+an equal share.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import machine, report
+from benchmarks.models import MODELS
+from benchmarks.ranks import inputs, launch
+from benchmarks.report import Row
+
+QUICK = {"scale": 0.002, "hidden": 16, "batch": [10], "updates": 3, "handed_in": ["every"]}
+PARTS = ("computing", "waiting", "sending")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Defaults: the drawn graph of ogbn-arxiv's size, 2 ranks."""
+    add = parser.add_argument
+    inputs.add_options(parser)
+    add("--ranks", type=int, nargs="+", default=[2])
+    add("--model", nargs="+", choices=MODELS, default=["sage"])
+    add("--layers", type=int, default=2)
+    add("--hidden", type=int, default=128)
+    add("--batch", type=int, nargs="+", default=[1000, 10_000])
+    add("--handed-in", nargs="+", choices=("one", "every"), default=["one", "every"],
+        help="by one rank, or by every rank a share")  # fmt: skip
+    add("--updates", type=int, default=10, help="counted turns of each size")
+    add("--threads", type=int, default=1, help="of each process")
+    add("--quick", action="store_true", help="a tiny graph, some seconds: only shows that it runs")
+    add("--out", type=Path, default=Path("benchmarks/results/ranks"), help="folder of the result")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure, print and write."""
+    if args.quick:
+        vars(args).update(QUICK)
+    machine.use_threads(args.threads)
+    about = machine.describe()
+    print(" ".join(f"{key}={value}" for key, value in about.items()))
+    work = inputs.load(args)
+    names = ("model", "layers", "hidden", "batch", "handed_in", "updates")
+    job = {name: getattr(args, name) for name in names}
+    rows: list[Row] = []
+    cuts: dict[int, str] = {}
+    for ranks in args.ranks:
+        parts = inputs.cut(work, ranks, args.method, args.seed)
+        cuts[ranks] = str(parts)
+        print(parts, flush=True)
+        reports = launch.run("speed", ranks, work, parts.owner, job, args.threads)
+        rows += [_row(ranks, cells) for cells in zip(*reports, strict=True)]
+    report.print_table([{k: v for k, v in row.items() if k != "turns"} for row in rows])
+    result: Row = {
+        "options": inputs.told(args),
+        "machine": about, "partitions": cuts, "results": rows,
+    }  # fmt: skip
+    report.write_json(args.out / "ranks.json", result)
+    print(f"\nwritten to {args.out}: ranks.json")
+
+
+def _row(ranks: int, cells: tuple[dict[str, Any], ...]) -> Row:
+    """One model and batch size: what each rank has noted of it, put together."""
+    turns = list(zip(*(cell["turns"] for cell in cells), strict=True))
+    alone = [turn[0]["one"] for turn in turns]
+    together = [max(one["ranks"] for one in turn) for turn in turns]
+    row: Row = {name: cells[0][name] for name in ("model", "batch", "handed_in")}
+    row |= {
+        "ranks": ranks,
+        "updates": len(turns),
+        "one_ms": 1e3 * median(alone),
+        "ranks_ms": 1e3 * median(together),
+        "speedup": median(a / t for a, t in zip(alone, together, strict=True)),
+    }
+    for part in PARTS:
+        means = [sum(one[part] for one in turn) / ranks for turn in turns]
+        row[f"{part}_ms"] = 1e3 * median(means)
+    row["slowest_computing_ms"] = 1e3 * median(max(r["computing"] for r in t) for t in turns)
+    row["bytes_sent"] = round(sum(one["bytes"] for turn in turns for one in turn) / len(turns))
+    row["off_by"] = max(cell["off_by"] for cell in cells)
+    return row | {"turns": turns}

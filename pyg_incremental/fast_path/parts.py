@@ -1,0 +1,110 @@
+"""Large steps of the compiled plan, shared by threads.
+
+A sum is split by the rows it writes to: each thread looks at all changed messages, and pushes those
+that reach its rows. A map is split by the rows it computes. So no two threads write to one row, and
+the same number of threads gives the same bits again. (Another number may not: it finds the changed
+rows in another order, in which the next step then adds them up.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pyg_incremental.fast_path.tables import Tables
+from pyg_incremental.kernels.address import address_of
+from pyg_incremental.kernels.compiled import layout as m
+from pyg_incremental.kernels.compiled.machine import (
+    SPARE,
+    begin_part,
+    map_of_part,
+    total_of_part,
+)
+from pyg_incremental.kernels.threads import in_parts, number_of_threads
+from pyg_incremental.store import Scratch
+
+MANY = 1 << 18
+"""Elements to compute or to push that are worth waking threads."""
+_NEVER = 1 << 62
+
+
+class Parts:
+    """Threads for the plan of one engine.
+
+    Args:
+        tables: The plan.
+        scratch: Marks and room for rows.
+        zero: A zero of the dtype of rows.
+        bits: An integer zero as wide.
+    """
+
+    def __init__(self, tables: Tables, scratch: Scratch, zero: Any, bits: Any) -> None:
+        self._tables, self._scratch = tables, scratch
+        self._kind = zero, bits
+        self._spaces: list[Any] = []
+        self._count = 1
+
+    def many(self) -> int:
+        """From more elements on than these a step is one for threads."""
+        self._count = number_of_threads()
+        return MANY if self._count > 1 else _NEVER
+
+    def begins(self, ends: tuple[Any, ...]) -> bool:
+        """Whether the edges that came and left are for threads."""
+        widths = self._tables.cells[:, m.WIDTH].max(initial=0)
+        return bool((ends[0].size + ends[3].size) * widths > self.many())
+
+    def begin(self, places: Any, num_nodes: int, ends: tuple[Any, ...]) -> None:
+        """Begin an update: retract and insert edges."""
+        plan = self._tables.plan
+        in_parts(
+            self._count,
+            lambda p: begin_part(plan, places, num_nodes, ends, p, self._count - 1, *self._kind),
+        )
+
+    def total(self, step: int, places: Any, num_nodes: int, ends: tuple[Any, ...]) -> bool:
+        """Push what changed in the messages of a sum; returns whether there is room for it."""
+        tables, scratch, mask = self._tables, self._scratch, self._count - 1
+        epoch = scratch.epoch + 1
+        scratch.epoch += SPARE
+        touched = [np.empty(scratch.size, np.int64) for _ in range(self._count)]
+        done = in_parts(
+            self._count,
+            lambda p: total_of_part(
+                tables.plan, places, step, epoch, num_nodes, ends, touched[p], p, mask, *self._kind
+            ),
+        )
+        rows = np.concatenate([t[:c] for t, (c, *_) in zip(touched, done, strict=True)])
+        count = rows.size
+        edges = done[0][1]  # every thread looks at all of them
+        reread, read = (sum(part[i] for part in done) for i in (2, 3))
+        tables.stats[step, :4] = count, count, edges + read + ends[0].size + ends[3].size, reread
+        return tables.hold_ids(step, rows, scratch)
+
+    def compute(self, step: int, places: Any, num_nodes: int, ids: Any, rows: Any) -> None:
+        """Compute the rows `ids` of a map, and put them; only put them, if `rows` are given."""
+        tables, count = self._tables, self._count
+        none = ids[:0]
+        ends = (none,) * 6
+        bounds = [len(ids) * p // count for p in range(count + 1)]
+        plans = [self._plan(p) for p in range(count)]
+        changed = in_parts(
+            count,
+            lambda p: map_of_part(
+                plans[p], places, step, num_nodes, ends, ids, rows, bounds[p], bounds[p + 1],
+                *self._kind,
+            ),
+        )  # fmt: skip
+        tables.close_gaps(step, bounds, changed)
+        tables.stats[step, :2] = len(ids), sum(changed)
+
+    def _plan(self, part: int) -> Any:
+        """The plan with registers of its own."""
+        if part == 0:
+            return self._tables.plan
+        while len(self._spaces) < part:
+            self._spaces.append(self._tables.space.copy())
+        plan = self._tables.plan.copy()
+        plan[m.SPACE] = address_of(self._spaces[part - 1])
+        return plan

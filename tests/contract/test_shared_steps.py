@@ -1,0 +1,102 @@
+"""Large steps of the compiled plan shared by threads: the same rows, and the same work."""
+
+import contextlib
+
+import pytest
+import torch
+from torch_geometric.nn import GCN, GIN, GraphSAGE
+
+from pyg_incremental import to_incremental
+from pyg_incremental.fast_path import parts, tables
+from pyg_incremental.kernels.threads import in_parts
+from tests.side_by_side import SideBySide
+from tests.strategies import generator
+from tests.zoo_convs import CONV_CASES
+
+N, CHANNELS = 5000, 6
+MODELS = {
+    "gcn": lambda: GCN(CHANNELS, 8, 2, 5),
+    "sage": lambda: GraphSAGE(CHANNELS, 8, 3, 5, jk="cat"),
+    "gin": lambda: GIN(CHANNELS, 8, 2, 5, norm="batch_norm"),
+}
+WHOLE = ("gcn-plain", "graph-weights", "sage-mean", "gin-two-linears", "gat-heads")
+
+
+@contextlib.contextmanager
+def threads(count):
+    """As many threads for torch, and so for us."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_kind_of_delta(name, seed, monkeypatch):
+    """With everything that may be shared shared."""
+    monkeypatch.setattr(parts, "MANY", 0)
+    case = next(case for case in CONV_CASES if case.name == name)
+    with threads(2):
+        SideBySide(case, seed=seed, compile_after=1, backend="compiled").walk()
+
+
+def deltas(rng, edges, count):
+    """Edges that leave and come, and rows that change."""
+    for _ in range(count):
+        gone, edges = edges[:, :300], edges[:, 300:]
+        added = torch.from_numpy(rng.integers(0, N, (2, 300)))
+        edges = torch.cat([edges, added], 1)
+        ids = torch.from_numpy(rng.permutation(N)[:400])
+        yield added, gone, (ids, torch.from_numpy(rng.standard_normal((400, CHANNELS))))
+
+
+@pytest.mark.parametrize("most", [1 << 17, 1500])
+@pytest.mark.parametrize("count", [2, 5])
+@pytest.mark.parametrize("name", MODELS)
+def test_as_from_one_thread(name, count, most, seed, monkeypatch):
+    """Also where there is no room for the rows of a step; of five threads four are used."""
+    monkeypatch.setattr(tables, "MOST", most)
+    rng = generator(seed)
+    torch.manual_seed(0)
+    model = MODELS[name]().double().eval()
+    x = torch.from_numpy(rng.standard_normal((N, CHANNELS)))
+    edges = torch.from_numpy(rng.permutation(N * 40)[: 4 * N])
+    edges = torch.stack([edges % N, (edges * 7 + edges // N) % N])
+    models = [to_incremental(model, compile_after=1, backend="compiled") for _ in range(3)]
+    for inc in models:
+        inc(x, edges)
+    many, again, one = models
+    shared = []
+    for name in ("begin", "total", "compute"):
+        method = getattr(parts.Parts, name)
+
+        def spy(self, *args, _name=name, _method=method):
+            shared.append(_name)
+            return _method(self, *args)
+
+        monkeypatch.setattr(parts.Parts, name, spy)
+    for delta in deltas(rng, edges, 4):
+        with threads(count), monkeypatch.context() as patch:
+            patch.setattr(parts, "MANY", 100)
+            a = many.apply_delta(*delta)
+            again.apply_delta(*delta)
+        assert shared
+        shared.clear()
+        with threads(1):
+            b = one.apply_delta(*delta)
+        assert not shared
+        assert [s[:6] for s in a.stats.steps] == [s[:6] for s in b.stats.steps]
+        assert torch.equal(a.changed, b.changed)
+        assert torch.allclose(a.out, b.out, rtol=0, atol=1e-12)
+        assert many.state_digest() == again.state_digest()  # no race
+        assert many.verify() < 1e-11
+
+
+def test_parts_in_order_and_errors():
+    assert in_parts(1, str) == ["0"]
+    assert in_parts(4, lambda part: part * part) == [0, 1, 4, 9]
+    with pytest.raises(ZeroDivisionError):
+        in_parts(3, lambda part: 1 // (part - 2))

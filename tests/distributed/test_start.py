@@ -1,0 +1,152 @@
+"""The model over ranks: how it starts, and what it tells."""
+
+import copy
+
+import pytest
+import torch
+from torch_geometric.nn import GCN, SAGEConv
+
+from pyg_incremental import UnsupportedModelError
+from pyg_incremental.distributed import DistributedIncrementalModel, PartitionError
+from tests.distributed.runs import ADD, ARGS, MODEL, errors_on_ranks, expected, on_ranks
+from tests.distributed.threads import all_well, run_ranks
+
+
+@pytest.mark.parametrize("by", ["metis", "ldg", "hash", "own"])
+def test_any_partition_gives_the_same(by):
+    owner = torch.arange(60) % 3 if by == "own" else by
+
+    def work(inc):
+        assert torch.equal(inc.x, ARGS[0][inc.nodes])
+        assert "rank" in repr(inc)
+        assert inc.mode == "incremental"
+        assert inc.backend == "compiled"
+        assert "exchange" in str(inc.program)
+        assert inc.memory_report().total > inc.x.numel() * 8
+        return inc.gather_out(), len(inc.nodes), inc.num_edges, inc.verify()
+
+    got = on_ranks(3, work, partition_by=owner)
+    for out, _, _, gap in got:
+        assert torch.allclose(out, expected(), atol=1e-12)
+        assert gap < 1e-9
+    assert sum(g[1] for g in got) == 60
+    assert sum(g[2] for g in got) == ARGS[1].shape[1]
+
+
+def test_ranks_without_nodes_take_part():
+    owner = torch.zeros(60, dtype=torch.long)
+
+    def work(inc):
+        up = inc.apply_delta(ADD if inc.rank == 2 else None, gather=True)
+        # New nodes go where there is room, to a rank that had none.
+        rows = torch.ones(2, 6, dtype=torch.float64)
+        inc.apply_delta(x_add=rows if inc.rank == 1 else None)
+        return up.changed, inc.verify(), len(inc.nodes)
+
+    got = on_ranks(3, work, partition_by=owner)
+    assert all(gap < 1e-9 for _, gap, _ in got)
+    assert [n for *_, n in got] == [60, 1, 1]
+
+
+def test_a_single_process_needs_no_communicator():
+    inc = DistributedIncrementalModel(copy.deepcopy(MODEL))
+    assert inc.mode == "not called yet"
+    assert inc.backend == "auto"
+    assert "not called yet" in repr(inc)
+    inc(*ARGS)
+    inc.apply_delta(ADD)
+    assert torch.allclose(inc.out, expected(ADD), atol=1e-12)
+    assert inc.num_ghosts == 0
+
+
+def test_ranks_have_to_have_one_model():
+    def work(comm):
+        model = copy.deepcopy(MODEL)
+        if comm.rank:
+            next(model.parameters()).data += 1
+        DistributedIncrementalModel(model, comm)(*ARGS)
+
+    for error in run_ranks(2, work):
+        assert isinstance(error, PartitionError)
+        assert "same parameters" in str(error)
+
+
+def test_owners_have_to_be_ranks():
+    for error in errors_on_ranks(2, lambda inc: inc, partition_by=torch.full((60,), 7)):
+        assert isinstance(error, PartitionError)
+        assert "a rank below 2" in str(error)
+
+
+def test_partition_by_says_who_owns_which_kind():
+    """Kinds that are left out go to where their neighbours are."""
+    torch.manual_seed(0)
+    model = SAGEConv((6, 3), 4).double().eval()
+    x = torch.randn(20, 6).double(), torch.randn(10, 3).double()
+    edges = torch.stack([torch.arange(20), torch.arange(20) // 2])
+    owner = torch.arange(20) // 10
+
+    def run(by):
+        def work(comm):
+            inc = DistributedIncrementalModel(copy.deepcopy(model), comm)
+            inc(x, edges, partition_by=by)
+            assert inc.verify() < 1e-9
+            assert inc.num_nodes == 30
+            return inc.nodes["dst"].tolist(), inc.num_ghosts
+
+        return run_ranks(2, work)
+
+    first, second = all_well(run({"src": owner}))
+    assert first == (list(range(5)), 0)
+    assert second == (list(range(5, 10)), 0)
+    for by in ("metis", "ldg", "hash", {"src": owner, "dst": torch.zeros(10)}):
+        all_well(run(by))
+    wrong = {
+        "give a dict with keys": owner,
+        "there is no 'film'": {"film": owner},
+        "10 nodes of type 'dst'": {"dst": owner},
+        "expected a method": "best",
+    }
+    for said, by in wrong.items():
+        for error in run(by):
+            assert isinstance(error, PartitionError)
+            assert said in str(error)
+
+
+def test_only_models_are_taken():
+    with pytest.raises(UnsupportedModelError, match=r"expected a torch\.nn\.Module"):
+        DistributedIncrementalModel(3)
+
+
+def test_some_nodes_are_enough_to_verify():
+    torch.manual_seed(3)
+    model = GCN(6, 8, 2, 3).double().eval()
+    weight = torch.rand(ARGS[1].shape[1], dtype=torch.float64)
+
+    def work(comm):
+        inc = DistributedIncrementalModel(copy.deepcopy(model), comm)
+        inc(*ARGS, edge_weight=weight, partition_by="hash")
+        sent = inc.rounds.bytes_sent
+        few, sent_few = inc.verify(4), inc.rounds.bytes_sent - sent
+        every = inc.verify(60)
+        if comm.rank == 1:
+            inc.out[:] += 1  # spoilt: the output of a rank is what is checked
+        return few, every, inc.verify(40), inc.verify(40, seed=2), sent_few
+
+    for few, every, *spoilt, _ in all_well(run_ranks(3, work)):
+        assert max(few, every) < 1e-9
+        assert min(spoilt) > 0.9
+
+
+def test_messages_are_stored_once():
+    torch.manual_seed(3)
+    model = GCN(6, 8, 2, 3).double().eval()
+
+    def work(comm):
+        inc = DistributedIncrementalModel(copy.deepcopy(model), comm)(*ARGS)
+        inc.apply_delta(ADD if comm.rank else None)
+        return {part.name for part in inc.memory_report().parts if part.what == "rows"}
+
+    for stored in all_well(run_ranks(2, work)):
+        exchanged = {name.removesuffix("'") for name in stored if name.endswith("'")}
+        assert len(exchanged) == 2
+        assert not exchanged & stored
