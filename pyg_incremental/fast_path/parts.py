@@ -8,6 +8,7 @@ rows in another order, in which the next step then adds them up.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,11 @@ from pyg_incremental.kernels.compiled.machine import (
 from pyg_incremental.kernels.threads import in_parts, number_of_threads
 from pyg_incremental.store import Scratch
 
+Product = Callable[[slice, int], Any]
+"""New rows of a part of the dirty ones, as an array; the number is that of the part."""
 MANY = 1 << 18
 """Elements to compute or to push that are worth waking threads."""
-_NEVER = 1 << 62
+NEVER = 1 << 62
 
 
 class Parts:
@@ -37,18 +40,21 @@ class Parts:
         scratch: Marks and room for rows.
         zero: A zero of the dtype of rows.
         bits: An integer zero as wide.
+
+    Attributes:
+        count: How many threads share the running update.
     """
 
     def __init__(self, tables: Tables, scratch: Scratch, zero: Any, bits: Any) -> None:
         self._tables, self._scratch = tables, scratch
         self._kind = zero, bits
         self._spaces: list[Any] = []
-        self._count = 1
+        self.count = 1
 
     def many(self) -> int:
         """From more elements on than these a step is one for threads."""
-        self._count = number_of_threads()
-        return MANY if self._count > 1 else _NEVER
+        self.count = number_of_threads()
+        return MANY if self.count > 1 else NEVER
 
     def begins(self, ends: tuple[Any, ...]) -> bool:
         """Whether the edges that came and left are for threads."""
@@ -59,18 +65,18 @@ class Parts:
         """Begin an update: retract and insert edges."""
         plan = self._tables.plan
         in_parts(
-            self._count,
-            lambda p: begin_part(plan, places, num_nodes, ends, p, self._count - 1, *self._kind),
+            self.count,
+            lambda p: begin_part(plan, places, num_nodes, ends, p, self.count - 1, *self._kind),
         )
 
     def total(self, step: int, places: Any, num_nodes: int, ends: tuple[Any, ...]) -> bool:
         """Push what changed in the messages of a sum; returns whether there is room for it."""
-        tables, scratch, mask = self._tables, self._scratch, self._count - 1
+        tables, scratch, mask = self._tables, self._scratch, self.count - 1
         epoch = scratch.epoch + 1
         scratch.epoch += SPARE
-        touched = [np.empty(scratch.size, np.int64) for _ in range(self._count)]
+        touched = [np.empty(scratch.size, np.int64) for _ in range(self.count)]
         done = in_parts(
-            self._count,
+            self.count,
             lambda p: total_of_part(
                 tables.plan, places, step, epoch, num_nodes, ends, touched[p], p, mask, *self._kind
             ),
@@ -82,20 +88,25 @@ class Parts:
         tables.stats[step, :4] = count, count, edges + read + ends[0].size + ends[3].size, reread
         return tables.hold_ids(step, rows, scratch)
 
-    def compute(self, step: int, places: Any, num_nodes: int, ids: Any, rows: Any) -> None:
-        """Compute the rows `ids` of a map, and put them; only put them, if `rows` are given."""
-        tables, count = self._tables, self._count
-        none = ids[:0]
-        ends = (none,) * 6
+    def compute(
+        self, step: int, places: Any, num_nodes: int, ids: Any, product: Product | None
+    ) -> None:
+        """Compute the rows `ids` of a map, by `product` if it is given, and put them."""
+        tables, count = self._tables, self.count
+        ends = (ids[:0],) * 6
         bounds = [len(ids) * p // count for p in range(count + 1)]
         plans = [self._plan(p) for p in range(count)]
-        changed = in_parts(
-            count,
-            lambda p: map_of_part(
-                plans[p], places, step, num_nodes, ends, ids, rows, bounds[p], bounds[p + 1],
-                *self._kind,
-            ),
-        )  # fmt: skip
+        none = np.empty((0, 1), tables.space.dtype)
+
+        def part(p: int) -> int:
+            first, last = bounds[p], bounds[p + 1]
+            rows = none if product is None else product(slice(first, last), p)
+            changed: int = map_of_part(
+                plans[p], places, step, num_nodes, ends, ids, rows, first, last, *self._kind
+            )
+            return changed
+
+        changed = in_parts(count, part)
         tables.close_gaps(step, bounds, changed)
         tables.stats[step, :2] = len(ids), sum(changed)
 

@@ -19,11 +19,12 @@ from torch import Tensor
 from pyg_incremental.aggregate import Aggregator
 from pyg_incremental.edge_store import EdgeEvents, Edges
 from pyg_incremental.executors import InputExecutor, MapExecutor
-from pyg_incremental.fast_path.parts import Parts
+from pyg_incremental.fast_path.parts import NEVER, Parts
 from pyg_incremental.fast_path.tables import Tables
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.kernels.compiled.layout import INPUT, KIND, PRODUCT
 from pyg_incremental.kernels.compiled.machine import SPARE, run, update
+from pyg_incremental.kernels.threads import torch_on_one_thread
 from pyg_incremental.resolve_plain import PlainDelta
 from pyg_incremental.store import NO_EDGES, Backend, NodeSet
 from pyg_incremental.update import Work
@@ -147,11 +148,21 @@ class FastPath:
         count: int = 0,
     ) -> int:  # fmt: skip
         """Run the steps from `step` on, with the products of `count` rows that it stopped at."""
+        if self._parts.many() == NEVER:
+            with torch.no_grad():
+                return self._go_through(step, given, ids, new, events, stats, count)
+        with torch_on_one_thread():
+            return self._go_through(step, given, ids, new, events, stats, count)
+
+    def _go_through(
+        self, step: int, given: int, ids: Any, new: Any, events: EdgeEvents, stats: Work,
+        count: int,
+    ) -> int:  # fmt: skip
         tables, scratch, num_nodes = self.tables, self._nodes.scratch, self._nodes.num_nodes
         parts, places, many = self._parts, self._graph.places(), self._parts.many()
         removed, added = events.removed, events.added
         ends = (removed.src, removed.dst, removed.slots, added.src, added.dst, added.slots)
-        read: dict[Any, Any] = {}
+        read: list[dict[Any, Any]] = [{} for _ in range(parts.count)]
         if step < 0 and parts.begins(ends):
             parts.begin(places, num_nodes, ends)
             step = 0
@@ -162,14 +173,17 @@ class FastPath:
                 if not fits:
                     break
             elif count:
-                ids, rows = scratch.touched[:count].copy(), self._no_rows
-                if tables.steps[step, PRODUCT]:
-                    rows = self._flat(self._product(self._executors[step], ids, read))
+                ids, e = scratch.touched[:count].copy(), self._executors[step]
                 if count * tables.width_of(step) > many:
-                    parts.compute(step, places, num_nodes, ids, rows)
+
+                    def product(part: slice, number: int, e: Any = e, ids: Any = ids) -> Any:
+                        return self._product(e, ids[part], part, read[number])
+
+                    has_one = tables.steps[step, PRODUCT]
+                    parts.compute(step, places, num_nodes, ids, product if has_one else None)
                     step += 1
                 else:
-                    given, new = step, rows
+                    given, new = step, self._product(e, ids, slice(None), read[0])
             step, count = run(
                 tables.plan, places, step, scratch.epoch, num_nodes, ends, given, ids, new,
                 self._zero, self._bits, many,
@@ -186,24 +200,24 @@ class FastPath:
             self.tables.locate()
             self._moves = self._backend.moves
 
-    def _product(self, e: MapExecutor, ids: Any, read: dict[Any, Any]) -> Tensor:
-        """New rows `ids` of a map with a matrix product.
+    def _product(self, e: MapExecutor, ids: Any, part: slice, read: dict[Any, Any]) -> Any:
+        """New rows `ids` of a map with a matrix product, as kernels take them.
 
-        `read` keeps the rows of a value, because the next map is often one of the same rows.
+        They are a part of those that are dirty. `read` keeps the rows of a value, because the next
+        map is often one of the same rows.
         """
         args = []
         for cell in e.inputs:
             if not cell.stored:
-                args.append(self.tables.changed(cell)[2])
+                args.append(self.tables.changed(cell)[2][part])
                 continue
-            before, rows = read.get(cell, (_NO_IDS, None))
-            if before.shape != ids.shape or not np.array_equal(before, ids):
+            before, rows = read.get(cell, (None, None))
+            if before is None or not np.array_equal(before, ids):
                 rows = cell.read(torch.from_numpy(ids))
                 read[cell] = ids, rows
             args.append(rows)
-        with torch.no_grad():
-            new: Tensor = e.fn(*args)
-        return new
+        with torch.no_grad():  # in whatever thread this is
+            return self._flat(e.fn(*args))
 
     def _flat(self, rows: Tensor) -> Any:
         """Rows as the kernels take them."""

@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
 
 T = TypeVar("T")
 _pools: dict[int, ThreadPoolExecutor] = {}
+_lock = threading.Lock()
+_inside: list[int] = []
+"""For everybody who is in `torch_on_one_thread`, how many threads PyTorch had before."""
 
 
 def number_of_threads() -> int:
-    """How many threads share large steps: `torch.get_num_threads()`, down to a power of two."""
-    return 1 << (torch.get_num_threads().bit_length() - 1)
+    """How many threads share large steps: those of PyTorch, down to a power of two."""
+    with _lock:
+        count = _inside[0] if _inside else torch.get_num_threads()
+    return 1 << (count.bit_length() - 1)
+
+
+@contextmanager
+def torch_on_one_thread() -> Iterator[None]:
+    """Keep PyTorch's own threads out of the way.
+
+    They go on turning for some milliseconds after each operation that they shared, and would do so
+    on the cores where our threads want to run.
+    """
+    with _lock:
+        _inside.append(_inside[0] if _inside else torch.get_num_threads())
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _lock:
+            before = _inside.pop()
+            if not _inside and torch.get_num_threads() == 1:  # else somebody has set it
+                torch.set_num_threads(before)
 
 
 def in_parts(count: int, work: Callable[[int], T]) -> list[T]:

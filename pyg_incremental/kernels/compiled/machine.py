@@ -48,7 +48,7 @@ from pyg_incremental.kernels.compiled.machine_steps import (
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS, run_rows
 from pyg_incremental.kernels.compiled.rows import commit, unite
 
-FEW = 32
+FEW = 96
 """Rows from which on a matrix product is left to BLAS."""
 MANY = 1024
 """Changed messages up to which a step is never left to its executor because most changed."""
@@ -270,7 +270,7 @@ def total_of_part(  # type: ignore[no-untyped-def]
 def map_of_part(  # type: ignore[no-untyped-def]
     plan, places, s, num_nodes, events, ids, rows, first, last, zero, bits
 ):
-    """Compute the rows of a map from `first` to before `last`, or put them, if `rows` has any.
+    """Compute the rows of a map from `first` to before `last`, or put `rows`, if there are any.
 
     Those that changed stand from `first` on.
 
@@ -279,7 +279,7 @@ def map_of_part(  # type: ignore[no-untyped-def]
     """
     m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
     if rows.shape[0]:
-        return _put(m, m.cells[m.steps[s, OUT]], ids[first:last], rows[first:last], first)
+        return _put(m, m.cells[m.steps[s, OUT]], ids[first:last], rows, first)
     return _compute(m, s, ids, first, last)
 
 
