@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregate, Aggregator
-from pyg_incremental.aggregate.base import LOOPS, MANY, channel_scale, drift_limit
+from pyg_incremental.aggregate.base import MANY, channel_scale, drift_limit
 from pyg_incremental.aggregate.sum import Sum
 from pyg_incremental.edge_store import Edges
 from pyg_incremental.program import Domain, Value
@@ -19,8 +19,6 @@ from pyg_incremental.typing import Array
 
 ROWS = 1 << 14
 """Sources whose messages are computed at a time."""
-EDGES = 1 << 20
-"""Edges that are written out at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,27 +234,6 @@ class RecomputedSumState(Aggregator):
             self.drift.tensor[some.tensor] = 0
             read += len(index)
         return read
-
-    # Lists of edges ------------------------------------------------------------------------------
-
-    def _expand(self, ids: Ids, lists: Array) -> tuple[Array, Array, Array]:
-        """Position in `ids`, neighbour and slot of every entry of their lists that counts."""
-        context = self.context
-        size = int(lists.degree[ids.array].sum())
-        arrays = [context.backend.room(size) for _ in range(3)]
-        count = context.kernels.expand(ids.array, lists, LOOPS[self.step.loops], *arrays)
-        index, neighbor, slot = (array[:count] for array in arrays)
-        return index, neighbor, slot
-
-    def _parts(self, ids: Ids, lists: Array) -> Iterator[tuple[int, Ids]]:
-        """`ids` in parts of about `EDGES` edges, each with the position of its first."""
-        ends = np.cumsum(np.asarray(lists.degree[ids.array]), dtype=np.int64)
-        first = 0
-        while first < ids.count:
-            done = int(ends[first - 1]) if first else 0
-            last = max(first + 1, int(np.searchsorted(ends, done + EDGES, "right")))
-            yield first, self.context.backend.ids_from(ids.array[first:last])
-            first = last
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,6 @@ from pyg_incremental.conv.attend import by_rows as attended_by_rows
 from pyg_incremental.conv.attend import settled
 from pyg_incremental.conv.linear import flat_weight
 from pyg_incremental.conv.reduction import as_function, reduction
-from pyg_incremental.conv.row_local import is_row_local
 from pyg_incremental.program import (
     Domain,
     NotIncremental,
@@ -303,13 +302,6 @@ class ConvCall(Arguments):
                 back, *fields, graph=graph,
             ),
         )  # fmt: skip
-
-    def check_row_local(self) -> torch.nn.Module:
-        """The aggregation module, which has to compute each row from that row's messages only."""
-        module: torch.nn.Module = self.conv.aggr_module
-        if not is_row_local(module):
-            raise NotIncremental(f"{module} is not local to rows")
-        return module
 
     def as_function(self, message: Message) -> EdgeFunction:
         """Any message as a function of rows."""

@@ -647,11 +647,11 @@ def test_kind_and_print():
 
 
 def test_printed_work():
-    work = [("x", "input", 2, 2, 0, 0), ("top", "max", 10, 4, 1234, 4, 5, 1, 2, 3, 4)]
+    work = [("x", "input", 2, 2, 0, 0), ("top", "max", 10, 4, 1234, 4, 5, 1, 2, 3, 4, "push")]
     assert str(UpdateStats("incremental", 1, 2, 0.003, work)).splitlines() == [
-        "step  kind         rows  changed     edges  reread",
+        "step  kind         rows  changed     edges  reread  way",
         "x     input           2        2         0       0",
-        "top   max            10        4     1,234       4",
+        "top   max            10        4     1,234       4  push",
         "        1 resilient, 2 no reset, 3 covered, 4 exposed (5 channels read)",
         "incremental: 1 edges added, 2 deleted, 3.000 ms",
     ]
