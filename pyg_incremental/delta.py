@@ -102,6 +102,16 @@ class GraphDelta:
             )
         return delta
 
+    @property
+    def plain_parts(self) -> tuple[Any, Any, Any] | None:
+        """`edge_index_add`, `edge_index_del` and `x_changes`, if nothing else is said."""
+        if self.undirected or self.missing != "error" or not (
+            self.edge_weight_add is self.edge_attr_add is self.edge_changes is self.x_add
+            is self.nodes_del is self.edge_data_add is None
+        ):  # fmt: skip
+            return None
+        return self.edge_index_add, self.edge_index_del, self.x_changes
+
     def both_directions(self) -> GraphDelta:
         """The same changes with `undirected` written out."""
         if not self.undirected:
@@ -299,6 +309,7 @@ def _integers(value: Any, name: str, empty: tuple[int, ...]) -> np.ndarray[Any, 
         and value.dtype is torch.int64
         and value.dim() == len(empty)
         and value.is_cpu
+        and value.layout is torch.strided
     ):
         return value.contiguous().numpy()
     t = as_tensor(value, name)

@@ -292,14 +292,20 @@ class Engine:
         else:
             self._go_on(fast, done, events, stats)
 
+    @property
+    def takes_at_once(self) -> bool:
+        """Whether compiled code has the whole plan, so that it may take an update at once."""
+        fast = self._fast
+        return not (fast is None or self._wait or self.edge_executors or fast.aggregators)
+
     def update_at_once(self, delta: PlainDelta) -> Work | None:
         """Change the graph, and bring every stored row up to date, in one call of compiled code.
 
         Returns:
-            The work; None if the delta is not valid, or not plain enough. Nothing was changed then.
+            The work; None if the delta is not valid, or too large. Nothing was changed then.
         """
         fast = self._fast
-        if fast is None or self._wait or self.edge_executors or fast.aggregators:
+        if fast is None:
             return None
         for nodes in self.nodes.values():
             nodes.begin_plain()

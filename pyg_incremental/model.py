@@ -174,34 +174,39 @@ class IncrementalModel:
                 then, if it is said so in a note.
         """
         began = time.perf_counter()
-        if not undirected and missing == "error" and (
+        parts: tuple[Any, Any, Any] | None = (edge_index_add, edge_index_del, x_changes)
+        delta = None
+        if isinstance(edge_index_add, GraphDelta) or undirected or missing != "error" or not (
             edge_weight_add is edge_attr_add is edge_changes is x_add is nodes_del is edge_data_add
             is None
         ):  # fmt: skip
-            with self._lock:
-                update = self._apply_at_once(edge_index_add, edge_index_del, x_changes, began)
+            delta = GraphDelta(
+                edge_index_add, edge_index_del, x_changes, edge_weight_add, edge_attr_add,
+                edge_changes, x_add, nodes_del, edge_data_add, undirected,
+                missing,  # type: ignore[arg-type]
+            ).alone()  # fmt: skip
+            parts = delta.plain_parts
+        with self._lock:
+            update = None if parts is None else self._apply_at_once(parts, began)
             if update is not None:
                 return update
-        delta = GraphDelta(
-            edge_index_add, edge_index_del, x_changes, edge_weight_add, edge_attr_add, edge_changes,
-            x_add, nodes_del, edge_data_add, undirected, missing,  # type: ignore[arg-type]
-        )  # fmt: skip
-        if isinstance(edge_index_add, GraphDelta):
-            delta = delta.alone()
-        with self._lock, torch.no_grad():
-            return self._apply(delta, began)
+            with torch.no_grad():
+                return self._apply(
+                    delta or GraphDelta(edge_index_add, edge_index_del, x_changes), began
+                )
 
-    def _apply_at_once(
-        self, edge_index_add: Any, edge_index_del: Any, x_changes: Any, began: float
-    ) -> Update | None:
+    def _apply_at_once(self, parts: tuple[Any, Any, Any], began: float) -> Update | None:
         """What is common and valid goes through in one look; None if this is not."""
         session = self._session
         if session is None or self._settings.scrub_rows:
             return None
+        plain = session.plain(*parts)
+        if plain is None:
+            return None
         self._refuse_stale()
         _refuse_autocast()
         self._interrupted = "an update was interrupted"
-        done = session.update_at_once(edge_index_add, edge_index_del, x_changes)
+        done = session.update_at_once(plain)
         self._interrupted = ""
         return None if done is None else self._updated(session, *done, began)
 

@@ -62,19 +62,8 @@ class PlainResolver:
         self, delta: GraphDelta
     ) -> tuple[ResolvedEdges | None, tuple[Tensor, Tensor] | None] | None:
         """Changes of edges, and ids and rows of features; None if the delta is not plain."""
-        d = delta
-        if (
-            d.x_add is not None
-            or d.nodes_del is not None
-            or d.edge_weight_add is not None
-            or d.edge_attr_add is not None
-            or d.edge_changes is not None
-            or d.edge_data_add is not None
-            or d.undirected
-            or d.missing != "error"
-        ):
-            return None
-        plain = self.plain(d.edge_index_add, d.edge_index_del, d.x_changes)
+        parts = delta.plain_parts
+        plain = None if parts is None else self.plain(*parts)
         return None if plain is None else self.accepted(plain)
 
     def plain(self, edge_index_add: Any, edge_index_del: Any, x_changes: Any) -> PlainDelta | None:
@@ -115,6 +104,7 @@ class PlainResolver:
             or ids.dtype is not torch.int64
             or ids.dim() != 1
             or not ids.is_cpu
+            or ids.layout is not torch.strided
             or rows.dtype is not like.dtype
             or rows.requires_grad
             or rows.device != like.device
@@ -146,6 +136,7 @@ def _edges(value: Any) -> Ids | None:
         or value.dim() != 2
         or value.shape[0] != 2
         or not value.is_cpu
+        or value.layout is not torch.strided
     ):
         return None
     edges: Ids = value.numpy()

@@ -105,6 +105,8 @@ class Session:
         before, and what was to change.
         """
         graphs = self.graphs
+        for name, (ids, rows) in resolved.rows.items():
+            resolved.rows[name] = ids, self._apart(name, rows)
         orders = {name: g.next_order for name, g in graphs.items()}
         self._pending = resolved, orders, dict(self.num_nodes)
         old = self._old_rows(resolved) if self._may_fail else None
@@ -116,26 +118,33 @@ class Session:
         self._pending = self._undo = None
         return events, stats
 
-    def update_at_once(
-        self, edge_index_add: Any, edge_index_del: Any, x_changes: Any
-    ) -> tuple[int, int, Work] | None:
-        """Take one of the most common deltas in one look, and bring every row up to date.
+    def plain(self, edge_index_add: Any, edge_index_del: Any, x_changes: Any) -> PlainDelta | None:
+        """One of the most common deltas, if `update_at_once` may take it."""
+        resolver = self.resolver.plain
+        if resolver is None or self._may_fail or not self.engine.takes_at_once:
+            return None
+        return resolver.plain(edge_index_add, edge_index_del, x_changes)
+
+    def update_at_once(self, delta: PlainDelta) -> tuple[int, int, Work] | None:
+        """Take a plain delta in one look, and bring every row up to date.
 
         Returns:
-            How many edges came and left, and the work; None if the delta is not that common, or
-            not valid. Nothing was changed then.
+            How many edges came and left, and the work; None if the delta is not valid, or too
+            large. Nothing was changed then.
         """
-        plain = self.resolver.plain
-        if plain is None or self._may_fail:
-            return None
-        delta = plain.plain(edge_index_add, edge_index_del, x_changes)
-        if delta is None:
-            return None
+        if delta.rows is not None:
+            delta = delta._replace(rows=self._apart(delta.name, delta.rows))
         (graph,) = self.graphs.values()
         self._at_once = delta, graph.next_order
         work = self.engine.update_at_once(delta)
         self._at_once = None
         return None if work is None else (delta.added.shape[1], delta.gone.shape[1], work)
+
+    def _apart(self, name: str, rows: Tensor) -> Tensor:
+        """Rows that are no view of those they are written to, such as a part of `inc.x`."""
+        stored = self._rows_of(name)
+        first = stored.data_ptr()
+        return rows.clone() if first <= rows.data_ptr() < first + stored.nbytes else rows
 
     def _interrupted_at_once(self) -> None:
         """See what an interrupted update at once has left to do."""

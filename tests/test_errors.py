@@ -112,6 +112,10 @@ BAD = {
         {"edge_changes": (pairs((0, 1)), {"edge_weight": torch.ones(1).double()})},
         ["edge_weight"],
     ),
+    "edges as a sparse tensor": ({"edge_index_add": ADD.to_sparse()}, ["layout", "dense"]),
+    "sparse edges leave": ({"edge_index_del": ADD.to_sparse()}, ["layout", "dense"]),
+    "ids as a sparse tensor": ({"x_changes": (ONE.to_sparse(), X1)}, ["layout", "dense"]),
+    "rows as a sparse tensor": ({"x_changes": (ONE, X1.to_sparse())}, ["layout", "dense"]),
     "missing is a strange word": ({"missing": "skip"}, ["skip", "error", "ignore"]),
 }
 
@@ -183,6 +187,16 @@ def refuse(inc, keywords, words, error=InvalidDeltaError):
 def test_bad_delta(keywords, words):
     inc, _, _ = make()
     refuse(inc, keywords, words)
+
+
+@pytest.mark.parametrize(("keywords", "words"), BAD.values(), ids=BAD)
+def test_bad_delta_where_updates_are_compiled(keywords, words):
+    inc, model, world = make(compile_after=1, backend="compiled")
+    inc.apply_delta(x_changes=(ONE, X1))
+    refuse(inc, keywords, words)
+    inc.apply_delta(ADD)
+    world.apply(edge_index_add=ADD, x_changes=(ONE, X1))
+    assert_close(inc.out, full(model, world))
 
 
 @pytest.mark.parametrize(("keywords", "words"), BAD_WEIGHT.values(), ids=BAD_WEIGHT)

@@ -64,6 +64,39 @@ def test_inputs_that_require_grad():
     assert_close(inc.out, full(model, world))
 
 
+@pytest.mark.parametrize("how", ["reference", "compiled", "at once"])
+@pytest.mark.parametrize("ids", [[3, 4, 5], [4, 3, 2], [0, 4, 8]])
+def test_rows_of_the_store_as_new_rows(how, ids, seed):
+    """`inc.x` is a view of what is stored: rows that are read must not be written over before."""
+    options = {
+        "reference": {"backend": "reference"},
+        "compiled": {"backend": "compiled", "compile_after": None},
+        "at once": {"backend": "compiled", "compile_after": 1},
+    }[how]
+    inc, model, world = start(seed, **options)
+    inc(**world.inputs())
+    for given in (inc.x[2:5], inc.x[1:7:2], inc.x[:3]):
+        world.apply(x_changes=(torch.tensor(ids), given.clone()))
+        inc.apply_delta(x_changes=(torch.tensor(ids), given))
+        assert torch.equal(inc.x, world.inputs()["x"])
+        assert_close(inc.out, full(model, world))
+
+
+@pytest.mark.parametrize("compile_after", [None, 1])
+def test_a_delta_object_costs_and_does_the_same(compile_after, seed):
+    inc, model, world = start(seed, compile_after=compile_after)
+    other, _, _ = start(seed, compile_after=compile_after)
+    inc(**world.inputs())
+    other(**world.inputs())
+    for i in range(3):
+        delta = {"edge_index_add": ADD, "x_changes": ([i], torch.randn(1, CHANNELS).double())}
+        world.apply(**delta)
+        stats = inc.apply_delta(GraphDelta(**delta)).stats
+        assert stats.steps == other.apply_delta(**delta).stats.steps
+        assert_close(inc.out, full(model, world))
+    assert inc.state_digest() == other.state_digest()
+
+
 def test_two_wrappers_of_one_model_do_not_meet():
     one, model, world = start()
     two = to_incremental(model)
