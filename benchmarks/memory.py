@@ -3,7 +3,7 @@
 2,449,029 nodes, 123,718,280 directed edges, 100 features, a 2-layer GraphSAGE of 128 channels. The
 package runs first and alone, so that the peak of memory is its own (that of the graph handed in is
 given beside it); then it makes room for the peers, which take the same deltas in the same process.
-At the end the outputs of all are held against that of the package.
+At the end the outputs of those that took as many deltas are held against that of the package.
 
     python -m benchmarks memory --scale 0.01
 """
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
 
     rows: list[Row] = []
     held: list[Row] = []
-    right: Tensor | None = None
+    right: tuple[int, Tensor] | None = None
     for name in [OURS, *args.peer]:
         right = _one_program(name, model, work, args, rows, held, right)
         gc.collect()
@@ -94,15 +94,19 @@ def _one_program(
     args: argparse.Namespace,
     rows: list[Row],
     held: list[Row],
-    right: Tensor | None,
-) -> Tensor:
-    """First pass and updates of one program; returns the output that the next is held against."""
+    right: tuple[int, Tensor] | None,
+) -> tuple[int, Tensor]:
+    """First pass and updates of one program.
+
+    Returns the number of deltas and the output after them, which the next are held against.
+    """
     peer = _Stored(model, args.store) if name == OURS else PEERS[name](model)
     began = time.perf_counter()
     peer.bootstrap(work.x, work.edge_index)
     start_s, peak = time.perf_counter() - began, _peak()
     stream = Stream(work)
     mine: list[Row] = []
+    taken = 0
     for batch in args.batch:
         took: list[float] = []
         edges = 0
@@ -115,6 +119,7 @@ def _one_program(
                 edges += peer.stats.edges
             if sum(took) > args.seconds and len(took) > 2 * WARM_UP:
                 break
+        taken += len(took)
         counted = np.array(took[WARM_UP:])
         mine.append({
             "program": name, "batch": batch, "updates": len(counted), "start_s": start_s,
@@ -130,8 +135,9 @@ def _one_program(
         held += [part._asdict() for part in peer.inc.memory_report().parts]
     out = peer.output()
     for row in mine:
-        row["off_by"] = None if right is None else _difference(out, right)
-    return out.clone() if right is None else right
+        comparable = right is not None and right[0] == taken
+        row["off_by"] = _difference(out, right[1]) if right and comparable else None
+    return (taken, out.clone()) if right is None else right
 
 
 class _Stored(Incremental):

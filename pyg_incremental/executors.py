@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -124,7 +125,7 @@ class MapExecutor:
             last = min(count, first + PART)
             result = self._part(first, last)
             if rows is None:
-                rows = result.new_zeros((capacity, *result.shape[1:]))
+                rows = context.backend.zeros(result, capacity, *result.shape[1:])
             rows[first:last] = result
         assert rows is not None
         out.hold(rows)
@@ -181,36 +182,33 @@ class MapExecutor:
         else:
             # An input that is not stored was computed at all rows that are dirty here (see `plan`).
             ids = context.unite(sets) if shared is None else shared
-        if ids.count > PART and any(cell.maker is not None for cell in self.inputs):
-            parts = (
-                context.backend.ids_from(ids.array[first : first + PART])
-                for first in range(0, ids.count, PART)
-            )
-            new = torch.cat([self._new_rows(part) for part in parts])
-        else:
-            new = self._new_rows(ids)
         count = changed = ids.count
-        if out.stored:
-            changed = out.commit(ids, new, context.first_new)
+        if out.stored and count > PART:
+            changed = out.commit_parts(ids, partial(self._new_rows, ids), PART, context.first_new)
+        elif out.stored:
+            changed = out.commit(ids, self._new_rows(ids, 0, count), context.first_new)
         else:
-            out.ids, out.fresh = ids, new
+            parts = range(0, max(count, 1), PART)
+            new = [self._new_rows(ids, first, min(first + PART, count)) for first in parts]
+            out.ids, out.fresh = ids, new[0] if len(new) == 1 else torch.cat(new)
         context.stats.append((out.value.name, "map", count, changed, 0, 0))
 
-    def _new_rows(self, ids: Ids) -> Tensor:
-        args = []
+    def _new_rows(self, ids: Ids, first: int, last: int) -> Tensor:
+        """New rows of the `ids` from `first` to before `last`."""
+        all_nodes, args = self.context.all_nodes, []
+        some = ids if last - first == ids.count else None
         for cell in self.inputs:
-            if cell.ids is ids and cell.fresh is not None:
-                args.append(cell.fresh)
+            if cell.domain is Domain.WHOLE:
+                args.append(cell.content)
+            elif cell.ids is ids and cell.fresh is not None:
+                args.append(cell.fresh[first:last])
+            elif ids is all_nodes:
+                args.append(cell.part(first, last))
             else:
-                args.append(self._rows_of(cell, ids))
+                some = some or self.context.backend.ids_from(ids.array[first:last])
+                args.append(cell.gather(some))
         new: Tensor = self.fn(*args)
         return new
-
-    def _rows_of(self, cell: Cell, ids: Ids) -> Any:
-        """What the map reads of an input; all rows are read where they are."""
-        if cell.domain is Domain.WHOLE:
-            return cell.content
-        return cell.whole(ids.count) if ids is self.context.all_nodes else cell.gather(ids)
 
 
 class WholeExecutor:

@@ -66,8 +66,8 @@ class RecomputedSumState(Aggregator):
         self.out.out_dtype = rows.dtype if dtype != rows.dtype else None
         self.limit = drift_limit(rows.dtype, dtype)
         self._tail = rows.shape[1:]
-        self.out.hold(rows.new_zeros(capacity, *self._tail, dtype=dtype))
-        self.drift.hold(rows.new_zeros(capacity, dtype=dtype))
+        self.out.hold(backend.zeros(rows, capacity, *self._tail, dtype=dtype))
+        self.drift.hold(backend.zeros(rows, capacity, dtype=dtype))
         self.scale.hold(channel_scale(rows.flatten(1)).to(dtype))
         self._nothing = backend.array(rows.new_empty(0))
         self._fill()

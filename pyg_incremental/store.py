@@ -15,6 +15,7 @@ from pyg_incremental.edge_store import EdgeEvents, Edges
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.kernels import compiled, reference
+from pyg_incremental.kernels.address import zeros
 from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.program import Value
 from pyg_incremental.typing import Array, BackendName
@@ -22,7 +23,7 @@ from pyg_incremental.update import Work
 
 _BITS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
 _TORCH_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-FEW = 1024
+_FLOATS = {torch.float32: np.float32, torch.float64: np.float64}
 NO_IDS = torch.empty(0, dtype=torch.int64)
 _NONE = np.empty(0, np.int64)
 NO_EDGES = Edges(_NONE, _NONE, _NONE)
@@ -93,6 +94,13 @@ class Backend:
     def host(self, array: NDArray[Any]) -> Array:
         """A kernel's view of an array on the host."""
         return array if self.is_compiled else torch.from_numpy(array)
+
+    def zeros(self, like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Zeros on the device of `like`, of its dtype if no other is given."""
+        dtype = dtype or like.dtype
+        if self.is_compiled and like.is_cpu and dtype in _FLOATS:
+            return torch.from_numpy(zeros(_FLOATS[dtype], *shape))
+        return like.new_zeros(shape, dtype=dtype)
 
     def room(self, size: int) -> Array:
         """Uninitialised room for ids."""
@@ -199,7 +207,7 @@ class Rows:
 
     def put(self, rows: Tensor, capacity: int) -> None:
         """Store a copy of `rows`, `[n, ...]`, with room for `capacity`; the room is zero."""
-        room = rows.new_zeros((max(capacity, rows.shape[0]), *rows.shape[1:]))
+        room = self.backend.zeros(rows, max(capacity, rows.shape[0]), *rows.shape[1:])
         room[: rows.shape[0]] = rows
         self.hold(room)
 
@@ -252,7 +260,7 @@ class Cell(Rows):
         self.content: Any = None
         self.maker: Maker | None = None
         self._before: list[tuple[Ids, Tensor]] = []
-        self._few: Array = None
+        self._plain: Array = None
         self.reset()
 
     def __repr__(self) -> str:
@@ -280,26 +288,30 @@ class Cell(Rows):
         self._dtype, self._tail = rows.dtype, rows.shape[1:]
         self.array = self.backend.array(rows.view(rows.shape[0], self._tail.numel()))
         self._no_old = self.array[:0]
-        self._few = rows.numpy() if self.backend.is_compiled and self.out_dtype is None else None
+        plain = self.backend.is_compiled and self.out_dtype is None
+        self._plain = rows.numpy() if plain else None
         self._bit_type = self.backend.bits[rows.element_size()]
         self.bits = self.array if self.compares_values else self.array.view(self._bit_type)
 
     def read(self, ids: Tensor) -> Tensor:
-        """Current rows `ids`, `[k, ...]`."""
+        """Current rows `ids`, `[k, ...]`.
+
+        NumPy starts faster than torch, which matters for a few rows; and its memory is one of huge
+        pages, which matters for many.
+        """
         if self.maker is not None:
             return self.maker.now(self.backend.ids(ids))
+        if self._plain is not None:
+            return torch.from_numpy(self._plain.take(ids.numpy(), 0))
         rows = self.rows if self.rows is not None else self.tensor
         rows = rows.index_select(0, ids if self.backend.is_compiled else ids.to(rows.device))
         return rows if self.out_dtype is None else rows.to(self.out_dtype)
 
     def gather(self, ids: Ids) -> Tensor:
-        """Like `read`.
-
-        NumPy starts faster than torch, which matters for a few rows and no longer for many.
-        """
-        if self._few is None or ids.count > FEW:
-            return self.read(ids.tensor) if self.maker is None else self.maker.now(ids)
-        return torch.from_numpy(self._few.take(ids.array, 0))
+        """Like `read`."""
+        if self._plain is not None and self.maker is None:
+            return torch.from_numpy(self._plain.take(ids.array, 0))
+        return self.read(ids.tensor) if self.maker is None else self.maker.now(ids)
 
     def remember(self, ids: Ids) -> None:
         """Take note of the rows `ids` before something writes to them."""
@@ -340,29 +352,60 @@ class Cell(Rows):
 
         Returns their number.
         """
-        backend, count = self.backend, ids.count
+        count = ids.count
+        changed, where = self.backend.room(count), self.backend.room(count)
+        old = self._room_for_old(count)
+        n = self._write(ids.array, new, old, first_new, changed, where)
+        if n == count:
+            self.ids, self.fresh = ids, new
+        elif n:
+            self.ids = self.backend.ids_from(changed[:n])
+            rows = self.backend.ids_from(where[:n]).tensor
+            self.fresh = new.index_select(0, rows.to(new.device))
+        return n
+
+    def commit_parts(
+        self, ids: Ids, make: Callable[[int, int], Tensor], size: int, first_new: int
+    ) -> int:
+        """Like `commit`, for many rows; `make` computes those from some to before another.
+
+        They are never in memory all at once.
+        """
+        changed, where = self.backend.room(ids.count), self.backend.room(size)
+        old = self._room_for_old(ids.count)
+        n = 0
+        for first in range(0, ids.count, size):
+            last = min(first + size, ids.count)
+            n += self._write(
+                ids.array[first:last], make(first, last), old[n:], first_new, changed[n:], where
+            )
+        if n:
+            self.ids = ids if n == ids.count else self.backend.ids_from(changed[:n])
+        return n
+
+    def _room_for_old(self, count: int) -> Array:
+        if not self.keeps_old:
+            return self._no_old
+        self.old = self.backend.like_array(self.array[:count])
+        return self.old
+
+    def _write(
+        self, ids: Array, new: Tensor, old: Array, first_new: int, changed: Array, where: Array
+    ) -> int:
+        """Write `new` to the rows `ids`; see the kernel `commit`."""
         if new.dtype is not self._dtype or new.shape[1:] != self._tail:
             raise UnsupportedModelError(
                 f"step '{self.value}' made rows of {new.dtype} {list(new.shape[1:])}, but of "
                 f"{self._dtype} {list(self._tail)} in the first pass; the model behaves "
                 "differently on fewer rows"
             )
-        flat = new if new.dim() == 2 else new.reshape(count, self._tail.numel())
-        compare = backend.array(flat.contiguous())
-        old = self._no_old
-        if self.keeps_old:
-            self.old = old = backend.like_array(compare)
+        flat = new if new.dim() == 2 else new.reshape(len(new), self._tail.numel())
+        compare = self.backend.array(flat.contiguous())
         if not self.compares_values:
             compare, old = compare.view(self._bit_type), old.view(self._bit_type)
-        changed, where = backend.room(count), backend.room(count)
-        n: int = backend.kernels.commit(
-            self.bits, ids.array, compare, old, first_new, changed, where
+        n: int = self.backend.kernels.commit(
+            self.bits, ids, compare, old, first_new, changed, where
         )
-        if n == count:
-            self.ids, self.fresh = ids, new
-        elif n:
-            self.ids = backend.ids_from(changed[:n])
-            self.fresh = new.index_select(0, backend.ids_from(where[:n]).tensor.to(new.device))
         return n
 
 

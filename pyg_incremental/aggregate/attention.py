@@ -58,8 +58,8 @@ class FunctionSoftmaxState(FunctionState):
         rows = flat(values)
         self.limit = drift_limit(rows.dtype, rows.dtype)
         width = rows.shape[1] + 2 * self.heads
-        self.out.hold(rows.new_zeros(context.capacity, width))
-        self.drift.hold(rows.new_zeros(context.capacity, 2))
+        self.out.hold(context.backend.zeros(rows, context.capacity, width))
+        self.drift.hold(context.backend.zeros(rows, context.capacity, 2))
         self.scale.hold(channel_scale(rows))
         backend = context.backend
         self._nothing = backend.array(rows.new_empty(0, 1))

@@ -233,8 +233,8 @@ class FunctionSumState(FunctionState):
             dtype = rows.dtype  # never coarser than the messages
         self.out.out_dtype = rows.dtype if dtype != rows.dtype else None
         self.limit = drift_limit(rows.dtype, dtype)
-        self.out.hold(rows.new_zeros(context.capacity, rows.shape[1], dtype=dtype))
-        self.drift.hold(rows.new_zeros(context.capacity, dtype=dtype))
+        self.out.hold(context.backend.zeros(rows, context.capacity, rows.shape[1], dtype=dtype))
+        self.drift.hold(context.backend.zeros(rows, context.capacity, dtype=dtype))
         self.scale.hold(channel_scale(rows).to(dtype))
         self._nothing = context.backend.array(rows.new_empty(0))
 

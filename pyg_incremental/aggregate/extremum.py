@@ -173,7 +173,7 @@ class ExtremumState(Aggregator):
                 f"step '{self.step.output}' takes the {self.step.kind} of messages of "
                 f"{like.dtype}; expected floats"
             )
-        self.out.hold(like.new_zeros(context.capacity, *like.shape[1:]))
+        self.out.hold(context.backend.zeros(like, context.capacity, *like.shape[1:]))
         self.owner.rows = None
         self._make_room()
         nodes = context.all_nodes

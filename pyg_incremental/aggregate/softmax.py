@@ -82,8 +82,8 @@ class SoftmaxState(Aggregator):
         """Sum all rows, each with its largest logit as reference."""
         context, rows, heads = self.context, self.source.tensor, self.target.tensor.shape[1]
         self.limit = drift_limit(rows.dtype, rows.dtype)
-        self.out.hold(rows.new_zeros(context.capacity, rows.shape[1] + heads))
-        self.drift.hold(rows.new_zeros(context.capacity, 2))
+        self.out.hold(context.backend.zeros(rows, context.capacity, rows.shape[1] + heads))
+        self.drift.hold(context.backend.zeros(rows, context.capacity, 2))
         values = self.source.current()[:, : rows.shape[1] - heads]
         self.scale.hold(channel_scale(values))
         self._nothing: Array = context.backend.array(rows.new_empty(0, 1))

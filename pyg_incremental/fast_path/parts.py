@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pyg_incremental.fast_path.tables import Tables
-from pyg_incremental.kernels.address import address_of
+from pyg_incremental.kernels.address import address_of, zeros
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.machine import (
     SPARE,
@@ -115,7 +115,9 @@ class Parts:
         if part == 0:
             return self._tables.plan
         while len(self._spaces) < part:
-            self._spaces.append(self._tables.space.copy())
+            space = self._tables.space
+            self._spaces.append(zeros(space.dtype, space.size))
+            self._spaces[-1][:] = space
         plan = self._tables.plan.copy()
         plan[m.SPACE] = address_of(self._spaces[part - 1])
         return plan

@@ -19,11 +19,14 @@ from torch import Tensor, fx
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from pyg_incremental.kernels.address import zeros
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, CODES, COLUMNS, run_rows
 
 ROWS = 5
 """Rows on which a function is traced; positions of different rows are told apart by `STRIDE`."""
 STRIDE = 1 << 32
+_LINE = 16
+"""Elements of float32 in a cache line."""
 aten = torch.ops.aten
 
 
@@ -47,8 +50,8 @@ class Space:
     index_size: int = 0
 
     def room(self, count: int) -> int:
-        """Where `count` fresh elements stand."""
-        at, self.size = self.size, self.size + count
+        """Where `count` fresh elements stand: from the beginning of a cache line on."""
+        at, self.size = self.size, self.size + -(-count // _LINE) * _LINE
         return at
 
     def constant(self, values: Tensor, times: int = 1) -> int:
@@ -65,11 +68,11 @@ class Space:
 
     def arrays(self, dtype: torch.dtype) -> tuple[Any, Any]:
         """The flat array and the index, as kernels take them."""
-        space = torch.zeros(self.size, dtype=dtype)
+        space = zeros(torch.empty(0, dtype=dtype).numpy().dtype, self.size)
         for at, values in self.constants:
-            space[at : at + values.numel()] = values
+            space[at : at + values.numel()] = values.to(dtype)
         index = torch.cat([torch.empty(0, dtype=torch.int64), *self.index])
-        return space.numpy(), index.numpy()
+        return space, index.numpy()
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,8 @@ class FastPath:
         if len(events.changed.slots) or len(rows) > 1:
             return False
         for name, (ids, _) in rows.items():
-            if name not in self._inputs or ids.shape[0] > self.tables.room:
+            step = self._inputs.get(name)
+            if step is None or ids.shape[0] > self.tables.room_of(step):
                 return False
         return True
 
@@ -89,7 +90,9 @@ class FastPath:
         given, ids, new = -1, _NO_IDS, self._no_rows
         for name, (of, to) in rows.items():
             given, ids, new = self._inputs[name], of.numpy(), self._flat(to)
-        return self._finish(-1, given, ids, new, events, stats)
+        removed, added = events.removed, events.added
+        ends = removed.src, removed.dst, removed.slots, added.src, added.dst, added.slots
+        return self._finish(-1, given, ids, new, ends, stats)
 
     def run_at_once(self, delta: PlainDelta, stats: Work) -> int | None:
         """Take a delta that was not looked at yet, in one call, graph and all.
@@ -100,7 +103,7 @@ class FastPath:
         """
         added, gone, ids = delta.added, delta.gone, delta.ids
         comes, leaves = added.shape[1], gone.shape[1]
-        if comes > _EDGES or leaves > _EDGES or ids.shape[0] > self.tables.room:
+        if comes > _EDGES or leaves > _EDGES:
             return None
         ready = self._graph.ready_for(comes, leaves)
         if ready is None:
@@ -109,6 +112,8 @@ class FastPath:
         given, new = -1, self._no_rows
         if delta.rows is not None:
             given, new = self._inputs[delta.name], self._flat(delta.rows)
+            if len(ids) > self.tables.room_of(given):
+                return None
         scratch = self._nodes.scratch
         step, count, used = update(
             self.tables.plan, self._graph.places(), added, gone, *ready, self._slots,
@@ -120,8 +125,9 @@ class FastPath:
         scratch.epoch += SPARE * (self.tables.known + 1)
         self._graph.changed(comes, leaves, used)
         if count:
-            events = self.events_of(delta)
-            return self._finish(step, -1, _NO_IDS, self._no_rows, events, stats, count)
+            left, taken = self._slots[0, 1 : 1 + leaves], self._slots[1, 1 : 1 + comes]
+            ends = gone[0], gone[1], left, added[0], added[1], taken
+            return self._finish(step, -1, _NO_IDS, self._no_rows, ends, stats, count)
         stats.append((self._names, self.tables.stats.copy()))
         return int(step)
 
@@ -144,29 +150,30 @@ class FastPath:
         )  # fmt: skip
 
     def _finish(
-        self, step: int, given: int, ids: Any, new: Any, events: EdgeEvents, stats: Work,
+        self, step: int, given: int, ids: Any, new: Any, ends: tuple[Any, ...], stats: Work,
         count: int = 0,
     ) -> int:  # fmt: skip
-        """Run the steps from `step` on, with the products of `count` rows that it stopped at."""
+        """Run the steps from `step` on, with the products of `count` rows that it stopped at.
+
+        `ends` are sources, targets and slots of the edges that left, and of those that came.
+        """
         if self._parts.many() == NEVER:
             with torch.no_grad():
-                return self._go_through(step, given, ids, new, events, stats, count)
+                return self._go_through(step, given, ids, new, ends, stats, count)
         with torch_on_one_thread():
-            return self._go_through(step, given, ids, new, events, stats, count)
+            return self._go_through(step, given, ids, new, ends, stats, count)
 
     def _go_through(
-        self, step: int, given: int, ids: Any, new: Any, events: EdgeEvents, stats: Work,
+        self, step: int, given: int, ids: Any, new: Any, ends: tuple[Any, ...], stats: Work,
         count: int,
     ) -> int:  # fmt: skip
         tables, scratch, num_nodes = self.tables, self._nodes.scratch, self._nodes.num_nodes
         parts, places, many = self._parts, self._graph.places(), self._parts.many()
-        removed, added = events.removed, events.added
-        ends = (removed.src, removed.dst, removed.slots, added.src, added.dst, added.slots)
         read: list[dict[Any, Any]] = [{} for _ in range(parts.count)]
         if step < 0 and parts.begins(ends):
             parts.begin(places, num_nodes, ends)
             step = 0
-        while count <= tables.room:
+        while count <= 0 or count <= tables.room_of(step):
             if count < 0:
                 fits = parts.total(step, places, num_nodes, ends)
                 step += 1

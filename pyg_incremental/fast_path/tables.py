@@ -17,7 +17,7 @@ from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.aggregate.sum import SumState
 from pyg_incremental.executors import InputExecutor, MapExecutor, OnesExecutor
 from pyg_incremental.fast_path.row_ops import RowOps, Space, UntranslatableError, translate
-from pyg_incremental.kernels.address import address_of
+from pyg_incremental.kernels.address import address_of, zeros
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS
 from pyg_incremental.program import Domain
@@ -25,8 +25,8 @@ from pyg_incremental.store import Cell, NodeSet, Scratch
 
 SAMPLE = 8
 """Rows on which translated maps are tried."""
-MOST = 1 << 17
-"""Rows of a value that may change at most."""
+MOST = 1 << 24
+"""Elements at most of the rows that are kept of one value: those that changed, or their ids."""
 
 
 class Tables:
@@ -155,10 +155,9 @@ class Tables:
         self.inputs = np.array(inputs, np.int64).reshape(-1, 2)
         self.ops = np.concatenate(ops)
         self.cells = np.zeros((len(self._at), m.CELL_COLUMNS), np.int64)
-        self.room = min(self._nodes.scratch.size, MOST)
         for cell, at in self._at.items():
             self._give_room(cell, self.cells[at])
-        self.where = np.empty(max(self.room, BLOCK), np.int64)
+        self.where = np.empty(max(self._nodes.scratch.size, BLOCK), np.int64)
         self.plan = np.zeros(m.PLAN_SIZE, np.int64)
         for table, at, size in (
             (self.space, m.SPACE, m.SPACE_SIZE), (self.ops, m.OPS, m.NUM_OPS),
@@ -176,15 +175,18 @@ class Tables:
         """Room for what changes in a cell. It costs nothing before it is used."""
         sample = cell.rows if cell.stored else self._samples.get(cell)
         width = 0 if sample is None else sample.shape[1:].numel()
-        room, dtype = self.room, self.space.dtype
-        ids, old, fresh = np.empty(room, np.int64), None, None
+        dtype, fresh, old = self.space.dtype, None, None
+        has_fresh = not cell.stored and sample is not None
+        kept = max(width * (cell.keeps_old + has_fresh), 1)
+        room = min(self._nodes.scratch.size, max(MOST // kept, 1))
+        ids = np.empty(room, np.int64)
         row[m.WIDTH], row[m.BY_VALUE], row[m.ROOM] = width, cell.compares_values, room
         row[m.IDS] = address_of(ids)
         if cell.keeps_old:
-            old = np.empty((room, width), dtype)
+            old = zeros(dtype, room, width)
             row[m.OLD] = address_of(old)
-        if not cell.stored and sample is not None:
-            fresh = np.empty((room, width), dtype)
+        if has_fresh:
+            fresh = zeros(dtype, room, width)
             row[m.FRESH] = address_of(fresh)
         self._rooms[cell] = ids, old, fresh
         self._ids.append(ids)
@@ -211,6 +213,10 @@ class Tables:
             if edge is not None:
                 step[m.WEIGHT], step[m.SLOTS] = address_of(edge.array), edge.array.shape[0]
 
+    def room_of(self, step: int) -> int:
+        """Rows that may change of what a step computes."""
+        return int(self.cells[self.steps[step, m.OUT], m.ROOM])
+
     def width_of(self, step: int) -> int:
         """Elements of a row of what a step computes."""
         return int(self.cells[self.steps[step, m.OUT], m.WIDTH])
@@ -220,7 +226,7 @@ class Tables:
     def hold_ids(self, step: int, rows: Any, scratch: Scratch) -> bool:
         """Say which rows of a step changed; returns whether there is room for them."""
         at = int(self.steps[step, m.OUT])
-        fits = len(rows) <= self.room
+        fits = len(rows) <= self.room_of(step)
         room = self._ids[at] if fits else scratch.touched
         room[: len(rows)] = rows
         self.cells[at, m.COUNT] = len(rows) if fits else -len(rows)

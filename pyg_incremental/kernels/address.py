@@ -5,6 +5,7 @@ written down once, as addresses and sizes in a table of integers.
 """
 
 import ctypes
+import math
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,26 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import carray, config, njit, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
+_LINE = 64
+"""Bytes of a cache line."""
+
 
 def address_of(array: Any) -> int:
     """Where the first element of an array stands."""
     address: int = array.__array_interface__["data"][0]
     return address
+
+
+def zeros(dtype: Any, *shape: int) -> Any:
+    """Zeros that begin with a cache line, so that rows of whole lines touch no other.
+
+    Large ones lie in huge pages where the system has them, for which NumPy asks; rows are read in
+    no order, and small pages cost time then.
+    """
+    count = math.prod(shape) * np.dtype(dtype).itemsize
+    room = np.zeros(count + _LINE, np.uint8)
+    first = -address_of(room) % _LINE
+    return room[first : first + count].view(dtype).reshape(shape)
 
 
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
@@ -55,9 +71,6 @@ else:
             return context.get_dummy_value()
 
         return types.void(types.int64), codegen
-
-
-_LINE = 64
 
 
 @njit(cache=True)

@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from pyg_incremental import IncrementalWarning, UnsupportedModelError, to_incremental
+from pyg_incremental import IncrementalWarning, UnsupportedModelError, executors, to_incremental
 from tests.closeness import assert_close
 from tests.oracle import full
 from tests.side_by_side import SideBySide
@@ -21,6 +21,7 @@ MODEL_CASES = [*HARMLESS, *EDGE_CASES, *TRAP_CASES]
 # PyG says so whenever it is given a CSC adjacency.
 pytestmark = pytest.mark.filterwarnings("ignore:Converting sparse tensor to CSR:UserWarning")
 
+STRICT_OK = [case for case in MODEL_CASES if case.mode == INCREMENTAL]
 RUNS = [
     pytest.param(case, fmt, id=f"{case}-{fmt}")
     for case in MODEL_CASES
@@ -55,6 +56,15 @@ def test_exact_on_reference_kernels(case, seed):
     sides.walk(["mixed", "change_features", "nan_comes", "mixed", "not_finite_goes", "mixed",
                 "remove_hub", "delete_then_add", "change_edge_data", "all_edges_leave", "refill",
                 "undirected_mix", "new_nodes_with_edges"])  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["reference", "compiled"])
+@pytest.mark.parametrize("case", STRICT_OK, ids=str)
+def test_many_rows_are_computed_in_parts(case, backend, seed, monkeypatch):
+    monkeypatch.setattr(executors, "PART", 2)
+    sides = wrap(case, case.formats[0], seed=seed + 3, backend=backend)
+    assert sides.inc.mode in case.mode
+    sides.walk()
 
 
 @pytest.mark.parametrize("case", MODEL_CASES, ids=str)
@@ -95,9 +105,6 @@ def test_strict_refuses_what_mixes_rows(case, seed):
     world = make_world(generator(seed), data=case.data)
     with pytest.raises(UnsupportedModelError):
         case.call(to_incremental(model, strict=True), world.inputs())
-
-
-STRICT_OK = [case for case in MODEL_CASES if case.mode == INCREMENTAL]
 
 
 @pytest.mark.parametrize("case", STRICT_OK, ids=str)

@@ -53,7 +53,7 @@ def deltas(rng, edges, count):
         yield added, gone, (ids, torch.from_numpy(rng.standard_normal((400, CHANNELS))))
 
 
-@pytest.mark.parametrize("most", [1 << 17, 1500])
+@pytest.mark.parametrize("most", [1 << 24, 1500 * CHANNELS])
 @pytest.mark.parametrize("count", [2, 5])
 @pytest.mark.parametrize("name", MODELS)
 def test_as_from_one_thread(name, count, most, seed, monkeypatch):

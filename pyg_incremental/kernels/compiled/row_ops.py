@@ -41,32 +41,54 @@ CODES = {name: code for code, name in enumerate(NAMES)}
 ) = range(len(NAMES))  # fmt: skip
 
 
+@njit(cache=True)
+def _part(space, first, size):  # type: ignore[no-untyped-def]
+    return space[first : first + size]
+
+
 @njit(cache=True, fastmath={"contract"})
 def _linear(space, to, width, a, inner, matrix, bias, rows):  # type: ignore[no-untyped-def]
-    """`a @ matrix + bias` with four matrix rows at a time, which stay in the cache."""
+    """`a @ matrix + bias`, two rows and four matrix rows at a time, which stay in the cache."""
     for i in range(rows):
-        out = space[to + i * width : to + (i + 1) * width]
+        out = _part(space, to + i * width, width)
         if bias >= 0:
-            out[:] = space[bias : bias + width]
+            out[:] = _part(space, bias, width)
         else:
             out[:] = 0
-        x = space[a + i * inner : a + (i + 1) * inner]
-        k = 0
-        while k + 4 <= inner:
+    for i in range(0, rows - 1, 2):
+        x, y = _part(space, a + i * inner, inner), _part(space, a + (i + 1) * inner, inner)
+        out = _part(space, to + i * width, width)
+        more = _part(space, to + (i + 1) * width, width)
+        for k in range(0, inner - 3, 4):
+            w0 = _part(space, matrix + k * width, width)
+            w1 = _part(space, matrix + (k + 1) * width, width)
+            w2 = _part(space, matrix + (k + 2) * width, width)
+            w3 = _part(space, matrix + (k + 3) * width, width)
             x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
-            w0 = space[matrix + k * width : matrix + (k + 1) * width]
-            w1 = space[matrix + (k + 1) * width : matrix + (k + 2) * width]
-            w2 = space[matrix + (k + 2) * width : matrix + (k + 3) * width]
-            w3 = space[matrix + (k + 3) * width : matrix + (k + 4) * width]
+            y0, y1, y2, y3 = y[k], y[k + 1], y[k + 2], y[k + 3]
             for f in range(width):
                 out[f] += x0 * w0[f] + x1 * w1[f] + x2 * w2[f] + x3 * w3[f]
-            k += 4
-        while k < inner:
-            xk = x[k]
-            w = space[matrix + k * width : matrix + (k + 1) * width]
+                more[f] += y0 * w0[f] + y1 * w1[f] + y2 * w2[f] + y3 * w3[f]
+        for k in range(inner - inner % 4, inner):
+            w, xk, yk = _part(space, matrix + k * width, width), x[k], y[k]
             for f in range(width):
                 out[f] += xk * w[f]
-            k += 1
+                more[f] += yk * w[f]
+    if rows % 2:
+        i = rows - 1
+        x, out = _part(space, a + i * inner, inner), _part(space, to + i * width, width)
+        for k in range(0, inner - 3, 4):
+            w0 = _part(space, matrix + k * width, width)
+            w1 = _part(space, matrix + (k + 1) * width, width)
+            w2 = _part(space, matrix + (k + 2) * width, width)
+            w3 = _part(space, matrix + (k + 3) * width, width)
+            x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+            for f in range(width):
+                out[f] += x0 * w0[f] + x1 * w1[f] + x2 * w2[f] + x3 * w3[f]
+        for k in range(inner - inner % 4, inner):
+            w, xk = _part(space, matrix + k * width, width), x[k]
+            for f in range(width):
+                out[f] += xk * w[f]
 
 
 @njit(cache=True, error_model="numpy")
