@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregate, Aggregator
-from pyg_incremental.aggregate.base import MANY, channel_scale, drift_limit
+from pyg_incremental.aggregate.base import MANY
 from pyg_incremental.aggregate.sum import Sum
 from pyg_incremental.edge_store import Edges
 from pyg_incremental.program import Domain, Value
@@ -56,19 +56,11 @@ class RecomputedSumState(Aggregator):
 
     def full(self) -> None:
         """Sum all rows, by going through the sources."""
-        backend, capacity = self.context.backend, self.context.capacity
-        count = self._num_sources
+        backend, count = self.context.backend, self._num_sources
         some = torch.arange(0, count, max(1, count // 4096))
         rows = self._messages(backend.ids(some))
-        dtype = self.accumulate_dtype or rows.dtype
-        if torch.finfo(dtype).eps > torch.finfo(rows.dtype).eps:
-            dtype = rows.dtype  # never coarser than the messages
-        self.out.out_dtype = rows.dtype if dtype != rows.dtype else None
-        self.limit = drift_limit(rows.dtype, dtype)
+        self.limit = self._hold_no_sums(rows, self.drift)
         self._tail = rows.shape[1:]
-        self.out.hold(backend.zeros(rows, capacity, *self._tail, dtype=dtype))
-        self.drift.hold(backend.zeros(rows, capacity, dtype=dtype))
-        self.scale.hold(channel_scale(rows.flatten(1)).to(dtype))
         self._nothing = backend.array(rows.new_empty(0))
         self._fill()
 

@@ -17,6 +17,7 @@ from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.kernels import compiled, reference
 from pyg_incremental.kernels.address import zeros
 from pyg_incremental.kernels.adjacency import Adjacency
+from pyg_incremental.kernels.threads import take
 from pyg_incremental.program import Value
 from pyg_incremental.typing import Array, BackendName
 from pyg_incremental.update import Work
@@ -308,9 +309,9 @@ class Cell(Rows):
         return rows if self.out_dtype is None else rows.to(self.out_dtype)
 
     def gather(self, ids: Ids) -> Tensor:
-        """Like `read`."""
+        """Like `read`, but by threads where there are many."""
         if self._plain is not None and self.maker is None:
-            return torch.from_numpy(self._plain.take(ids.array, 0))
+            return torch.from_numpy(take(self._plain, ids.array))
         return self.read(ids.tensor) if self.maker is None else self.maker.now(ids)
 
     def remember(self, ids: Ids) -> None:

@@ -102,6 +102,24 @@ class Aggregator(ABC):
             return edges.src[own], edges.dst[own]
         return (edges.dst, edges.src) if self.step.reverse else (edges.src, edges.dst)
 
+    def _hold_no_sums(self, rows: Tensor, drift: Rows) -> float:
+        """Make room for sums of such messages, `[k, ...]`, and for how far they have drifted.
+
+        They are kept in the dtype asked for, but never in a coarser one than the messages.
+
+        Returns:
+            How far they may drift.
+        """
+        zeros, capacity = self.context.backend.zeros, self.context.capacity
+        dtype = self.accumulate_dtype or rows.dtype
+        if torch.finfo(dtype).eps > torch.finfo(rows.dtype).eps:
+            dtype = rows.dtype
+        self.out.out_dtype = rows.dtype if dtype != rows.dtype else None
+        self.out.hold(zeros(rows, capacity, *rows.shape[1:], dtype=dtype))
+        drift.hold(zeros(rows, capacity, dtype=dtype))
+        self.scale.hold(channel_scale(rows.flatten(1)).to(dtype))
+        return drift_limit(rows.dtype, dtype)
+
     def _collect(
         self, with_changed: bool, first: tuple[Ids, ...] = ()
     ) -> tuple[int, int, int, int]:

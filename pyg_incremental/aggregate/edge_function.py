@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.base import Aggregate, Aggregator, channel_scale, drift_limit
+from pyg_incremental.aggregate.base import Aggregate, Aggregator
 from pyg_incremental.aggregate.message import BoundFunction, EdgeFunction, flat
 from pyg_incremental.edge_store import Edges
 from pyg_incremental.program import Value
@@ -227,16 +227,8 @@ class FunctionSumState(FunctionState):
         super().__init__(step, step.message, None, cell, context)
 
     def _begin(self, sample: Tensor) -> None:
-        context, rows = self.context, flat(sample)
-        dtype = self.accumulate_dtype or rows.dtype
-        if torch.finfo(dtype).eps > torch.finfo(rows.dtype).eps:
-            dtype = rows.dtype  # never coarser than the messages
-        self.out.out_dtype = rows.dtype if dtype != rows.dtype else None
-        self.limit = drift_limit(rows.dtype, dtype)
-        self.out.hold(context.backend.zeros(rows, context.capacity, rows.shape[1], dtype=dtype))
-        self.drift.hold(context.backend.zeros(rows, context.capacity, dtype=dtype))
-        self.scale.hold(channel_scale(rows).to(dtype))
-        self._nothing = context.backend.array(rows.new_empty(0))
+        self.limit = self._hold_no_sums(flat(sample), self.drift)
+        self._nothing = self.context.backend.array(sample.new_empty(0))
 
     def _apply(self, messages: Tensor, dst: Array, sign: int) -> None:
         rows = flat(messages)

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import torch
 
-from pyg_incremental.aggregate.base import Aggregate, Aggregator, channel_scale, drift_limit
+from pyg_incremental.aggregate.base import Aggregate, Aggregator
 from pyg_incremental.edge_store import Edges
 from pyg_incremental.program import Value
 from pyg_incremental.store import Cell, Context, Rows
@@ -58,14 +58,7 @@ class SumState(Aggregator):
     def full(self) -> None:
         """Sum all rows."""
         context, rows = self.context, self.source.tensor
-        dtype = self.accumulate_dtype or rows.dtype
-        if torch.finfo(dtype).eps > torch.finfo(rows.dtype).eps:
-            dtype = rows.dtype  # never coarser than the messages
-        self.out.out_dtype = rows.dtype if dtype != rows.dtype else None
-        self.limit = drift_limit(rows.dtype, dtype)
-        self.out.hold(context.backend.zeros(rows, context.capacity, *rows.shape[1:], dtype=dtype))
-        self.drift.hold(context.backend.zeros(rows, context.capacity, dtype=dtype))
-        self.scale.hold(channel_scale(self.source.current()).to(dtype))
+        self.limit = self._hold_no_sums(self.source.current(), self.drift)
         self._nothing = context.backend.array(rows.new_empty(0))
         context.kernels.sum_rows(
             context.all_nodes.array, self.out.array, self.drift.array, self.source.array,

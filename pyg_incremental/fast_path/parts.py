@@ -22,13 +22,14 @@ from pyg_incremental.kernels.compiled.machine import (
     map_of_part,
     total_of_part,
 )
-from pyg_incremental.kernels.threads import in_parts, number_of_threads
+from pyg_incremental.kernels.threads import MANY, in_parts, number_of_threads
 from pyg_incremental.store import Scratch
 
-Product = Callable[[slice, int], Any]
-"""New rows of a part of the dirty ones, as an array; the number is that of the part."""
-MANY = 1 << 18
-"""Elements to compute or to push that are worth waking threads."""
+Product = Callable[[slice], Any]
+"""New rows of a part of the dirty ones, as an array."""
+ROWS = 2048
+"""Rows of a product that are computed at a time: what is in memory once more stays small, and in
+the cache."""
 NEVER = 1 << 62
 
 
@@ -49,6 +50,7 @@ class Parts:
         self._tables, self._scratch = tables, scratch
         self._kind = zero, bits
         self._spaces: list[Any] = []
+        self._touched: list[Any] = []
         self.count = 1
 
     def many(self) -> int:
@@ -74,7 +76,9 @@ class Parts:
         tables, scratch, mask = self._tables, self._scratch, self.count - 1
         epoch = scratch.epoch + 1
         scratch.epoch += SPARE
-        touched = [np.empty(scratch.size, np.int64) for _ in range(self.count)]
+        if len(self._touched) < self.count or self._touched[0].size < scratch.size:
+            self._touched = [np.empty(scratch.size, np.int64) for _ in range(self.count)]
+        touched = self._touched
         done = in_parts(
             self.count,
             lambda p: total_of_part(
@@ -91,7 +95,10 @@ class Parts:
     def compute(
         self, step: int, places: Any, num_nodes: int, ids: Any, product: Product | None
     ) -> None:
-        """Compute the rows `ids` of a map, by `product` if it is given, and put them."""
+        """Compute the rows `ids` of a map, by `product` if it is given, and put them.
+
+        They are shared by the threads, or by nobody if there is one.
+        """
         tables, count = self._tables, self.count
         ends = (ids[:0],) * 6
         bounds = [len(ids) * p // count for p in range(count + 1)]
@@ -99,12 +106,17 @@ class Parts:
         none = np.empty((0, 1), tables.space.dtype)
 
         def part(p: int) -> int:
-            first, last = bounds[p], bounds[p + 1]
-            rows = none if product is None else product(slice(first, last), p)
-            changed: int = map_of_part(
-                plans[p], places, step, num_nodes, ends, ids, rows, first, last, *self._kind
-            )
-            return changed
+            first, end = bounds[p], bounds[p + 1]
+            size = max(end - first, 1) if product is None else ROWS
+            done = first
+            for begin in range(first, end, size):
+                last = min(begin + size, end)
+                rows = none if product is None else product(slice(begin, last))
+                done += map_of_part(
+                    plans[p], places, step, num_nodes, ends, ids, rows, begin, last, done,
+                    *self._kind,
+                )  # fmt: skip
+            return done - first
 
         changed = in_parts(count, part)
         tables.close_gaps(step, bounds, changed)

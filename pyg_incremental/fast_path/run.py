@@ -19,7 +19,7 @@ from torch import Tensor
 from pyg_incremental.aggregate import Aggregator
 from pyg_incremental.edge_store import EdgeEvents, Edges
 from pyg_incremental.executors import InputExecutor, MapExecutor
-from pyg_incremental.fast_path.parts import NEVER, Parts
+from pyg_incremental.fast_path.parts import NEVER, ROWS, Parts
 from pyg_incremental.fast_path.tables import Tables
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.kernels.compiled.layout import INPUT, KIND, PRODUCT
@@ -169,7 +169,7 @@ class FastPath:
     ) -> int:  # fmt: skip
         tables, scratch, num_nodes = self.tables, self._nodes.scratch, self._nodes.num_nodes
         parts, places, many = self._parts, self._graph.places(), self._parts.many()
-        read: list[dict[Any, Any]] = [{} for _ in range(parts.count)]
+        read: dict[Any, Any] = {}
         if step < 0 and parts.begins(ends):
             parts.begin(places, num_nodes, ends)
             step = 0
@@ -181,16 +181,16 @@ class FastPath:
                     break
             elif count:
                 ids, e = scratch.touched[:count].copy(), self._executors[step]
-                if count * tables.width_of(step) > many:
+                has_product = bool(tables.steps[step, PRODUCT])
+                if count * tables.width_of(step) > many or (has_product and count > ROWS):
 
-                    def product(part: slice, number: int, e: Any = e, ids: Any = ids) -> Any:
-                        return self._product(e, ids[part], part, read[number])
+                    def product(part: slice, e: Any = e, ids: Any = ids) -> Any:
+                        return self._product(e, ids[part], part, {})
 
-                    has_one = tables.steps[step, PRODUCT]
-                    parts.compute(step, places, num_nodes, ids, product if has_one else None)
+                    parts.compute(step, places, num_nodes, ids, product if has_product else None)
                     step += 1
                 else:
-                    given, new = step, self._product(e, ids, slice(None), read[0])
+                    given, new = step, self._product(e, ids, slice(None), read)
             step, count = run(
                 tables.plan, places, step, scratch.epoch, num_nodes, ends, given, ids, new,
                 self._zero, self._bits, many,

@@ -16,7 +16,8 @@ from pyg_incremental.aggregate.extremum import ExtremumState, StoredMessages
 from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.aggregate.sum import SumState
 from pyg_incremental.executors import InputExecutor, MapExecutor, OnesExecutor
-from pyg_incremental.fast_path.row_ops import RowOps, Space, UntranslatableError, translate
+from pyg_incremental.fast_path.registers import RowOps, Space, UntranslatableError
+from pyg_incremental.fast_path.row_ops import translate
 from pyg_incremental.kernels.address import address_of, zeros
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS

@@ -7,11 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 T = TypeVar("T")
+MANY = 1 << 18
+"""Elements to compute, to push or to copy that are worth waking threads."""
 _pools: dict[int, ThreadPoolExecutor] = {}
 _lock = threading.Lock()
 _inside: list[int] = []
@@ -61,6 +64,23 @@ def in_parts(count: int, work: Callable[[int], T]) -> list[T]:
     finally:
         done = [other.result() for other in others]
     return [first, *done]
+
+
+def take(rows: Any, ids: Any) -> Any:
+    """`rows[ids]` of an array `[n, ...]`, by threads where that is worth it.
+
+    Not to be called in one of them: it would wait for itself.
+    """
+    if ids.size * rows[:1].size <= MANY or (count := number_of_threads()) == 1:
+        return rows.take(ids, 0)
+    found = np.empty((ids.size, *rows.shape[1:]), rows.dtype)
+
+    def part(p: int) -> None:
+        some = slice(ids.size * p // count, ids.size * (p + 1) // count)
+        rows.take(ids[some], 0, found[some], "clip")  # the other modes copy once more
+
+    in_parts(count, part)
+    return found
 
 
 if hasattr(os, "register_at_fork"):  # not everywhere

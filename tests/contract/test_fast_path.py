@@ -6,7 +6,7 @@ from torch.nn.functional import softplus
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
 
 from pyg_incremental import to_incremental
-from pyg_incremental.fast_path import tables
+from pyg_incremental.fast_path import parts, run, tables
 from pyg_incremental.kernels.compiled.machine import FEW
 from tests.side_by_side import SideBySide
 from tests.strategies import generator, index
@@ -79,10 +79,14 @@ def pair(name, rng):
     return both
 
 
-@pytest.mark.parametrize("changes", [1, 5, FEW + 10])
+@pytest.mark.parametrize(
+    ("changes", "at_a_time"), [(1, 40), (5, 40), (FEW + 10, 40), (FEW + 10, 2048)]
+)
 @pytest.mark.parametrize("name", MODELS)
-def test_the_same_work(name, changes, seed):
+def test_the_same_work(name, changes, at_a_time, seed, monkeypatch):
     """Rows, edges and channels are counted alike, also where BLAS computes the products."""
+    for module in (parts, run):
+        monkeypatch.setattr(module, "ROWS", at_a_time)
     rng = generator(seed)
     fast, slow = pair(name, rng)
     for _ in range(6):

@@ -268,18 +268,18 @@ def total_of_part(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def map_of_part(  # type: ignore[no-untyped-def]
-    plan, places, s, num_nodes, events, ids, rows, first, last, zero, bits
+    plan, places, s, num_nodes, events, ids, rows, first, last, done, zero, bits
 ):
     """Compute the rows of a map from `first` to before `last`, or put `rows`, if there are any.
 
-    Those that changed stand from `first` on.
+    Those that changed stand from `done` on, which is `first` where rows are computed.
 
     Returns:
         How many changed.
     """
     m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
     if rows.shape[0]:
-        return _put(m, m.cells[m.steps[s, OUT]], ids[first:last], rows, first)
+        return _put(m, m.cells[m.steps[s, OUT]], ids[first:last], rows, done)
     return _compute(m, s, ids, first, last)
 
 
