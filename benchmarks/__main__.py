@@ -10,13 +10,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import against_floor, full_pass, machine, memory, report, side_by_side
+from benchmarks import against_floor, full_pass, machine, memory, report, side_by_side, threads
 from benchmarks.ranks import speed, traffic, weak_scaling
 
 # commands that print and write by themselves
 WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "peers": side_by_side.run,
     "memory": memory.run,
+    "threads": threads.run,
     "traffic": traffic.run,
     "ranks": speed.run,
     "weak-scaling": weak_scaling.run,
@@ -58,6 +59,12 @@ def main(argv: list[str] | None = None) -> None:
         description=against_floor.__doc__, formatter_class=raw,
     )  # fmt: skip
     against_floor.add_options(floor)
+
+    shared = commands.add_parser(
+        "threads", help="several threads against one, in turns",
+        description=threads.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    threads.add_options(shared)
 
     sent = commands.add_parser(
         "traffic", help="bytes that ranks send for an update, counted",

@@ -22,7 +22,7 @@ from pyg_incremental.fast_path import FastPath
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.plan import plan
 from pyg_incremental.program import Domain, Ones, Program, RowMap, Step, Whole
-from pyg_incremental.resolve_plain import PlainDelta
+from pyg_incremental.resolving.plain import PlainDelta
 from pyg_incremental.store import NO_EVENTS, NO_IDS, Backend, Cell, Context, NodeSet
 from pyg_incremental.typing import StoreName
 from pyg_incremental.update import Work

@@ -11,10 +11,10 @@ from torch.utils import _pytree as pytree
 from torch_geometric import EdgeIndex
 from torch_geometric.utils import k_hop_subgraph
 
-from pyg_incremental.call_site import CallSite, device_of
-from pyg_incremental.formats import to_format
+from pyg_incremental.calls.formats import to_format
+from pyg_incremental.calls.roles import Roles
+from pyg_incremental.calls.site import CallSite, device_of
 from pyg_incremental.program import Relation
-from pyg_incremental.roles import Roles
 
 _CACHES = ("_cached_edge_index", "_cached_adj_t", "_cached_x", "_cached_h")
 

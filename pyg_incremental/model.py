@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from pyg_incremental import saving, snapshot, start
-from pyg_incremental.call_site import bind
+from pyg_incremental.calls.site import bind
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.engine import NOTHING
 from pyg_incremental.errors import (

@@ -10,19 +10,19 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from pyg_incremental import full_pass
-from pyg_incremental.call_plan import CallPlan
-from pyg_incremental.call_site import CallSite
+from pyg_incremental.calls.learned import why_fixed
+from pyg_incremental.calls.plan import CallPlan
+from pyg_incremental.calls.roles import Roles
+from pyg_incremental.calls.site import CallSite
+from pyg_incremental.calls.traced import NotTraceable, Output, Traced
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph import DynamicGraph
-from pyg_incremental.learned import why_fixed
-from pyg_incremental.probe import Probe, probe_of
 from pyg_incremental.program import Domain, Program
-from pyg_incremental.roles import Roles
 from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
-from pyg_incremental.trace import trace
-from pyg_incremental.traced import NotTraceable, Output, Traced
+from pyg_incremental.tracing.probe import Probe, probe_of
+from pyg_incremental.tracing.trace import trace
 
 _NO_VALUES = torch.empty(0)
 _AGREE = {torch.float64: 1e-8, torch.float32: 1e-3}

@@ -8,21 +8,21 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from pyg_incremental import full_pass
-from pyg_incremental.call_plan import CallPlan
-from pyg_incremental.call_site import device_of
-from pyg_incremental.call_state import described
+from pyg_incremental.calls.plan import CallPlan
+from pyg_incremental.calls.site import device_of
+from pyg_incremental.calls.state import described
+from pyg_incremental.calls.traced import Output
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.edge_store import EdgeEvents
 from pyg_incremental.engine import NOTHING, Engine
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.program import Domain, Value
-from pyg_incremental.read_delta import written
-from pyg_incremental.resolve import ResolvedDelta, Resolver
-from pyg_incremental.resolve_plain import PlainDelta, resolved_plain
+from pyg_incremental.reading.delta import written
+from pyg_incremental.resolving.delta import ResolvedDelta, Resolver
+from pyg_incremental.resolving.plain import PlainDelta, resolved_plain
 from pyg_incremental.settings import Settings
 from pyg_incremental.store import NO_EVENTS, NO_IDS, Backend, Cell, Ids
-from pyg_incremental.traced import Output
 from pyg_incremental.update import Work
 
 

@@ -7,11 +7,11 @@ from typing import Any
 from torch import nn
 
 from pyg_incremental import full_pass
-from pyg_incremental.call_site import CallSite, device_of
-from pyg_incremental.call_state import relations_of, site_of
+from pyg_incremental.calls.roles import Roles, are_ones, classify
+from pyg_incremental.calls.site import CallSite, device_of
+from pyg_incremental.calls.state import relations_of, site_of
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.prepare import prepare
-from pyg_incremental.roles import Roles, are_ones, classify
 from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
 

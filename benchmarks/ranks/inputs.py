@@ -16,12 +16,17 @@ UPDATES = 180_000
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Which workload, and how it is cut."""
+    add_workload(parser)
+    parser.add_argument("--method", choices=METHODS, default="metis", help="how the graph is cut")
+
+
+def add_workload(parser: argparse.ArgumentParser) -> None:
+    """Which workload."""
     add = parser.add_argument
     add("--workload", default="arxiv", metavar="NAME|FILE.npz",
         help=f"{', '.join(sources.NAMES)}, or a file (default: arxiv)")  # fmt: skip
     add("--scale", type=float, default=1.0, help="part of the published size of drawn graphs")
     add("--root", default="data", help="folder of downloads of OGB")
-    add("--method", choices=METHODS, default="metis", help="how the graph is cut")
     add("--seed", type=int, default=0)
 
 

@@ -106,7 +106,7 @@ class RowsState(Aggregator):
         edges = tuple(c.read(slot) for c in self.edges)
         targets = tuple(c.read(ids.tensor) for c in self.targets)
         device = backend.like.device
-        order = torch.from_numpy(context.graph.slots.order)[slot]
+        order = torch.from_numpy(context.graph.slots.order)[slot].long()
         around = Neighborhood(
             sources,
             targets,

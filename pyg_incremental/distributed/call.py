@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from pyg_incremental import full_pass
-from pyg_incremental.call_plan import CallPlan
-from pyg_incremental.call_site import CallSite, device_of
-from pyg_incremental.call_state import described, relations_of, site_of
+from pyg_incremental.calls.learned import why_fixed
+from pyg_incremental.calls.plan import CallPlan
+from pyg_incremental.calls.roles import Roles
+from pyg_incremental.calls.site import CallSite, device_of
+from pyg_incremental.calls.state import described, relations_of, site_of
 from pyg_incremental.errors import UnsupportedModelError
-from pyg_incremental.learned import why_fixed
 from pyg_incremental.prepare import prepare
 from pyg_incremental.program import Relation
-from pyg_incremental.roles import Roles
 from pyg_incremental.settings import Settings
 
 NODES, EDGES = 48, 200

@@ -16,10 +16,10 @@ from pyg_incremental.distributed.parcel import Absent, EdgeParcel, Parcel
 from pyg_incremental.distributed.region import Boundary, Region
 from pyg_incremental.distributed.rewrite import Direction, suffix_of
 from pyg_incremental.graph import DynamicGraph
-from pyg_incremental.read_delta import DeltaReader
-from pyg_incremental.read_edges import SaidEdges
-from pyg_incremental.read_nodes import SaidNodes
-from pyg_incremental.resolve_edges import FoundEdges, ResolvedEdges, find_edges, refuse_too_many
+from pyg_incremental.reading.delta import DeltaReader
+from pyg_incremental.reading.edges import SaidEdges
+from pyg_incremental.reading.nodes import SaidNodes
+from pyg_incremental.resolving.edges import FoundEdges, ResolvedEdges, find_edges, refuse_too_many
 
 Ids = NDArray[np.int64]
 _Ends = tuple[NearIds | FarIds, NearIds | FarIds]

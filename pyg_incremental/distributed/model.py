@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pyg_incremental.call_site import bind, device_of
+from pyg_incremental.calls.roles import Roles, classify
+from pyg_incremental.calls.site import bind, device_of
 from pyg_incremental.delta import GraphDelta, with_fields_of
 from pyg_incremental.distributed import saving, verify
 from pyg_incremental.distributed.call import Call, call_from, call_of, most_of, plan_of
@@ -27,7 +28,6 @@ from pyg_incremental.distributed.update import DistributedStats
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.parameters import ParameterWatch, fingerprint
-from pyg_incremental.roles import Roles, classify
 from pyg_incremental.settings import Settings
 from pyg_incremental.typing import BackendName
 from pyg_incremental.update import Update

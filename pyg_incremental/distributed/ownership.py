@@ -7,13 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyg_incremental.calls.roles import Roles
 from pyg_incremental.distributed import ldg
 from pyg_incremental.distributed.errors import PartitionError
 from pyg_incremental.distributed.owners import Ranks
 from pyg_incremental.distributed.partition import Method, partition_edges
 from pyg_incremental.distributed.place import ROOM
 from pyg_incremental.distributed.union import Union
-from pyg_incremental.roles import Roles
 
 Ids = NDArray[np.int64]
 Ownership = Method | Tensor | Mapping[str, Tensor]

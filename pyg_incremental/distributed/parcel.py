@@ -8,8 +8,8 @@ from torch import Tensor
 
 from pyg_incremental.distributed.rewrite import Direction
 from pyg_incremental.errors import InvalidDeltaError
-from pyg_incremental.read_edges import SaidEdges
-from pyg_incremental.resolve_edges import absent_error
+from pyg_incremental.reading.edges import SaidEdges
+from pyg_incremental.resolving.edges import absent_error
 
 Ids = NDArray[np.int64]
 

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from pyg_incremental.call_plan import CallPlan
+from pyg_incremental.calls.plan import CallPlan
+from pyg_incremental.calls.roles import Roles
+from pyg_incremental.calls.traced import Traced
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.distributed.errors import PartitionError, RankFailedError
 from pyg_incremental.distributed.exchange import ExchangeExecutor
@@ -35,12 +37,10 @@ from pyg_incremental.distributed.route import Routed, Router, says_anything
 from pyg_incremental.distributed.shard import Shard
 from pyg_incremental.distributed.undo import undone
 from pyg_incremental.memory import MemoryReport, memory_of
-from pyg_incremental.read_delta import DeltaReader
-from pyg_incremental.resolve import ResolvedDelta
-from pyg_incremental.roles import Roles
+from pyg_incremental.reading.delta import DeltaReader
+from pyg_incremental.resolving.delta import ResolvedDelta
 from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
-from pyg_incremental.traced import Traced
 from pyg_incremental.update import Work
 
 Ids = NDArray[np.int64]

@@ -1,7 +1,7 @@
 """A delta in global ids, agreed upon by all ranks and taken apart: who has to be told what.
 
 Any rank may hand in a delta, or a part of one; the parts count as one delta, in the order of the
-ranks. They are read like the delta of a single process (`pyg_incremental.read_delta`); whether an
+ranks. They are read like the delta of a single process (see `pyg_incremental.reading`); whether an
 edge is there at all, only its owner can tell.
 """
 
@@ -22,8 +22,8 @@ from pyg_incremental.distributed.rewrite import Direction
 from pyg_incremental.distributed.rounds import Rounds, raise_first
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.program import Relation
-from pyg_incremental.read_delta import Arrivals, DeltaReader, Said
-from pyg_incremental.read_edges import SaidEdges
+from pyg_incremental.reading.delta import Arrivals, DeltaReader, Said
+from pyg_incremental.reading.edges import SaidEdges
 
 Ids = NDArray[np.int64]
 _NOTHING = Arrivals({}, {})

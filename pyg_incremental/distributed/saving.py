@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from pyg_incremental import snapshot
-from pyg_incremental.call_state import relations_of
+from pyg_incremental.calls.state import relations_of
 from pyg_incremental.distributed import ldg
 from pyg_incremental.distributed.call import Call
 from pyg_incremental.distributed.owners import Ranks

@@ -23,11 +23,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pyg_incremental.call_site import CallSite, bind
+from pyg_incremental.calls.roles import Roles, classify
+from pyg_incremental.calls.site import CallSite, bind
 from pyg_incremental.distributed.call import EDGES, NODES, Call, Sample, call_of
 from pyg_incremental.distributed.errors import PartitionError
 from pyg_incremental.distributed.shard import Shard
-from pyg_incremental.roles import Roles, classify
 
 FORMAT = 2
 

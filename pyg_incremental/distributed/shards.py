@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyg_incremental.call_site import name_in
+from pyg_incremental.calls.hyperedges import HYPEREDGE
+from pyg_incremental.calls.roles import ends_of
+from pyg_incremental.calls.site import name_in
 from pyg_incremental.distributed.errors import PartitionError
 from pyg_incremental.distributed.partition import HeteroPartition, Partition
 from pyg_incremental.distributed.shard import Owner
 from pyg_incremental.distributed.shard_files import Leaf, Manifest, folder_of, of_kind
-from pyg_incremental.hyperedges import HYPEREDGE
-from pyg_incremental.roles import ends_of
 
 CHUNK = 1 << 22
 Array = NDArray[Any]

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyg_incremental.calls.roles import Roles
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.distributed.merge import LocalDelta
 from pyg_incremental.distributed.region import Region
-from pyg_incremental.read_delta import written
-from pyg_incremental.roles import Roles
+from pyg_incremental.reading.delta import written
 
 _ALL = (1 << 62, 1 << 62)
 

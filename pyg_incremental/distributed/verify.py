@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from pyg_incremental import full_pass
-from pyg_incremental.call_site import CallSite
+from pyg_incremental.calls.site import CallSite
 from pyg_incremental.distributed.ids import joined
 from pyg_incremental.distributed.part import Part
 

@@ -25,7 +25,7 @@ from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.kernels.compiled.layout import INPUT, KIND, PRODUCT
 from pyg_incremental.kernels.compiled.machine import SPARE, run, update
 from pyg_incremental.kernels.threads import torch_on_one_thread
-from pyg_incremental.resolve_plain import PlainDelta
+from pyg_incremental.resolving.plain import PlainDelta
 from pyg_incremental.store import NO_EDGES, Backend, NodeSet
 from pyg_incremental.update import Work
 

@@ -63,6 +63,16 @@ def test_memory(tmp_path, capsys):
 
 
 @pytest.mark.slow
+def test_threads(tmp_path):
+    main(["threads", "--quick", "--model", "sage", "gcn", "--out", str(tmp_path)])
+    rows = json.loads((tmp_path / "threads.json").read_text())["results"]
+    assert [(row["model"], row["batch"]) for row in rows] == [("sage", 10), ("gcn", 10)]
+    for row in rows:
+        assert row["updates"] == 3
+        assert min(row["one_ms"], row["several_ms"], row["speedup"], row["bound"]) > 0
+
+
+@pytest.mark.slow
 def test_traffic(tmp_path, capsys):
     main(["traffic", "--quick", "--out", str(tmp_path)])
     result = json.loads((tmp_path / "traffic.json").read_text())
@@ -139,5 +149,6 @@ def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     printed = capsys.readouterr().out
-    commands = ("peers", "memory", "full-pass", "against-floor", "traffic", "ranks", "weak-scaling")
+    commands = ("peers", "memory", "full-pass", "against-floor", "threads", "traffic", "ranks",
+                "weak-scaling")  # fmt: skip
     assert all(name in printed for name in commands)

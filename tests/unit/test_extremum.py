@@ -8,13 +8,13 @@ import torch
 
 from pyg_incremental.aggregate import EdgeFunction, Extremum, Sum, base
 from pyg_incremental.aggregate import extremum as module
+from pyg_incremental.calls.roles import Roles
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.engine import Engine
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.program import Domain, Program, Relation
-from pyg_incremental.resolve import Resolver
-from pyg_incremental.roles import Roles
+from pyg_incremental.resolving.delta import Resolver
 from pyg_incremental.store import NO_IDS, Backend
 from pyg_incremental.update import StepStats, UpdateStats
 from tests.closeness import assert_close

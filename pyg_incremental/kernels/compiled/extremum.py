@@ -17,10 +17,14 @@ import math
 import numpy as np
 from numba import njit
 
+from pyg_incremental.kernels.address import fetch
+
 EMPTY = -1
 EXPOSED = -2
 MANY = 6
 """Reading all channels of an edge costs as much as jumping to one in so many of them."""
+AHEAD = 4
+"""How many edges ahead of their use rows are asked for."""
 
 
 @njit(cache=True)
@@ -47,6 +51,8 @@ def _offer(state, owner, v, f, m, slot, sign):  # type: ignore[no-untyped-def]
 def extremum_retract(owner, dst, slot, stamp, lost):  # type: ignore[no-untyped-def]
     """Expose the channels that the listed edges own, and stamp their rows with `lost`."""
     for i in range(dst.size):
+        if i + AHEAD < dst.size:
+            fetch(owner, dst[i + AHEAD])
         v, s = dst[i], owner.dtype.type(slot[i])
         owned = False  # most edges own nothing, and this loop runs on vectors
         for f in range(owner.shape[1]):
@@ -64,6 +70,10 @@ def extremum_insert(state, owner, message, at, weight, dst, slot, largest):  # t
     sign = state.dtype.type(1 if largest else -1)
     w = state.dtype.type(1)
     for i in range(dst.size):
+        if i + AHEAD < dst.size:
+            fetch(message, at[i + AHEAD])
+            fetch(state, dst[i + AHEAD])
+            fetch(owner, dst[i + AHEAD])
         u, v, s = at[i], dst[i], owner.dtype.type(slot[i])
         if weight.size:
             w = state.dtype.type(weight[s])
@@ -121,6 +131,8 @@ def extremum_fill(  # type: ignore[no-untyped-def]
                 is_exposed[f] = owner[v, f] == EMPTY
                 values[f], slots[f] = state[v, f], owner[v, f]
         while i < index.size and index[i] == r:
+            if i + AHEAD < index.size:
+                fetch(message, at[i + AHEAD])
             u, s = at[i], owner.dtype.type(slot[i])
             if weight.size:
                 w = state.dtype.type(weight[s])

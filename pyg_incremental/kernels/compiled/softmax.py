@@ -12,8 +12,11 @@ import math
 import numpy as np
 from numba import njit
 
+from pyg_incremental.kernels.address import fetch
 from pyg_incremental.kernels.compiled.rows import magnitude
 
+AHEAD = 4
+"""How many edges or rows ahead of their use rows are asked for."""
 REACH = 16.0
 """How far a logit may exceed its row's reference before the row is made afresh.
 
@@ -49,34 +52,43 @@ def _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop)
     row = state[v]
     row[:] = 0
     drift[v] = 0
+    top = row[width + heads :]
+    top[:] = -np.inf
     begin, end = inn.start[v], inn.start[v] + inn.degree[v]
-    for h in range(heads):
-        top = -np.inf
-        for k in range(begin, end):
-            u = inn.neighbor[k]
-            if drop and u == v:
-                continue
+    for k in range(begin, end):
+        u = inn.neighbor[k]
+        if k + AHEAD < end:
+            fetch(message, inn.neighbor[k + AHEAD])
+        if drop and u == v:
+            continue
+        for h in range(heads):
             a = message[u, width + h] + target[v, h]
             if edge.size:
                 a += edge[inn.edge[k], h]
             a = _logit(a, slope)
-            if not a <= top:
-                top = a
-        if loop.size:
+            if not a <= top[h]:
+                top[h] = a
+    if loop.size:
+        for h in range(heads):
             a = _logit(loop[v, h], slope)
-            if not a <= top:
-                top = a
-        row[width + heads + h] = top
-        for k in range(begin, end):
-            u = inn.neighbor[k]
-            if drop and u == v:
-                continue
+            if not a <= top[h]:
+                top[h] = a
+    for k in range(begin, end):
+        u = inn.neighbor[k]
+        if k + AHEAD < end:
+            fetch(message, inn.neighbor[k + AHEAD])
+        if drop and u == v:
+            continue
+        for h in range(heads):
             a = message[u, width + h] + target[v, h]
             if edge.size:
                 a += edge[inn.edge[k], h]
-            _softmax_term(row, h, heads, channels, message[u], _logit(a, slope) - top, 1)
-        if loop.size:
-            _softmax_term(row, h, heads, channels, message[v], _logit(loop[v, h], slope) - top, 1)
+            _softmax_term(row, h, heads, channels, message[u], _logit(a, slope) - top[h], 1)
+    if loop.size:
+        for h in range(heads):
+            _softmax_term(
+                row, h, heads, channels, message[v], _logit(loop[v, h], slope) - top[h], 1
+            )
 
 
 @njit(cache=True)
@@ -121,6 +133,9 @@ def softmax_edges(state, drift, scale, message, target, src, dst, edge_rows, slo
     Messages and logits count as they are stored.
     """
     for i in range(src.size):
+        if i + AHEAD < src.size:
+            fetch(message, src[i + AHEAD])
+            fetch(state, dst[i + AHEAD])
         if drop and src[i] == dst[i]:
             continue
         row = edge_rows[i] if edge_rows.size else edge_rows.ravel()
@@ -160,6 +175,8 @@ def softmax_settle(state, drift, limit, scale, heads, inn, has_loop, touched, co
     channels = state.shape[1] // heads - 2
     n = 0
     for i in range(count):
+        if i + AHEAD < count:
+            fetch(state, touched[i + AHEAD])
         v = touched[i]
         if inn.degree[v] == 0 and not has_loop:
             state[v] = 0
@@ -209,7 +226,12 @@ def softmax_push(  # type: ignore[no-untyped-def]
     for i in range(ids.size):
         u = ids[i]
         edges += out.degree[u]
-        for k in range(out.start[u], out.start[u] + out.degree[u]):
+        end = out.start[u] + out.degree[u]
+        for k in range(out.start[u], end):
+            if k + AHEAD < end:
+                fetch(state, out.neighbor[k + AHEAD])
+                fetch(drift, out.neighbor[k + AHEAD])
+                fetch(target, out.neighbor[k + AHEAD])
             v = out.neighbor[k]
             if drop and v == u:
                 continue

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch_geometric import EdgeIndex
 
-from pyg_incremental.call_site import CallSite, is_sparse_tensor
+from pyg_incremental.calls.site import CallSite, is_sparse_tensor
 from pyg_incremental.errors import UnsupportedModelError
 
 

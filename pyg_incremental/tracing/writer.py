@@ -13,13 +13,12 @@ import torch
 from torch import Tensor, fx, nn
 from torch_geometric.nn import MessagePassing
 
-from pyg_incremental.call_site import CallSite
+from pyg_incremental.calls.roles import Roles
+from pyg_incremental.calls.site import CallSite
+from pyg_incremental.calls.traced import NotTraceable, Output, Traced
 from pyg_incremental.conv import ConvCall, builder_of
 from pyg_incremental.full_pass import plainly
-from pyg_incremental.in_place import is_in_place, overwrite
-from pyg_incremental.probe import Probe
 from pyg_incremental.program import Domain, NotIncremental, Program, Value
-from pyg_incremental.roles import Roles
 from pyg_incremental.row_wise import (
     COSTLY_FUNCTIONS,
     COSTLY_MODULES,
@@ -29,7 +28,8 @@ from pyg_incremental.row_wise import (
     why_not_row_function,
     why_not_row_wise,
 )
-from pyg_incremental.traced import NotTraceable, Output, Traced
+from pyg_incremental.tracing.in_place import is_in_place, overwrite
+from pyg_incremental.tracing.probe import Probe
 
 
 class Writer:

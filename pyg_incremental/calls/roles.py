@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
-from pyg_incremental.call_site import CallSite, is_sparse_tensor
+from pyg_incremental.calls.hyperedges import HYPER_INDEX, HYPEREDGE, hyperedges_of
+from pyg_incremental.calls.learned import learned_count, why_fixed
+from pyg_incremental.calls.site import CallSite, is_sparse_tensor
 from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
-from pyg_incremental.hyperedges import HYPER_INDEX, HYPEREDGE, hyperedges_of
-from pyg_incremental.learned import learned_count, why_fixed
 from pyg_incremental.program import Domain, Program, Relation, Value
 from pyg_incremental.typing import Format
 

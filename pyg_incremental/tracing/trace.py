@@ -12,11 +12,11 @@ from torch_geometric.nn.conv import hetero_conv
 from torch_geometric.nn.conv.hetero_conv import group
 from torch_geometric.nn.models.basic_gnn import TrimToLayer
 
-from pyg_incremental.call_site import CallSite
-from pyg_incremental.probe import Probe
-from pyg_incremental.roles import Roles
-from pyg_incremental.traced import NotTraceable, Traced
-from pyg_incremental.writer import Writer
+from pyg_incremental.calls.roles import Roles
+from pyg_incremental.calls.site import CallSite
+from pyg_incremental.calls.traced import NotTraceable, Traced
+from pyg_incremental.tracing.probe import Probe
+from pyg_incremental.tracing.writer import Writer
 
 
 class _Tracer(fx.Tracer):

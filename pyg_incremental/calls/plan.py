@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from pyg_incremental.call_site import CallSite
+from pyg_incremental.calls.roles import Roles
+from pyg_incremental.calls.site import CallSite
+from pyg_incremental.calls.traced import Traced
 from pyg_incremental.program import Program
-from pyg_incremental.roles import Roles
-from pyg_incremental.traced import Traced
 
 
 @dataclass(frozen=True)

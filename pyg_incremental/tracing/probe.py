@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from pyg_incremental.call_site import CallSite, device_of
-from pyg_incremental.formats import to_format
+from pyg_incremental.calls.formats import to_format
+from pyg_incremental.calls.roles import Roles
+from pyg_incremental.calls.site import CallSite, device_of
 from pyg_incremental.program import Relation
-from pyg_incremental.roles import Roles
 
 _EDGES = 200  # of a graph whose number of nodes cannot be chosen, at most about as many
 _PAIRS = 1 << 20

@@ -8,9 +8,9 @@ from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.data.hypergraph_data import HyperGraphData
 
-from pyg_incremental.call_site import CallSite, hetero_data
+from pyg_incremental.calls.roles import Roles
+from pyg_incremental.calls.site import CallSite, hetero_data
 from pyg_incremental.program import Relation
-from pyg_incremental.roles import Roles
 
 
 def described(site: CallSite, roles: Roles) -> dict[str, Any]:

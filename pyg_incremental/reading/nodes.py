@@ -10,7 +10,7 @@ from torch import Tensor
 from pyg_incremental.delta import last_of_each, x_change_parts
 from pyg_incremental.edge_store import Ids
 from pyg_incremental.errors import InvalidDeltaError
-from pyg_incremental.read_rows import ADVICE, check_ids, checked_ids, rows_like
+from pyg_incremental.reading.rows import ADVICE, check_ids, checked_ids, rows_like
 
 _NONE = np.empty(0, np.int64)
 

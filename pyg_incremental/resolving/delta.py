@@ -9,20 +9,20 @@ from typing import Any
 
 from torch import Tensor
 
+from pyg_incremental.calls.roles import Roles
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.edge_store import EdgeEvents, Ids
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.program import Relation
-from pyg_incremental.read_delta import DeltaReader
-from pyg_incremental.read_edges import SaidEdges, said_nothing
-from pyg_incremental.resolve_edges import (
+from pyg_incremental.reading.delta import DeltaReader
+from pyg_incremental.reading.edges import SaidEdges, said_nothing
+from pyg_incremental.resolving.edges import (
     ResolvedEdges,
     find_edges,
     refuse_absent,
     refuse_too_many,
 )
-from pyg_incremental.resolve_plain import PlainResolver
-from pyg_incremental.roles import Roles
+from pyg_incremental.resolving.plain import PlainResolver
 
 
 @dataclass

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
 
-from pyg_incremental.call_site import CallSite, is_sparse_tensor
+from pyg_incremental.calls.site import CallSite, is_sparse_tensor
 from pyg_incremental.errors import InvalidDeltaError
 
 HYPEREDGE = "hyperedge"

@@ -14,7 +14,7 @@ from torch import Tensor
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.edge_store import Ids
 from pyg_incremental.graph import DynamicGraph
-from pyg_incremental.resolve_edges import ResolvedEdges
+from pyg_incremental.resolving.edges import ResolvedEdges
 from pyg_incremental.typing import MAX_EDGES
 
 _NONE = np.empty(0, np.int64)

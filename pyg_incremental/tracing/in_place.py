@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import fx
 
+from pyg_incremental.calls.traced import NotTraceable
 from pyg_incremental.row_wise import FRESH_MODULES, VIEWS
-from pyg_incremental.traced import NotTraceable
 
 
 def is_in_place(node: fx.Node, fn: Any) -> bool:

@@ -22,7 +22,7 @@ from pyg_incremental.delta import (
 from pyg_incremental.edge_store import Ids
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.kernels.adjacency import out_of_range
-from pyg_incremental.read_rows import ADVICE, rows_like
+from pyg_incremental.reading.rows import ADVICE, rows_like
 
 NO_EDGES: Ids = np.empty((2, 0), np.int64)
 

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from pyg_incremental.calls.roles import Roles, is_label
 from pyg_incremental.delta import GraphDelta, as_edges
 from pyg_incremental.edge_store import Ids
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.program import Relation
-from pyg_incremental.read_edges import EdgeReader, SaidEdges, short_name
-from pyg_incremental.read_nodes import NodeReader, SaidNodes
-from pyg_incremental.read_rows import checked_ids
-from pyg_incremental.roles import Roles, is_label
+from pyg_incremental.reading.edges import EdgeReader, SaidEdges, short_name
+from pyg_incremental.reading.nodes import NodeReader, SaidNodes
+from pyg_incremental.reading.rows import checked_ids
 
 _EDGE_FIELDS = (
     "edge_index_add", "edge_index_del", "edge_weight_add", "edge_attr_add", "edge_changes",

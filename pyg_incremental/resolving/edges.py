@@ -13,7 +13,7 @@ from pyg_incremental.delta import last_of_each, pair_keys
 from pyg_incremental.edge_store import EdgeEvents, Edges, Ids
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph import DynamicGraph
-from pyg_incremental.read_edges import SaidEdges
+from pyg_incremental.reading.edges import SaidEdges
 from pyg_incremental.typing import MAX_EDGES, MAX_NODES
 
 _NONE = np.empty(0, np.int64)

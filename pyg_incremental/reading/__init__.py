@@ -1,0 +1,1 @@
+"""Reading a delta: what it says, without looking at any edge."""

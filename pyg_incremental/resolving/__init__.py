@@ -1,0 +1,1 @@
+"""Holding a delta against the graphs, before anything is touched."""

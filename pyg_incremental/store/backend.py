@@ -1,0 +1,100 @@
+"""Which kernels run, and the arrays that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.kernels import compiled, reference
+from pyg_incremental.kernels.address import zeros
+from pyg_incremental.typing import Array, BackendName
+
+NO_IDS = torch.empty(0, dtype=torch.int64)
+_BITS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
+_TORCH_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_FLOATS = {torch.float32: np.float32, torch.float64: np.float64}
+
+
+class Ids:
+    """Distinct row ids, int64 `[k]`: as the array that kernels take, and as a tensor."""
+
+    __slots__ = ("_tensor", "array", "count")
+
+    def __init__(self, array: Array, tensor: Tensor | None = None) -> None:
+        self.array = array
+        self._tensor = tensor
+        self.count: int = array.shape[0]
+
+    @property
+    def tensor(self) -> Tensor:
+        """The ids as a tensor; many sets are only ever united with others and never need one."""
+        if self._tensor is None:
+            self._tensor = torch.from_numpy(self.array)
+        return self._tensor
+
+
+class Backend:
+    """One set of kernels and the arrays it takes: NumPy views on the CPU, or tensors on any device.
+
+    Args:
+        name: `'auto'` takes the compiled kernels for float32 and float64 on the CPU, else the
+            reference.
+        like: A tensor of the device and dtype that the rows will have.
+    """
+
+    def __init__(self, name: BackendName, like: Tensor) -> None:
+        compilable = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
+        if name == "compiled" and not compilable:
+            raise UnsupportedModelError(
+                "backend='compiled' needs float32 or float64 features on the CPU (got "
+                f"{like.dtype} on '{like.device}'); use backend='auto' or 'reference'"
+            )
+        self.like = like.detach().new_empty(0)
+        self.moves = 0  # how often rows were put elsewhere
+        self.name = "compiled" if compilable and name != "reference" else "reference"
+        self.is_compiled = self.name == "compiled"
+        self.kernels: ModuleType = compiled if self.is_compiled else reference
+        self.array: Callable[[Tensor], Array] = (
+            torch.Tensor.numpy if self.is_compiled else lambda t: t
+        )
+        self.like_array: Callable[[Array], Array] = (
+            np.empty_like if self.is_compiled else torch.empty_like
+        )
+        self.sorted: Callable[[Array], Array] = np.sort if self.is_compiled else _sorted
+        self.bits = _BITS if self.is_compiled else _TORCH_BITS
+
+    def ids(self, tensor: Tensor) -> Ids:
+        """Ids from a tensor."""
+        return Ids(self.array(tensor), tensor)
+
+    def ids_from(self, array: Array) -> Ids:
+        """Ids from a kernel's array, which they keep."""
+        return Ids(array, None if self.is_compiled else array)
+
+    def host(self, array: NDArray[Any]) -> Array:
+        """A kernel's view of an array on the host."""
+        return array if self.is_compiled else torch.from_numpy(array)
+
+    def zeros(self, like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Zeros on the device of `like`, of its dtype if no other is given."""
+        dtype = dtype or like.dtype
+        if self.is_compiled and like.is_cpu and dtype in _FLOATS:
+            return torch.from_numpy(zeros(_FLOATS[dtype], *shape))
+        return like.new_zeros(shape, dtype=dtype)
+
+    def room(self, size: int) -> Array:
+        """Uninitialised room for ids."""
+        return (
+            np.empty(size, np.int64) if self.is_compiled else torch.empty(size, dtype=torch.int64)
+        )
+
+
+def _sorted(ids: Tensor) -> Tensor:
+    return ids.sort().values
