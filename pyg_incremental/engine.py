@@ -23,7 +23,7 @@ from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.plan import plan
 from pyg_incremental.program import Domain, Ones, Program, RowMap, Step, Whole
 from pyg_incremental.resolving.plain import PlainDelta
-from pyg_incremental.store import NO_EVENTS, NO_IDS, Backend, Cell, Context, NodeSet
+from pyg_incremental.store import NO_EVENTS, NO_IDS, Backend, Cell, Context, NodeSet, Rows
 from pyg_incremental.typing import StoreName
 from pyg_incremental.update import Work
 
@@ -77,8 +77,9 @@ class Engine:
         self.aggregators = [e for e in self.executors if isinstance(e, Aggregator)]
         for a in self.aggregators:
             a.accumulate_dtype = accumulate_dtype
-            for v in a.step.messages:
-                self.cells[v].keeps_old = True
+            for cell in (self.cells[v] for v in a.step.messages):
+                cell.old_if_few = a.pulls and (cell.old_if_few or not cell.keeps_old)
+                cell.keeps_old = True
         for value in stored:
             self.cells[value].stored = True
         readers = {v for s in steps for v in s.inputs}
@@ -182,6 +183,23 @@ class Engine:
                     cell.rows = None
         for cell in self._cells:
             cell.reset()
+        self.backend.spare.clear()
+
+    def give_up(self) -> list[Tensor]:
+        """The memory of all rows but inputs and outputs, of which there may be views elsewhere.
+
+        These rows can't be read any more.
+        """
+        seen: set[Rows] = {*self._outputs, *(e.out for e in self.inputs.values())}
+        kept = {c for c in self._cells if c.domain is Domain.NODE}.union(
+            *(a.all_rows() for a in self.aggregators)
+        )
+        given = []
+        for rows in kept - seen:
+            if rows.rows is not None:
+                given.append(rows.rows)
+                rows.rows = rows.array = None
+        return given
 
     def restore(self, rows: Mapping[str, Tensor], kept: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Overwrite stored rows by name, after a full pass."""

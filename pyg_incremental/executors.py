@@ -70,7 +70,10 @@ class InputExecutor:
             ids, rows = context.backend.ids(self.given[0]), self.given[1]
             if ids.count == context.num_nodes and torch.equal(ids.tensor, context.all_nodes.tensor):
                 ids = context.all_nodes  # whose rows need not be gathered
-            changed = out.commit(ids, rows, context.first_new)
+            if ids is context.all_nodes and ids.count > PART:
+                changed = out.commit_parts(ids, partial(_part_of, rows), PART, context.first_new)
+            else:
+                changed = out.commit(ids, rows, context.first_new)
             context.stats.append((out.value.name, "input", ids.count, changed, 0, 0))
             self.given = None
 
@@ -266,6 +269,10 @@ class WholeExecutor:
             out.content, changed = result, rows if out.dirty else 0
         edges = sum(e.context.graph.num_edges for e in self.graphs.values())
         context.stats.append((out.value.name, "whole", rows, changed, edges, 0))
+
+
+def _part_of(rows: Tensor, first: int, last: int) -> Tensor:
+    return rows[first:last]
 
 
 def _same(a: Any, b: Any) -> bool:

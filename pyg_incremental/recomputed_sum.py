@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregate, Aggregator
-from pyg_incremental.aggregate.base import MANY
 from pyg_incremental.aggregate.sum import Sum
 from pyg_incremental.edge_store import Edges
 from pyg_incremental.program import Domain, Value
@@ -158,9 +157,7 @@ class RecomputedSumState(Aggregator):
 
     def _goes_through_all(self) -> bool:
         """Whether OLD messages are out of reach, or all rows afresh cost less than what changed."""
-        ids = self.source.ids
-        many = ids is not None and ids.count > MANY and 2 * ids.count > self._num_sources
-        return many or self._threads != torch.get_num_threads()
+        return self._pulls(self.source) or self._threads != torch.get_num_threads()
 
     def _take_events(self) -> None:
         """Retract the edges that left and insert those that came, all with OLD messages."""

@@ -51,7 +51,7 @@ def from_session(session: Session, settings: Settings, broken: bool) -> Session:
     """A new session on the current graph and features, traced and computed anew.
 
     Args:
-        session: The session whose place it takes.
+        session: The session whose place it takes, and whose memory.
         settings: What the user chose.
         broken: Whether an update was interrupted.
     """
@@ -72,7 +72,7 @@ def from_session(session: Session, settings: Settings, broken: bool) -> Session:
     plan = prepare(site, roles, settings)
     site.tensors = {}
     again = Session(plan, graphs, dict(num_nodes), nodes, others, settings)
-    again.fill(nodes, others)
+    again.fill_in_place_of(session, nodes, others)
     return again
 
 

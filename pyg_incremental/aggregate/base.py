@@ -17,8 +17,6 @@ from pyg_incremental.typing import DRIFT_LIMIT, Array
 Loops = Literal["keep", "drop", "only"]
 LOOPS: dict[Loops, int] = {"keep": 0, "drop": 1, "only": 2}
 """How kernels are told which edges count."""
-MANY = 1024
-"""Below so many changed messages these are always pushed."""
 CHUNK = 1 << 17
 """Rows or edges that are computed at a time, about."""
 
@@ -58,6 +56,8 @@ class Aggregator(ABC):
             bound is measured in these. Empty for a kind that has none.
     """
 
+    pulls: ClassVar[bool] = False  # whether it needs no OLD messages if most have changed
+
     def __init__(self, step: Aggregate, out: Cell, context: Context) -> None:
         self.step = step
         self.out = out
@@ -87,6 +87,10 @@ class Aggregator(ABC):
 
     def restored(self) -> None:  # noqa: B027 - most kinds have nothing to do
         """The stored rows were replaced by those of a saved state."""
+
+    def all_rows(self) -> list[Rows]:
+        """Everything that is kept for each node."""
+        return [self.out, *self.extra.values()]
 
     # What the kinds share ------------------------------------------------------------------------
 
@@ -182,21 +186,26 @@ class Aggregator(ABC):
             yield first, self.context.backend.ids_from(ids.array[first:last])
             first, done = last, int(ends[last - 1])
 
-    def _pulls(self, ids: Ids) -> bool:
+    def _pulls(self, source: Cell) -> bool:
         """Whether so many messages changed that making the rows they reach afresh costs less.
 
         A push writes to a row somewhere in memory for each edge, and looks at the row once more for
         its drift; a row made afresh reads a message somewhere for each of its edges, changed or
         not. With messages of every other node changed, the two cost about the same.
         """
-        return ids.count > MANY and 2 * ids.count > self.context.num_nodes
+        ids, nodes = source.ids, source.nodes
+        return ids is not None and nodes is not None and nodes.are_most(ids.count)
 
     def _reach(self, ids: Ids, count: int, epoch: int) -> int:
-        """Collect the targets of the out-edges of `ids` behind `count` rows; returns how many."""
+        """Collect the targets of the out-edges of `ids` behind `count` rows; returns how many.
+
+        All of them stand in ascending order then, in which they are made afresh soonest.
+        """
         scratch = self.context.scratch
         reached: int = self.context.kernels.reach(
             ids.array, self._lists()[0], self.drop, scratch.touched, count, scratch.stamp, epoch
         )[0]
+        scratch.touched[:reached] = self.context.backend.sorted(scratch.touched[:reached])
         return reached
 
     def _report(self, rows: int, changed: int, edges: int, reread: int, way: str = "push") -> None:

@@ -84,6 +84,27 @@ class _Listed(NamedTuple):
     dst: Array
     slot: Array
 
+    def where(self, kept: Array) -> "_Listed":
+        """Those of them for which `kept` holds."""
+        return _Listed(*(ids[kept] for ids in self))
+
+
+@dataclass
+class _Done:
+    """What an update has done so far.
+
+    Attributes:
+        read: Rows, channels and edges that were read again.
+        classes: Of the other rows, how many are resilient, need no reset, have theirs covered.
+        changed: Rows that changed, in parts.
+        before: What stood there, in the same parts; only where somebody retracts it.
+    """
+
+    read: Array
+    classes: Array
+    changed: list[Array]
+    before: list[Array]
+
 
 class StoredMessages:
     """Messages that are source rows, times a weight."""
@@ -180,6 +201,10 @@ class ExtremumState(Aggregator):
         self.owner.array[nodes.array] = EXPOSED
         self._fill(nodes, context.scratch.next())
 
+    def all_rows(self) -> list[Rows]:
+        """The output and its owners."""
+        return [*super().all_rows(), self.owner]
+
     def restored(self) -> None:
         """The stored rows were replaced by those of a file: find out again who owns them."""
         rows = self.out.tensor
@@ -189,7 +214,8 @@ class ExtremumState(Aggregator):
     def _make_room(self) -> None:
         """See that every node that there is room for has owners."""
         before, width = self.owner.rows, self.out.array.shape[1]
-        rows = self.out.tensor.new_full((self.context.capacity, width), EMPTY, dtype=torch.int32)
+        capacity, zeros = self.context.capacity, self.context.backend.zeros
+        rows = zeros(self.out.tensor, capacity, width, dtype=torch.int32).fill_(EMPTY)
         if before is not None:
             rows[: before.shape[0]] = before
         self.owner.hold(rows)
@@ -202,58 +228,79 @@ class ExtremumState(Aggregator):
         context, out, source = self.context, self.out, self.messages.source
         scratch, kernels, backend = context.scratch, context.kernels, context.backend
         stamp, epoch = scratch.stamp, scratch.next()
+        sources = None if source is None else source.ids
+        pulls = source is not None and sources is not None and self._pulls(source)
+
+        count = self._reach(sources, 0, epoch) if sources is not None and pulls else 0
+        for ids in (*self.messages.own, context.renew_ids):
+            if ids is not None:
+                count = kernels.unite(ids.array, scratch.touched, count, stamp, epoch)
+        afresh = count
 
         removed, added, changed, _ = context.events
         gone, new = self._listed(removed), self._listed(added)
         again = [self._listed(changed)] if self.messages.edges_differ else []
-        if source is not None and source.ids is not None:
-            again.append(self._pushed(source.ids))
-        leaving = [listed for listed in (gone, *again) if len(listed.slot)]
-        coming = [listed for listed in (new, *again) if len(listed.slot)]
-
-        count = afresh = 0
-        for ids in (*self.messages.own, context.renew_ids):
-            if ids is not None:
-                afresh = count = kernels.unite(ids.array, scratch.touched, count, stamp, epoch)
-        for dst in (context.settle.array, gone.dst, *(listed.dst for listed in coming)):
+        if sources is not None and not pulls:
+            again.append(self._pushed(sources))
+        leaving, coming = [gone, *again], [new, *again]
+        if afresh:  # nothing is to be offered to rows that are made afresh
+            leaving, coming = (
+                [listed.where(stamp[listed.dst] != epoch) for listed in lists]
+                for lists in (leaving, coming)
+            )
+        for dst in (context.settle.array, *(listed.dst for listed in (*leaving, *coming))):
             if len(dst):
                 count = kernels.unite(dst, scratch.touched, count, stamp, epoch)
         if not count:
             return
         if self.owner.tensor.shape[0] < context.capacity:
             self._make_room()
-        rows, owner = scratch.taken(count).array, self.owner.array
-        before = out.bits[rows]
 
         lost, read = scratch.next(), scratch.next()
-        for listed in leaving:
-            kernels.extremum_retract(owner, listed.dst, listed.slot, stamp, lost)
-        for listed in coming:
-            self._insert(listed)
-        if afresh:
-            owner[rows[:afresh]] = EXPOSED
-            stamp[rows[:afresh]] = lost
-        exposed = channels = edges = 0
-        if leaving or afresh:
-            found = backend.room(count)
-            left = kernels.extremum_exposed(owner, rows, stamp, lost, found)
-            exposed, channels, edges = self._fill(backend.ids_from(found[:left]), read)
+        done = _Done(np.zeros(3, np.int64), np.zeros(3, np.int64), [], [])
+        rows, owner = scratch.taken(count).array, self.owner.array
+        for _, part in self._parts(backend.ids_from(rows[:afresh]), self._lists()[1]):
+            before = out.bits[part.array]
+            owner[part.array] = EXPOSED
+            done.read += self._fill(part, read)
+            self._settle(part.array, before, lost, read, done)
+        rest = rows[afresh:]
+        if len(rest):
+            before = out.bits[rest]
+            for listed in leaving:
+                kernels.extremum_retract(owner, listed.dst, listed.slot, stamp, lost)
+            for listed in coming:
+                self._insert(listed)
+            found = backend.room(len(rest))
+            left = kernels.extremum_exposed(owner, rest, stamp, lost, found)
+            done.read += self._fill(backend.ids_from(found[:left]), read)
+            self._settle(rest, before, lost, read, done)
 
-        differing = backend.room(count)
-        n, resilient, no_reset, covered = kernels.extremum_settle(
-            out.bits, before, rows, context.first_new, stamp, lost, read, differing
-        )
+        n = sum(map(len, done.changed))
         if n:
-            out.ids = backend.ids_from(differing[:n])
+            out.ids = backend.ids_from(backend.joined(done.changed))
             if out.keeps_old:
-                out.old = before[:n].view(out.array.dtype)
-        edges += len(gone.slot) + sum(len(listed.slot) for listed in coming)
+                out.old = backend.joined(done.before).view(out.array.dtype)
+        exposed, channels, edges = done.read.tolist()
+        edges += len(gone.slot) + sum(len(listed.slot) for listed in (new, *again))
         context.stats.append(
             (
-                self.step.output.name, self.step.kind, count, n, edges, exposed,
-                channels, resilient, no_reset, covered, exposed, "push",
+                self.step.output.name, self.step.kind, count, n, edges, exposed, channels,
+                *done.classes.tolist(), exposed, "pull" if pulls else "push",
             )
         )  # fmt: skip
+
+    def _settle(self, rows: Array, before: Array, lost: int, read: int, done: _Done) -> None:
+        """See which of some rows differ from what stood there, `[k, channels]` as integers."""
+        context, out = self.context, self.out
+        differing = context.backend.room(len(rows))
+        n, *classes = context.kernels.extremum_settle(
+            out.bits, before, rows, context.first_new, context.scratch.stamp, lost, read, differing
+        )
+        done.classes += classes
+        done.changed.append(differing[:n])
+        if out.keeps_old:
+            done.before.append(before[:n])
 
     # Edges ---------------------------------------------------------------------------------------
 
@@ -264,7 +311,7 @@ class ExtremumState(Aggregator):
         if self.step.loops == "keep" or not len(src):
             return listed
         kept = (src == dst) == (self.step.loops == "only")
-        return _Listed(*(ids[kept] for ids in listed))
+        return listed.where(kept)
 
     def _some_edge(self) -> _Listed:
         """One edge, if there is one."""

@@ -69,6 +69,8 @@ class SoftmaxState(Aggregator):
     `drift` is what has moved through each row's mass and through its numerator.
     """
 
+    pulls = True
+
     def __init__(self, step: SoftmaxSum, cell: Callable[[Value], Cell], context: Context) -> None:
         super().__init__(step, cell(step.output), context)
         self.source = cell(step.source)
@@ -131,7 +133,7 @@ class SoftmaxState(Aggregator):
         if source.ids is None and not count:
             return
         ids, old, way = scratch.touched[:0], source.array[:0], "push"
-        if source.ids is not None and self._pulls(source.ids):
+        if source.ids is not None and self._pulls(source):
             count = renewed = self._reach(source.ids, count, epoch)
             way = "pull"
         elif source.ids is not None:

@@ -48,6 +48,8 @@ class SumState(Aggregator):
     `drift` is the magnitude that has moved through each row since it was last summed afresh.
     """
 
+    pulls = True
+
     def __init__(self, step: Sum, cell: Callable[[Value], Cell], context: Context) -> None:
         super().__init__(step, cell(step.output), context)
         self.source = cell(step.source)
@@ -99,7 +101,7 @@ class SumState(Aggregator):
         if source.ids is None and not count:
             return
         pushed, inn = self._lists()
-        if source.ids is not None and self._pulls(source.ids):
+        if source.ids is not None and self._pulls(source):
             count = self._reach(source.ids, count, epoch)
             everything = count == context.num_nodes
             out.ids = context.all_nodes if everything else scratch.taken(count)

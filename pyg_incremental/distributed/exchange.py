@@ -68,7 +68,7 @@ class ExchangeExecutor:
         """Let the input keep its rows here, if no id of an own node is that of a ghost."""
         source, out = self.source, self.out
         if self.step.shares and source.out_dtype is None and not self.step.link.own.has_holes:
-            source.keeps_old = out.keeps_old
+            source.keeps_old, source.old_if_few = out.keeps_old, False
             source.hold(out.tensor[: source.tensor.shape[0]])
 
     @property
@@ -127,7 +127,7 @@ class ExchangeExecutor:
         if out.ids is None or out.fresh is None:
             out.ids, out.fresh, out.old = ids, rows, old
             return
-        join = np.concatenate if out.backend.is_compiled else torch.cat
+        join = out.backend.joined
         if out.keeps_old:
             out.old = join([old[: ids.count], out.old[: out.ids.count]])
         out.fresh = torch.cat([rows, out.fresh])

@@ -58,10 +58,10 @@ class Parts:
         self.count = number_of_threads()
         return MANY if self.count > 1 else NEVER
 
-    def begins(self, ends: tuple[Any, ...]) -> bool:
-        """Whether the edges that came and left are for threads."""
+    def is_large(self, edges: int) -> bool:
+        """Whether so many edges that come and leave are for threads."""
         widths = self._tables.cells[:, m.WIDTH].max(initial=0)
-        return bool((ends[0].size + ends[3].size) * widths > self.many())
+        return bool(edges * widths > self.many())
 
     def begin(self, places: Any, num_nodes: int, ends: tuple[Any, ...]) -> None:
         """Begin an update: retract and insert edges."""
@@ -70,6 +70,20 @@ class Parts:
             self.count,
             lambda p: begin_part(plan, places, num_nodes, ends, p, self.count - 1, *self._kind),
         )
+
+    def begin_beside(
+        self, work: Callable[[], int], places: Any, num_nodes: int, ends: tuple[Any, ...]
+    ) -> int:
+        """`begin` in one thread beside some work in another; returns what that does."""
+        plan, kind = self._tables.plan, self._kind
+
+        def part(p: int) -> int:
+            if p == 0:
+                return work()
+            begin_part(plan, places, num_nodes, ends, 0, 0, *kind)
+            return 0
+
+        return in_parts(2, part)[0]
 
     def total(self, step: int, places: Any, num_nodes: int, ends: tuple[Any, ...]) -> bool:
         """Push what changed in the messages of a sum; returns whether there is room for it."""

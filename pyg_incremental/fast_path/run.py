@@ -23,7 +23,7 @@ from pyg_incremental.fast_path.parts import NEVER, ROWS, Parts
 from pyg_incremental.fast_path.tables import Tables
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.kernels.compiled.layout import INPUT, KIND, PRODUCT
-from pyg_incremental.kernels.compiled.machine import SPARE, run, update
+from pyg_incremental.kernels.compiled.machine import SPARE, accept, change, run, update
 from pyg_incremental.kernels.threads import torch_on_one_thread
 from pyg_incremental.resolving.plain import PlainDelta
 from pyg_incremental.store import NO_EDGES, Backend, NodeSet
@@ -103,7 +103,8 @@ class FastPath:
         """
         added, gone, ids = delta.added, delta.gone, delta.ids
         comes, leaves = added.shape[1], gone.shape[1]
-        if comes > _EDGES or leaves > _EDGES:
+        is_large = self._parts.is_large(comes + leaves)
+        if max(comes, leaves) > _EDGES and not is_large:
             return None
         ready = self._graph.ready_for(comes, leaves)
         if ready is None:
@@ -114,6 +115,8 @@ class FastPath:
             given, new = self._inputs[delta.name], self._flat(delta.rows)
             if len(ids) > self.tables.room_of(given):
                 return None
+        if is_large:
+            return self._run_beside(delta, ready, given, new, stats)
         scratch = self._nodes.scratch
         step, count, used = update(
             self.tables.plan, self._graph.places(), added, gone, *ready, self._slots,
@@ -125,11 +128,36 @@ class FastPath:
         scratch.epoch += SPARE * (self.tables.known + 1)
         self._graph.changed(comes, leaves, used)
         if count:
-            left, taken = self._slots[0, 1 : 1 + leaves], self._slots[1, 1 : 1 + comes]
-            ends = gone[0], gone[1], left, added[0], added[1], taken
+            ends = self._ends(delta)
             return self._finish(step, -1, _NO_IDS, self._no_rows, ends, stats, count)
         stats.append((self._names, self.tables.stats.copy()))
         return int(step)
+
+    def _run_beside(
+        self, delta: PlainDelta, ready: tuple[Any, int, int, int], given: int, rows: Any,
+        stats: Work,
+    ) -> int | None:  # fmt: skip
+        """`run_at_once` for many edges: one thread changes the graph, another begins the update.
+
+        That only has to know where messages come from and go to.
+        """
+        added, gone, places = delta.added, delta.gone, self._graph.places()
+        comes, leaves, num_nodes = added.shape[1], gone.shape[1], self._nodes.num_nodes
+        if self._slots.shape[1] <= max(comes, leaves):
+            self._slots = np.zeros((2, 2 * max(comes, leaves)), np.int64)
+        if not accept(places, added, gone, delta.ids, num_nodes, self._slots):
+            return None
+        ends = self._ends(delta)
+        used = self._parts.begin_beside(
+            lambda: change(places, added, gone, *ready, self._slots), places, num_nodes, ends
+        )
+        self._graph.changed(comes, leaves, used)
+        return self._finish(0, given, delta.ids, rows, ends, stats)
+
+    def _ends(self, delta: PlainDelta) -> tuple[Any, ...]:
+        """Sources, targets and slots of the edges that leave, and of those that come."""
+        gone, added, (left, taken) = delta.gone, delta.added, self._slots[:, 1:]
+        return *gone, left[: gone.shape[1]], *added, taken[: added.shape[1]]
 
     @property
     def has_changed_edges(self) -> bool:
@@ -142,11 +170,10 @@ class FastPath:
 
     def events_of(self, delta: PlainDelta) -> EdgeEvents:
         """What `run_at_once` has done to the edges."""
-        (removed_src, removed_dst), (src, dst) = delta.gone, delta.added
-        left, taken = self._slots[:, 1:]
+        removed_src, removed_dst, left, src, dst, taken = self._ends(delta)
         return EdgeEvents(
-            Edges(left[: removed_src.size].copy(), removed_src, removed_dst),
-            Edges(taken[: src.size].copy(), src, dst), NO_EDGES, {},
+            Edges(left.copy(), removed_src, removed_dst), Edges(taken.copy(), src, dst), NO_EDGES,
+            {},
         )  # fmt: skip
 
     def _finish(
@@ -170,7 +197,7 @@ class FastPath:
         tables, scratch, num_nodes = self.tables, self._nodes.scratch, self._nodes.num_nodes
         parts, places, many = self._parts, self._graph.places(), self._parts.many()
         read: dict[Any, Any] = {}
-        if step < 0 and parts.begins(ends):
+        if step < 0 and parts.is_large(ends[0].size + ends[3].size):
             parts.begin(places, num_nodes, ends)
             step = 0
         while count <= 0 or count <= tables.room_of(step):

@@ -350,13 +350,30 @@ def remove(gone, slots, table, out, inn):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _fits(us, adj, top):  # type: ignore[no-untyped-def]
-    """Whether the pool surely has room for so many entries, whichever lists have to move."""
+    """Whether the pool has room for one more entry for each of `us`, whichever lists move."""
     room = top
-    for i in range(us.size):
+    for i in range(us.size):  # as if all of them came to each list: enough for a few
         n = adj.degree[us[i]] + us.size
         if n > adj.capacity[us[i]]:
             room += more_room(n)
+    if room <= adj.neighbor.size:
+        return True
+    room, ordered, i = top, np.sort(us), 0
+    while i < ordered.size:
+        v, first = ordered[i], i
+        while i < ordered.size and ordered[i] == v:
+            i += 1
+        n = adj.capacity[v]
+        while n < adj.degree[v] + i - first:
+            n = more_room(n)
+            room += n
     return room <= adj.neighbor.size
+
+
+@njit(cache=True)
+def fits(added, out, inn, tops):  # type: ignore[no-untyped-def]
+    """Whether the pools surely have room for the edges `added`, `[2, k]`."""
+    return _fits(added[0], out, tops[0]) and _fits(added[1], inn, tops[1])
 
 
 @njit(cache=True)
@@ -381,7 +398,7 @@ def change(added, gone, free, num_free, end, order, slots, table, out, inn, tops
     Returns:
         How many places of the table were used; -1 if something has to grow, and nothing was done.
     """
-    if not (_fits(added[0], out, tops[0]) and _fits(added[1], inn, tops[1])):
+    if not fits(added, out, inn, tops):
         return -1
     if left.size > 1:
         # Youngest first: a chain of parallel edges is then taken apart from its head.

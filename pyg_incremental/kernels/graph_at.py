@@ -65,6 +65,14 @@ def accept(places, added, gone, ids, num_nodes, found):  # type: ignore[no-untyp
 
 
 @njit(cache=True)
+def fits(places, added):  # type: ignore[no-untyped-def]
+    """See `adjacency.fits`."""
+    return adjacency.fits(
+        added, lists_at(places, OUT), lists_at(places, INN), line_at(places[TOPS], 2, np.int64(0))
+    )
+
+
+@njit(cache=True)
 def change(places, added, gone, free, num_free, end, order, left, taken):  # type: ignore[no-untyped-def]
     """See `adjacency.change`."""
     return adjacency.change(

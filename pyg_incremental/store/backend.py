@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +19,7 @@ from pyg_incremental.typing import Array, BackendName
 NO_IDS = torch.empty(0, dtype=torch.int64)
 _BITS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
 _TORCH_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_FLOATS = {torch.float32: np.float32, torch.float64: np.float64}
+_KNOWN = {torch.float32: np.float32, torch.float64: np.float64, torch.int32: np.int32}
 
 
 class Ids:
@@ -58,6 +58,7 @@ class Backend:
             )
         self.like = like.detach().new_empty(0)
         self.moves = 0  # how often rows were put elsewhere
+        self.spare: list[Tensor] = []  # rows that nobody reads, to be taken before new ones
         self.name = "compiled" if compilable and name != "reference" else "reference"
         self.is_compiled = self.name == "compiled"
         self.kernels: ModuleType = compiled if self.is_compiled else reference
@@ -68,6 +69,9 @@ class Backend:
             np.empty_like if self.is_compiled else torch.empty_like
         )
         self.sorted: Callable[[Array], Array] = np.sort if self.is_compiled else _sorted
+        self.joined: Callable[[Sequence[Array]], Array] = (
+            np.concatenate if self.is_compiled else torch.cat  # type: ignore[assignment]
+        )
         self.bits = _BITS if self.is_compiled else _TORCH_BITS
 
     def ids(self, tensor: Tensor) -> Ids:
@@ -85,8 +89,11 @@ class Backend:
     def zeros(self, like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Zeros on the device of `like`, of its dtype if no other is given."""
         dtype = dtype or like.dtype
-        if self.is_compiled and like.is_cpu and dtype in _FLOATS:
-            return torch.from_numpy(zeros(_FLOATS[dtype], *shape))
+        for i, rows in enumerate(self.spare):
+            if rows.shape == shape and rows.dtype == dtype and rows.device == like.device:
+                return self.spare.pop(i).zero_()
+        if self.is_compiled and like.is_cpu and dtype in _KNOWN:
+            return torch.from_numpy(zeros(_KNOWN[dtype], *shape))
         return like.new_zeros(shape, dtype=dtype)
 
     def room(self, size: int) -> Array:

@@ -41,7 +41,8 @@ class Cell(Rows):
         ids: Rows that changed in the running update, or None.
         fresh: The new rows of `ids`, `[k, ...]`, or None if they are only in the store.
         old: What stood in the rows `ids` before, as a kernel's array `[k, channels]`; only where an
-            aggregation retracts it.
+            aggregation retracts it (`keeps_old`), and not always if most rows changed, where all
+            that do make their rows afresh then (`old_if_few`).
         old_changed: For an edge value, the OLD rows of the changed edges, or None if it did not
             change there.
         dirty: Whether a value of domain `WHOLE` changed.
@@ -57,6 +58,7 @@ class Cell(Rows):
         self.domain = value.domain
         self.stored = False
         self.keeps_old = False
+        self.old_if_few = False
         self.compares_values = False
         self.out_dtype: torch.dtype | None = None
         self.content: Any = None
@@ -178,6 +180,8 @@ class Cell(Rows):
         n = 0
         for first in range(0, ids.count, size):
             last = min(first + size, ids.count)
+            if self.old_if_few and self.nodes is not None and self.nodes.are_most(n):
+                self.old = old = self._no_old
             n += self._write(
                 ids.array[first:last], make(first, last), old[n:], first_new, changed[n:], where
             )

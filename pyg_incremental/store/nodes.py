@@ -8,6 +8,9 @@ from torch import Tensor
 
 from pyg_incremental.store.backend import NO_IDS, Backend, Ids
 
+MANY = 1024
+"""So few nodes are never most of them."""
+
 
 class Scratch:
     """Marks and room to collect distinct rows in; reused by every step."""
@@ -70,6 +73,10 @@ class NodeSet:
         """Start an update without new nodes."""
         if self.settle is not self._nobody or self.first_new != self.num_nodes:
             self.begin(self.num_nodes, self.num_nodes, NO_IDS)
+
+    def are_most(self, count: int) -> bool:
+        """Whether so many nodes are most of them."""
+        return count > MANY and 2 * count > self.num_nodes
 
     @property
     def all_nodes(self) -> Ids:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch_geometric.nn import GCN, GIN, GraphSAGE
 
-from pyg_incremental import to_incremental
+from pyg_incremental import InvalidDeltaError, to_incremental
 from pyg_incremental.fast_path import parts, tables
 from pyg_incremental.kernels import threads as threads_module
 from pyg_incremental.kernels.threads import in_parts
@@ -96,6 +96,40 @@ def test_as_from_one_thread(name, count, most, seed, monkeypatch):
         assert torch.allclose(a.out, b.out, rtol=0, atol=1e-12)
         assert many.state_digest() == again.state_digest()  # no race
         assert many.verify() < 1e-11
+
+
+@pytest.mark.parametrize("count", [100, 1500])
+def test_the_graph_changes_beside_the_first_sums(count, seed, monkeypatch):
+    """However many edges there are, and not if the delta is not valid."""
+    monkeypatch.setattr(parts, "MANY", 0)
+    rng = generator(seed)
+    torch.manual_seed(0)
+    inc = to_incremental(MODELS["sage"]().double().eval(), compile_after=1, backend="compiled")
+    edges = torch.from_numpy(rng.integers(0, N, (2, 4 * N)))
+    inc(torch.from_numpy(rng.standard_normal((N, CHANNELS))), edges)
+    found = []
+    method = parts.Parts.begin_beside
+    monkeypatch.setattr(
+        parts.Parts, "begin_beside", lambda self, *a: found.append(1) or method(self, *a)
+    )
+    ids = torch.arange(0, N, 7)
+    rows = torch.from_numpy(rng.standard_normal((len(ids), CHANNELS)))
+    hub = torch.stack([torch.arange(count), torch.full((count,), 3)])  # one list grows often
+    with threads(2):
+        inc.apply_delta(x_changes=([3], rows[:1]))  # the plan is compiled with it
+        inc.apply_delta(hub, edges[:, :count], (ids, rows))
+        before = inc.state_digest()
+        for wrong in (
+            (hub, edges[:, :count], (ids, rows)),  # these edges have left
+            (hub + N, None, (ids, rows)),
+            (hub, None, (ids + N, rows)),
+        ):
+            with pytest.raises(InvalidDeltaError):
+                inc.apply_delta(*wrong)
+        assert inc.state_digest() == before
+        inc.apply_delta(edges[:, :count], hub)
+    assert found  # once at least: the graph may have to grow first
+    assert inc.verify() < 1e-11
 
 
 def test_parts_in_order_and_errors():

@@ -15,6 +15,7 @@ from pyg_incremental import (
     to_incremental,
 )
 from pyg_incremental.aggregate import base
+from pyg_incremental.store import nodes
 from tests.closeness import assert_close
 from tests.hetero_side_by_side import HeteroSides
 from tests.oracle import World, full
@@ -68,7 +69,7 @@ def test_a_few_rows_and_edges_at_a_time(case, seed, monkeypatch):
 
 @pytest.mark.parametrize("case", CONV_CASES[::4], ids=str)
 def test_all_rows_afresh_where_most_messages_changed(case, seed, monkeypatch):
-    monkeypatch.setattr(recomputed_sum, "MANY", 0)
+    monkeypatch.setattr(nodes, "MANY", 0)
     SideBySide(case, seed=seed + 8, **MINIMAL).walk()
 
 

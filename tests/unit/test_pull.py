@@ -4,11 +4,17 @@ import pytest
 import torch
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
 
-from pyg_incremental import to_incremental
-from pyg_incremental.aggregate.base import MANY
+from pyg_incremental import StaleStateError, executors, to_incremental
+from pyg_incremental.session import Session
+from pyg_incremental.store import nodes
+from tests.side_by_side import SideBySide
 from tests.strategies import generator
+from tests.zoo_attention import ATTENTION_CASES
+from tests.zoo_convs import CONV_CASES
+from tests.zoo_edge_functions import EDGE_FUNCTION_CASES
+from tests.zoo_models import MODEL_CASES
 
-N, CHANNELS = MANY + 200, 6
+N, CHANNELS = nodes.MANY + 200, 6
 MODELS = {
     "gcn": lambda: GCN(CHANNELS, 8, 2, 4),
     "sage": lambda: GraphSAGE(CHANNELS, 8, 2, 4),
@@ -63,3 +69,50 @@ def test_the_choice_is_by_counts_and_is_reported(name, value, compile_after, see
         assert step.way == ("pull" if pulled else "push")
         assert (step.reread == step.rows) is pulled, step
         assert step.edges > 0
+
+
+CASES = [*CONV_CASES, *ATTENTION_CASES, *EDGE_FUNCTION_CASES, *MODEL_CASES]
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if "incremental" in case.modes(case.formats[0])], ids=str
+)
+def test_exact_in_random_sequences_of_deltas(case, seed, monkeypatch):
+    monkeypatch.setattr(nodes, "MANY", 0)  # so that most nodes of a small graph are enough
+    monkeypatch.setattr(executors, "PART", 2)
+    SideBySide(case, case.formats[0], seed=seed, compile_after=None).walk()
+
+
+def test_a_refresh_takes_no_new_memory_and_leaves_the_output_alone(seed):
+    rng = generator(seed)
+    inc = started("sage-max", rng, compile_after=None)
+    before, copy, features = inc.out, inc.out.clone(), inc.x
+    engine = inc._session.engine
+    held = {c.tensor.data_ptr() for c in engine.cells.values() if c.rows is not None}
+    held |= {a.owner.tensor.data_ptr() for a in engine.aggregators}
+    with torch.no_grad():
+        next(inc.model.parameters()).mul_(2)
+    inc.refresh()
+    engine = inc._session.engine
+    now = {c.tensor.data_ptr() for c in engine.cells.values() if c.rows is not None}
+    now |= {a.owner.tensor.data_ptr() for a in engine.aggregators}
+    assert len(now - held) == 1  # the output, of which there are views
+    assert torch.equal(before, copy)
+    assert not torch.equal(inc.out, copy)
+    assert inc.x.data_ptr() == features.data_ptr()
+    assert inc.verify() < 1e-11
+
+
+def test_a_refresh_that_fails_midway_is_mended_by_the_next(seed, monkeypatch):
+    rng = generator(seed)
+    inc = started("gat", rng)
+    copy = inc.out.clone()
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "fill", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            inc.refresh()
+    with pytest.raises(StaleStateError):
+        inc.apply_delta(x_changes=([3], torch.zeros(1, CHANNELS)))
+    inc.refresh()
+    assert torch.equal(inc.out, copy)
+    assert inc.verify() < 1e-11

@@ -236,7 +236,7 @@ def run(  # type: ignore[no-untyped-def]
             done, count = _map(m, s, epoch, many)
             if not done:
                 return s, count
-        elif kind in (TOTAL, SOFTMAX) and _most(m, s):
+        elif kind in (TOTAL, SOFTMAX, EXTREMUM) and _most(m, s):
             return s, 0
         elif kind == TOTAL:
             if reach_of(m, s) * m.cells[m.steps[s, OUT], WIDTH] > many:
@@ -284,6 +284,23 @@ def map_of_part(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def accept(places, added, gone, ids, num_nodes, slots):  # type: ignore[no-untyped-def]
+    """Whether a delta is valid, and the graph can take it without growing; see `update`."""
+    left = slots[0][1 : 1 + gone.shape[1]]
+    valid = graph_at.accept(places, added, gone, ids, num_nodes, left)
+    return valid and graph_at.fits(places, added)
+
+
+@njit(cache=True, nogil=True)
+def change(places, added, gone, free, num_free, end, order, slots):  # type: ignore[no-untyped-def]
+    """Change the graph as was accepted; see `update`. Returns how many places of the table."""
+    left, taken = slots[0][1 : 1 + gone.shape[1]], slots[1][1 : 1 + added.shape[1]]
+    used = graph_at.change(places, added, gone, free, num_free, end, order, left, taken)
+    slots[:, 0] = 1
+    return used
+
+
+@njit(cache=True, nogil=True)
 def update(  # type: ignore[no-untyped-def]
     plan, places, added, gone, free, num_free, end, order, slots, epoch, num_nodes, given, ids,
     rows, zero, bits, many
@@ -315,13 +332,10 @@ def update(  # type: ignore[no-untyped-def]
         What `run` returns, and how many places of the hash table were used; the first is -1, and
         nothing was done, if the delta is not valid or something has to grow.
     """
+    if not accept(places, added, gone, ids, num_nodes, slots):
+        return -1, 0, 0
+    used = change(places, added, gone, free, num_free, end, order, slots)
     left, taken = slots[0][1 : 1 + gone.shape[1]], slots[1][1 : 1 + added.shape[1]]
-    if not graph_at.accept(places, added, gone, ids, num_nodes, left):
-        return -1, 0, 0
-    used = graph_at.change(places, added, gone, free, num_free, end, order, left, taken)
-    if used < 0:
-        return -1, 0, 0
-    slots[:, 0] = 1
     events = gone[0], gone[1], left, added[0], added[1], taken
     step, count = run(
         plan, places, -1, epoch, num_nodes, events, given, ids, rows, zero, bits, many

@@ -51,7 +51,7 @@ def sum_edges(  # type: ignore[no-untyped-def]
     """
     width = state.shape[1]
     for i in range(src.size):
-        if i + AHEAD < src.size:
+        if i + AHEAD < src.size and is_in(dst[i + AHEAD], part, mask):
             fetch(message, src[i + AHEAD])
             fetch(state, dst[i + AHEAD])
         u, v = src[i], dst[i]
@@ -94,8 +94,11 @@ def sum_settle(state, drift, limit, scale, inn, touched, count, again):  # type:
 
 
 @njit(cache=True)
-def _ask_ahead(i, ids, state, drift, stamp, message, out):  # type: ignore[no-untyped-def]
-    """Ask for what sources behind the `i`-th need: where their lists begin, the lists, targets."""
+def _ask_ahead(i, ids, state, drift, stamp, message, out, part, mask):  # type: ignore[no-untyped-def]
+    """Ask for what sources behind the `i`-th need: where their lists begin, the lists, targets.
+
+    Only targets in the part (see `is_in`).
+    """
     if i + 3 * STAGE < ids.size:
         u = ids[i + 3 * STAGE]
         fetch(message, u)
@@ -107,9 +110,10 @@ def _ask_ahead(i, ids, state, drift, stamp, message, out):  # type: ignore[no-un
         u = ids[i + STAGE]
         for k in range(out.start[u], out.start[u] + min(out.degree[u], AHEAD)):
             v = out.neighbor[k]
-            fetch(state, v)
-            fetch(drift, v)
-            fetch(stamp, v)
+            if is_in(v, part, mask):
+                fetch(state, v)
+                fetch(drift, v)
+                fetch(stamp, v)
 
 
 @njit(cache=True)
@@ -143,7 +147,7 @@ def sum_push(  # type: ignore[no-untyped-def]
     diff = np.empty(width, state.dtype)
     edges = 0
     for i in range(ids.size):
-        _ask_ahead(i, ids, state, drift, stamp, message, out)
+        _ask_ahead(i, ids, state, drift, stamp, message, out, part, mask)
         u = np.uint64(ids[i])
         now, before = message[u], old[np.uint64(i)]
         differs = False
@@ -156,7 +160,7 @@ def sum_push(  # type: ignore[no-untyped-def]
         first, last = out.start[u], out.start[u] + out.degree[u]
         edges += out.degree[u]
         for k in range(first, last):
-            if k + AHEAD < last:
+            if k + AHEAD < last and is_in(out.neighbor[k + AHEAD], part, mask):
                 fetch(state, out.neighbor[k + AHEAD])
                 fetch(drift, out.neighbor[k + AHEAD])
                 fetch(stamp, out.neighbor[k + AHEAD])
