@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.kernels import adjacency as kernel
-from pyg_incremental.kernels import graph_at
+from pyg_incremental.kernels import graph_at, pairs
 from pyg_incremental.kernels.adjacency import Adjacency, Slots
 from pyg_incremental.typing import MAX_EDGES, MAX_NODES, Array
 
@@ -125,11 +125,11 @@ class EdgeStore:
         """
         edges = self.num_edges + more
         size = 1 << max(4, int(2 * (edges + edges // 16)).bit_length())
-        self._table = np.full(size, kernel.EMPTY, np.int32)
+        self._table = np.full(size, pairs.EMPTY, np.int32)
         self._used = 0
         # Chains run from young to old, so slots are entered in the order in which their edges came.
         for some in self._in_order():
-            self._used += kernel.enter(some, self._table, self.slots)
+            self._used += pairs.enter(some, self._table, self.slots)
 
     # Reading ---------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class EdgeStore:
     def find(self, src: Ids, dst: Ids) -> Ids:
         """The slot of the most recently added edge of each pair, int64 `[k]`; -1 for none."""
         found = np.empty(src.size, np.int64)
-        kernel.find(src, dst, self._table, self.slots, found)
+        pairs.find(src, dst, self._table, self.slots, found)
         return found
 
     def edges(self, slots: Ids) -> Edges:
@@ -195,7 +195,7 @@ class EdgeStore:
             nodes.
         """
         listed, more = np.empty(src.size, np.int64), _NONE
-        kernel.claim(src, dst, self._table, self.slots, listed)
+        pairs.claim(src, dst, self._table, self.slots, listed)
         if sources.size or targets.size:
             out, inn = self.out, self.inn
             more = np.empty(int(out.degree[sources].sum() + inn.degree[targets].sum()), np.int64)
@@ -203,7 +203,7 @@ class EdgeStore:
             count += kernel.incident(targets, self.slots, inn, more[count:])
             more = more[:count]
             self.slots.out_at[more] = ~self.slots.out_at[more]
-        kernel.unclaim(listed, self._table, self.slots)
+        pairs.unclaim(listed, self._table, self.slots)
         return listed, more
 
     def accept(self, added: Ids, gone: Ids, ids: Ids, num_nodes: int) -> Ids | None:
@@ -226,16 +226,14 @@ class EdgeStore:
         mark = self.slots.out_at
         mark[removed] = ~mark[removed]
         found = np.empty(src.size, np.int64)
-        kernel.find_left(src, dst, self._table, self.slots, found)
+        pairs.find_left(src, dst, self._table, self.slots, found)
         mark[removed] = ~mark[removed]
         return found
 
     def remove(self, slots: Ids) -> None:
         """Take edges out. Endpoints and data stay readable until `release`."""
-        if slots.size > 1:
-            # Youngest first: a chain of parallel edges is then taken apart from its head.
-            slots = slots[np.argsort(-self.slots.order[slots], kind="stable")]
-        graph_at.remove(self.places(), slots)
+        graph_at.change_pairs(self.places(), _NONE, _NONE, slots, _NONE, 0)
+        graph_at.change_lists(self.places(), _NONE, _NONE, slots, _NONE)
         self.num_edges -= slots.size
 
     def add(self, src: Ids, dst: Ids, data: dict[str, Tensor]) -> Ids:
@@ -246,20 +244,23 @@ class EdgeStore:
             self._count_anew()  # those of a graph of one's own, to which edges only come
         if 2 * (self._used + count) > self._table.size:
             self._tabulate(count)
-        done = 0
-        while True:
-            done, used = graph_at.insert(self.places(), done, src, dst, taken, self.next_order)
-            self._used += used
-            if done == count:
-                break
-            self._make_room()
+        for side, (key, adj) in enumerate(((src, self.out), (dst, self.inn))):
+            if not kernel.fits(key, adj, self._tops[side]):
+                self._make_room(side, kernel.needed(key, adj))
+        places = self.places()
+        self._used += graph_at.change_pairs(places, src, dst, _NONE, taken, self.next_order)
+        graph_at.change_lists(places, src, dst, _NONE, taken)
         self.next_order += count
         self.num_edges += count
         self.write(taken, data)
         return taken
 
     def ready_for(self, added: int, removed: int) -> tuple[Ids, int, int, int] | None:
-        """What `kernels.adjacency.change` has to know of free slots; None if they are too few."""
+        """What `kernels.graph_at` has to know to take edges in; None if there is too little room.
+
+        That is: a stack of free slots, how many it holds, the first slot that was never used, and
+        the age of the next edge.
+        """
         fresh = max(0, added - self._num_free)
         if (
             self._end + fresh > self.slot_capacity
@@ -272,7 +273,7 @@ class EdgeStore:
         return self._free, self._num_free, self._end, self.next_order
 
     def changed(self, added: int, removed: int, used: int) -> None:
-        """Take notice of a `kernels.adjacency.change`, which used that many places of the table.
+        """Take notice of a change by `kernels.graph_at`, which used that many places of the table.
 
         Ages are not counted anew here, because somebody may hold one until the update is through;
         `release` does.
@@ -341,20 +342,19 @@ class EdgeStore:
         for name, t in self.edge_data.items():
             self.edge_data[name] = _with_room(t, room)
 
-    def _make_room(self) -> None:
-        """Pack both pools into new ones with room again: a third, and more where that is little."""
-        for side, adj in enumerate((self.out, self.inn)):
-            live = int(np.maximum(adj.capacity, adj.degree)[: self.num_nodes].sum())
-            longest = int(adj.degree[: self.num_nodes].max(initial=0))  # may have to move
-            room = min(2 * live, max(live // 3, ROOM))
-            size = live + max(room, 4 * longest) + 1024
-            neighbor, edge = np.empty(size, np.int32), np.empty(size, np.int32)
-            self._tops[side] = kernel.compact(adj, neighbor, edge, 2**30)
-            adj = adj._replace(neighbor=neighbor, edge=edge)
-            if side:
-                self.inn = adj
-            else:
-                self.out = adj
+    def _make_room(self, side: int, needed: int) -> None:
+        """Pack a pool into a new one with more room: a third, and more where that is little."""
+        adj = self.inn if side else self.out
+        live = int(np.maximum(adj.capacity, adj.degree)[: self.num_nodes].sum())
+        room = min(2 * live, max(live // 3, ROOM))
+        size = live + max(room, 4 * needed) + 1024
+        neighbor, edge = np.empty(size, np.int32), np.empty(size, np.int32)
+        self._tops[side] = kernel.compact(adj, neighbor, edge, 2**30)
+        adj = adj._replace(neighbor=neighbor, edge=edge)
+        if side:
+            self.inn = adj
+        else:
+            self.out = adj
 
 
 def _longer(a: NDArray[T], size: int) -> NDArray[T]:

@@ -44,11 +44,13 @@ class Parts:
 
     Attributes:
         count: How many threads share the running update.
+        widest: Elements of the widest row; an edge that comes or leaves moves so many.
     """
 
     def __init__(self, tables: Tables, scratch: Scratch, zero: Any, bits: Any) -> None:
         self._tables, self._scratch = tables, scratch
         self._kind = zero, bits
+        self.widest = int(tables.cells[:, m.WIDTH].max(initial=0))
         self._spaces: list[Any] = []
         self._touched: list[Any] = []
         self.count = 1
@@ -57,11 +59,6 @@ class Parts:
         """From more elements on than these a step is one for threads."""
         self.count = number_of_threads()
         return MANY if self.count > 1 else NEVER
-
-    def is_large(self, edges: int) -> bool:
-        """Whether so many edges that come and leave are for threads."""
-        widths = self._tables.cells[:, m.WIDTH].max(initial=0)
-        return bool(edges * widths > self.many())
 
     def begin(self, places: Any, num_nodes: int, ends: tuple[Any, ...]) -> None:
         """Begin an update: retract and insert edges."""
@@ -72,18 +69,23 @@ class Parts:
         )
 
     def begin_beside(
-        self, work: Callable[[], int], places: Any, num_nodes: int, ends: tuple[Any, ...]
-    ) -> int:
-        """`begin` in one thread beside some work in another; returns what that does."""
+        self, own: Callable[[], Any], other: Callable[[], int], places: Any, num_nodes: int,
+        ends: tuple[Any, ...],
+    ) -> int:  # fmt: skip
+        """`begin`, and some `other` work, in one thread beside some work in this one.
+
+        Returns what the other work does.
+        """
         plan, kind = self._tables.plan, self._kind
 
         def part(p: int) -> int:
             if p == 0:
-                return work()
+                own()
+                return 0
             begin_part(plan, places, num_nodes, ends, 0, 0, *kind)
-            return 0
+            return int(other())
 
-        return in_parts(2, part)[0]
+        return in_parts(2, part)[1]
 
     def total(self, step: int, places: Any, num_nodes: int, ends: tuple[Any, ...]) -> bool:
         """Push what changed in the messages of a sum; returns whether there is room for it."""

@@ -22,8 +22,9 @@ from pyg_incremental.executors import InputExecutor, MapExecutor
 from pyg_incremental.fast_path.parts import NEVER, ROWS, Parts
 from pyg_incremental.fast_path.tables import Tables
 from pyg_incremental.graph import DynamicGraph
+from pyg_incremental.kernels import graph_at
 from pyg_incremental.kernels.compiled.layout import INPUT, KIND, PRODUCT
-from pyg_incremental.kernels.compiled.machine import SPARE, accept, change, run, update
+from pyg_incremental.kernels.compiled.machine import SPARE, run, update
 from pyg_incremental.kernels.threads import torch_on_one_thread
 from pyg_incremental.resolving.plain import PlainDelta
 from pyg_incremental.store import NO_EDGES, Backend, NodeSet
@@ -103,7 +104,8 @@ class FastPath:
         """
         added, gone, ids = delta.added, delta.gone, delta.ids
         comes, leaves = added.shape[1], gone.shape[1]
-        is_large = self._parts.is_large(comes + leaves)
+        many = self._parts.many()
+        is_large = (comes + leaves) * self._parts.widest > many
         if max(comes, leaves) > _EDGES and not is_large:
             return None
         ready = self._graph.ready_for(comes, leaves)
@@ -121,7 +123,7 @@ class FastPath:
         step, count, used = update(
             self.tables.plan, self._graph.places(), added, gone, *ready, self._slots,
             scratch.epoch, self._nodes.num_nodes, given, ids, new, self._zero, self._bits,
-            self._parts.many(),
+            many,
         )  # fmt: skip
         if step < 0:
             return None
@@ -137,20 +139,24 @@ class FastPath:
         self, delta: PlainDelta, ready: tuple[Any, int, int, int], given: int, rows: Any,
         stats: Work,
     ) -> int | None:  # fmt: skip
-        """`run_at_once` for many edges: one thread changes the graph, another begins the update.
+        """`run_at_once` for many edges: one thread changes neighbour lists, another begins.
 
-        That only has to know where messages come from and go to.
+        To begin, only the ends of the edges have to be known.
         """
         added, gone, places = delta.added, delta.gone, self._graph.places()
         comes, leaves, num_nodes = added.shape[1], gone.shape[1], self._nodes.num_nodes
         if self._slots.shape[1] <= max(comes, leaves):
             self._slots = np.zeros((2, 2 * max(comes, leaves)), np.int64)
-        if not accept(places, added, gone, delta.ids, num_nodes, self._slots):
+        free, num_free, end, order = ready
+        slots, changed = self._slots, (delta.ids, num_nodes, free, num_free, end)
+        if not graph_at.accept_now(places, added, gone, *changed, slots):
             return None
         ends = self._ends(delta)
         used = self._parts.begin_beside(
-            lambda: change(places, added, gone, *ready, self._slots), places, num_nodes, ends
-        )
+            lambda: graph_at.change_lists_now(places, added, free, num_free, slots, leaves),
+            lambda: graph_at.change_pairs_now(places, added, order, slots, leaves),
+            places, num_nodes, ends,
+        )  # fmt: skip
         self._graph.changed(comes, leaves, used)
         return self._finish(0, given, delta.ids, rows, ends, stats)
 
@@ -197,7 +203,7 @@ class FastPath:
         tables, scratch, num_nodes = self.tables, self._nodes.scratch, self._nodes.num_nodes
         parts, places, many = self._parts, self._graph.places(), self._parts.many()
         read: dict[Any, Any] = {}
-        if step < 0 and parts.is_large(ends[0].size + ends[3].size):
+        if step < 0 and (ends[0].size + ends[3].size) * parts.widest > many:
             parts.begin(places, num_nodes, ends)
             step = 0
         while count <= 0 or count <= tables.room_of(step):

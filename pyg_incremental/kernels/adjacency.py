@@ -1,9 +1,12 @@
 """Neighbour lists that take edge changes in amortised constant time.
 
 An edge lives in a *slot*. Three structures know it: the list of its source, the list of its target
-(both with slack, so that an append rarely moves a list), and a hash table from the pair (source,
-target) to the slot added last; earlier slots of the same pair are chained behind it. The lists are
-bookkeeping on the host, whatever device the features are on.
+(both with slack, so that an append rarely moves a list), and a table of pairs (see `pairs`). None
+of them needs another to change, so that threads may share an update of them. All are bookkeeping on
+the host, whatever device the features are on.
+
+Both lists are changed by the same functions: `key` are the ends of the edges on the side of the
+list, `other` the ends on the other side, and `positions` say where in its list each slot stands.
 """
 
 from typing import NamedTuple
@@ -15,8 +18,6 @@ from numpy.typing import NDArray
 from pyg_incremental.kernels.address import fetch
 from pyg_incremental.typing import Array
 
-EMPTY = -1
-GONE = -2
 STAGE = 4
 """How many edges lie between one look ahead and the next, see `address.fetch`."""
 
@@ -84,53 +85,35 @@ def group(key, other, degree, start, neighbor, edge, at, slack):  # type: ignore
 
 
 @njit(cache=True)
-def _hash(u, v, mask):  # type: ignore[no-untyped-def]
-    h = (np.uint64(u) << np.uint64(32)) ^ np.uint64(v)
-    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.int64((h ^ (h >> np.uint64(31))) & np.uint64(mask))
+def more_room(n):  # type: ignore[no-untyped-def]
+    """The room that a list of `n` entries gets when it is full."""
+    return n + max(4, n // 4)
 
 
 @njit(cache=True)
-def _seek(u, v, table, slots):  # type: ignore[no-untyped-def]
-    """Where the pair stands in the table, or -1 - (the first place where it could be put)."""
-    mask = table.size - 1
-    at = _hash(u, v, mask)
-    free = -1
-    while True:
-        head = table[at]
-        if head == EMPTY:
-            return -1 - (at if free < 0 else free)
-        if head == GONE:
-            if free < 0:
-                free = at
-        elif slots.src[head] == u and slots.dst[head] == v:
-            return at
-        at = (at + 1) & mask
+def needed(key, adj):  # type: ignore[no-untyped-def]
+    """How much of the pool the lists move to, if one more entry comes for each of `key`."""
+    room, ordered, i = 0, np.sort(key), 0
+    while i < ordered.size:
+        v, first = ordered[i], i
+        while i < ordered.size and ordered[i] == v:
+            i += 1
+        n = adj.capacity[v]
+        while n < adj.degree[v] + i - first:
+            n = more_room(n)
+            room += n
+    return room
 
 
 @njit(cache=True)
-def _ask_for_pair(i, us, vs, table, slots):  # type: ignore[no-untyped-def]
-    """Ask for what it takes to find pairs behind the `i`-th: the table first, then the slots."""
-    mask = table.size - 1
-    if i + 2 * STAGE < us.size:
-        fetch(table, _hash(us[i + 2 * STAGE], vs[i + 2 * STAGE], mask))
-    if i + STAGE < us.size:
-        head = max(0, table[_hash(us[i + STAGE], vs[i + STAGE], mask)])
-        fetch(slots.src, head)
-        fetch(slots.dst, head)
-        fetch(slots.out_at, head)
-
-
-@njit(cache=True)
-def _ask_for_slot(slot, slots):  # type: ignore[no-untyped-def]
-    """Ask for what a slot holds."""
-    fetch(slots.src, slot)
-    fetch(slots.dst, slot)
-    fetch(slots.out_at, slot)
-    fetch(slots.in_at, slot)
-    fetch(slots.older, slot)
-    fetch(slots.order, slot)
+def fits(key, adj, top):  # type: ignore[no-untyped-def]
+    """Whether the pool, of which `top` entries are taken, has room for what is `needed`."""
+    room = top
+    for i in range(key.size):  # as if all of them came to each list: says enough of a few
+        n = adj.degree[key[i]] + key.size
+        if n > adj.capacity[key[i]]:
+            room += more_room(n)
+    return room <= adj.neighbor.size or top + needed(key, adj) <= adj.neighbor.size
 
 
 @njit(cache=True)
@@ -149,269 +132,68 @@ def _ask_for_entry(v, at, adj):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _ask_to_insert(i, us, vs, taken, slots, table, out, inn):  # type: ignore[no-untyped-def]
-    """Ask for what edges behind the `i`-th need: their lists and slots, then the ends of lists."""
-    if i + 2 * STAGE < us.size:
-        u, v = us[i + 2 * STAGE], vs[i + 2 * STAGE]
-        _ask_for_list(u, out)
-        _ask_for_list(v, inn)
-        fetch(table, _hash(u, v, table.size - 1))
-        _ask_for_slot(taken[i + 2 * STAGE], slots)
-    if i + STAGE < us.size:
-        u, v = us[i + STAGE], vs[i + STAGE]
-        _ask_for_entry(u, out.degree[u], out)
-        _ask_for_entry(v, inn.degree[v], inn)
+def put(key, other, taken, positions, adj, top):  # type: ignore[no-untyped-def]
+    """Append edges, in the slots `taken`, to their lists, for which there is room (see `fits`).
+
+    `top[0]` is where the pool ends.
+    """
+    for i in range(key.size):
+        if i + 2 * STAGE < key.size:
+            _ask_for_list(key[i + 2 * STAGE], adj)
+            fetch(positions, taken[i + 2 * STAGE])
+        if i + STAGE < key.size:
+            _ask_for_entry(key[i + STAGE], adj.degree[key[i + STAGE]], adj)
+        v = key[i]
+        n = adj.degree[v]
+        if n == adj.capacity[v]:
+            old, new = adj.start[v], top[0]
+            for k in range(n):
+                adj.neighbor[new + k] = adj.neighbor[old + k]
+                adj.edge[new + k] = adj.edge[old + k]
+            adj.start[v] = new
+            adj.capacity[v] = more_room(n)
+            top[0] += more_room(n)
+        adj.neighbor[adj.start[v] + n] = other[i]
+        adj.edge[adj.start[v] + n] = taken[i]
+        adj.degree[v] = n + 1
+        positions[taken[i]] = n
 
 
 @njit(cache=True)
-def _ask_to_remove(i, gone, slots, out, inn):  # type: ignore[no-untyped-def]
+def _ask_to_drop(i, gone, key, positions, adj):  # type: ignore[no-untyped-def]
     """Ask for what edges behind the `i`-th need: slots, lists, their entries, who moves up."""
     if i + 4 * STAGE < gone.size:
-        _ask_for_slot(gone[i + 4 * STAGE], slots)
+        fetch(key, gone[i + 4 * STAGE])
+        fetch(positions, gone[i + 4 * STAGE])
     if i + 3 * STAGE < gone.size:
-        slot = gone[i + 3 * STAGE]
-        _ask_for_list(slots.src[slot], out)
-        _ask_for_list(slots.dst[slot], inn)
+        _ask_for_list(key[gone[i + 3 * STAGE]], adj)
     if i + 2 * STAGE < gone.size:
-        slot = gone[i + 2 * STAGE]
-        u, v = slots.src[slot], slots.dst[slot]
-        _ask_for_entry(u, slots.out_at[slot], out)
-        _ask_for_entry(u, out.degree[u] - 1, out)
-        _ask_for_entry(v, slots.in_at[slot], inn)
-        _ask_for_entry(v, inn.degree[v] - 1, inn)
+        v = key[gone[i + 2 * STAGE]]
+        _ask_for_entry(v, positions[gone[i + 2 * STAGE]], adj)
+        _ask_for_entry(v, adj.degree[v] - 1, adj)
     if i + STAGE < gone.size:
-        slot = gone[i + STAGE]
-        u, v = slots.src[slot], slots.dst[slot]
-        fetch(slots.out_at, out.edge[out.start[u] + out.degree[u] - 1])
-        fetch(slots.in_at, inn.edge[inn.start[v] + inn.degree[v] - 1])
+        v = key[gone[i + STAGE]]
+        fetch(positions, adj.edge[adj.start[v] + adj.degree[v] - 1])
 
 
 @njit(cache=True)
-def enter(chosen, table, slots):  # type: ignore[no-untyped-def]
-    """Enter slots, oldest edge first, into a table that has room.
+def drop(gone, key, positions, adj):  # type: ignore[no-untyped-def]
+    """Take the edges of some slots out of their lists; the last entry takes the place of each.
 
-    Returns how many empty places were used.
-    """
-    used = 0
-    for i in range(chosen.size):
-        used += _enter(chosen[i], table, slots)
-    return used
-
-
-@njit(cache=True)
-def _enter(slot, table, slots):  # type: ignore[no-untyped-def]
-    at = _seek(slots.src[slot], slots.dst[slot], table, slots)
-    if at >= 0:
-        slots.older[slot] = table[at]
-        table[at] = slot
-        return 0
-    slots.older[slot] = -1
-    at = -1 - at
-    used = 1 if table[at] == EMPTY else 0
-    table[at] = slot
-    return used
-
-
-@njit(cache=True)
-def find(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
-    """The most recently added slot of each pair, or -1."""
-    for i in range(us.size):
-        _ask_for_pair(i, us, vs, table, slots)
-        at = _seek(us[i], vs[i], table, slots)
-        found[i] = table[at] if at >= 0 else -1
-
-
-@njit(cache=True)
-def find_left(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
-    """The most recently added slot of each pair that is not marked (`out_at` flipped), or -1."""
-    for i in range(us.size):
-        at = _seek(us[i], vs[i], table, slots)
-        slot = table[at] if at >= 0 else -1
-        while slot >= 0 and slots.out_at[slot] < 0:
-            slot = slots.older[slot]
-        found[i] = slot
-
-
-@njit(cache=True)
-def claim(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
-    """Like `find`, but a pair listed k times gets its k youngest slots, one each.
-
-    What is claimed is taken off the table and marked by flipping `out_at`; `unclaim` undoes both.
-    Each claim costs the same, however many edges a pair has.
-    """
-    for i in range(us.size):
-        _ask_for_pair(i, us, vs, table, slots)
-        at = _seek(us[i], vs[i], table, slots)
-        slot = table[at] if at >= 0 else -1
-        if slot >= 0:
-            slots.out_at[slot] = ~slots.out_at[slot]
-            table[at] = slots.older[slot] if slots.older[slot] >= 0 else GONE
-        found[i] = slot
-
-
-@njit(cache=True)
-def unclaim(found, table, slots):  # type: ignore[no-untyped-def]
-    """Undo a `claim`, last first, so that every chain is as it was."""
-    for i in range(found.size - 1, -1, -1):
-        slot = found[i]
-        if slot >= 0:
-            slots.out_at[slot] = ~slots.out_at[slot]
-            _enter(slot, table, slots)
-
-
-@njit(cache=True)
-def more_room(n):  # type: ignore[no-untyped-def]
-    """The room that a list of `n` entries gets when it is full."""
-    return n + max(4, n // 4)
-
-
-@njit(cache=True)
-def _append(v, other, slot, adj, top):  # type: ignore[no-untyped-def]
-    """Append to the list of `v`; returns its position there, or -1 when the pool is full."""
-    n = adj.degree[v]
-    if n == adj.capacity[v]:
-        room = more_room(n)
-        if top[0] + room > adj.neighbor.size:
-            return -1
-        old, new = adj.start[v], top[0]
-        for k in range(n):
-            adj.neighbor[new + k] = adj.neighbor[old + k]
-            adj.edge[new + k] = adj.edge[old + k]
-        adj.start[v] = new
-        adj.capacity[v] = room
-        top[0] += room
-    adj.neighbor[adj.start[v] + n] = other
-    adj.edge[adj.start[v] + n] = slot
-    adj.degree[v] = n + 1
-    return n
-
-
-@njit(cache=True)
-def insert(first, us, vs, taken, order, slots, table, out, inn, tops):  # type: ignore[no-untyped-def]
-    """Put edges `first ...` into the slots `taken`; returns (edges done, places of the table used).
-
-    Stops early when a pool is full; the caller then makes room and calls again from where it
-    stopped.
-    """
-    used = 0
-    for i in range(first, us.size):
-        _ask_to_insert(i, us, vs, taken, slots, table, out, inn)
-        u, v, slot = us[i], vs[i], taken[i]
-        at = _append(u, v, slot, out, tops[0:1])
-        if at < 0:
-            return i, used
-        slots.out_at[slot] = at
-        at = _append(v, u, slot, inn, tops[1:2])
-        if at < 0:
-            out.degree[u] -= 1
-            return i, used
-        slots.in_at[slot] = at
-        slots.src[slot] = u
-        slots.dst[slot] = v
-        slots.order[slot] = order + i
-        used += _enter(slot, table, slots)
-    return us.size, used
-
-
-@njit(cache=True)
-def _drop(v, at, adj, positions):  # type: ignore[no-untyped-def]
-    """Remove entry `at` of the list of `v`; the last entry takes its place."""
-    last = adj.degree[v] - 1
-    i, j = adj.start[v] + at, adj.start[v] + last
-    if i != j:
-        adj.neighbor[i] = adj.neighbor[j]
-        adj.edge[i] = adj.edge[j]
-        positions[adj.edge[i]] = at
-    adj.degree[v] = last
-
-
-@njit(cache=True)
-def remove(gone, slots, table, out, inn):  # type: ignore[no-untyped-def]
-    """Take edges out of lists and table.
-
-    Their slots keep `src` and `dst` until they are released.
+    `key` is by slot here; it stays as it is.
     """
     for i in range(gone.size):
-        _ask_to_remove(i, gone, slots, out, inn)
+        _ask_to_drop(i, gone, key, positions, adj)
         slot = gone[i]
-        u, v = slots.src[slot], slots.dst[slot]
-        _drop(u, slots.out_at[slot], out, slots.out_at)
-        _drop(v, slots.in_at[slot], inn, slots.in_at)
-        slots.in_at[slot] = -1
-        at = _seek(u, v, table, slots)
-        if table[at] == slot:
-            table[at] = slots.older[slot] if slots.older[slot] >= 0 else GONE
-        else:
-            newer = table[at]
-            while slots.older[newer] != slot:
-                newer = slots.older[newer]
-            slots.older[newer] = slots.older[slot]
-
-
-@njit(cache=True)
-def _fits(us, adj, top):  # type: ignore[no-untyped-def]
-    """Whether the pool has room for one more entry for each of `us`, whichever lists move."""
-    room = top
-    for i in range(us.size):  # as if all of them came to each list: enough for a few
-        n = adj.degree[us[i]] + us.size
-        if n > adj.capacity[us[i]]:
-            room += more_room(n)
-    if room <= adj.neighbor.size:
-        return True
-    room, ordered, i = top, np.sort(us), 0
-    while i < ordered.size:
-        v, first = ordered[i], i
-        while i < ordered.size and ordered[i] == v:
-            i += 1
-        n = adj.capacity[v]
-        while n < adj.degree[v] + i - first:
-            n = more_room(n)
-            room += n
-    return room <= adj.neighbor.size
-
-
-@njit(cache=True)
-def fits(added, out, inn, tops):  # type: ignore[no-untyped-def]
-    """Whether the pools surely have room for the edges `added`, `[2, k]`."""
-    return _fits(added[0], out, tops[0]) and _fits(added[1], inn, tops[1])
-
-
-@njit(cache=True)
-def change(added, gone, free, num_free, end, order, slots, table, out, inn, tops, left, taken):  # type: ignore[no-untyped-def]
-    """Take edges out and put others in, if neither the pools nor `free` have to grow.
-
-    Args:
-        added: The edges that come, `[2, k]`.
-        gone: The edges that leave, `[2, m]`.
-        free: A stack of slots that may be used again; those that leave are put on it.
-        num_free: How many it holds.
-        end: The first slot that was never used.
-        order: The age of the first edge that comes.
-        slots: What the slots hold.
-        table: Where pairs are found.
-        out: Lists along out-edges.
-        inn: Lists along in-edges.
-        tops: Ends of both pools.
-        left: The slots of the edges that leave, `[m]`.
-        taken: Takes the slots of those that come, `[k]`.
-
-    Returns:
-        How many places of the table were used; -1 if something has to grow, and nothing was done.
-    """
-    if not fits(added, out, inn, tops):
-        return -1
-    if left.size > 1:
-        # Youngest first: a chain of parallel edges is then taken apart from its head.
-        remove(left[np.argsort(-slots.order[left], kind="mergesort")], slots, table, out, inn)
-    else:
-        remove(left, slots, table, out, inn)
-    reused = min(taken.size, num_free)
-    taken[:reused] = free[num_free - reused : num_free]
-    for i in range(reused, taken.size):
-        taken[i] = end + i - reused
-    _, used = insert(0, added[0], added[1], taken, order, slots, table, out, inn, tops)
-    free[num_free - reused : num_free - reused + left.size] = left
-    return used
+        v = key[slot]
+        at, last = positions[slot], adj.degree[v] - 1
+        if at != last:
+            first = adj.start[v]
+            adj.neighbor[first + at] = adj.neighbor[first + last]
+            adj.edge[first + at] = adj.edge[first + last]
+            positions[adj.edge[first + at]] = at
+        adj.degree[v] = last
+        positions[slot] = -1
 
 
 @njit(cache=True)
@@ -457,27 +239,3 @@ def out_of_range(ids, limit):  # type: ignore[no-untyped-def]
         if ids[i] < 0 or ids[i] >= limit:
             return i
     return -1
-
-
-@njit(cache=True)
-def accept(added, gone, ids, num_nodes, table, slots, found):  # type: ignore[no-untyped-def]
-    """Whether all ids are in `[0, num_nodes)`, `ids` ascends strictly and every edge is there.
-
-    `added` and `gone` are edges, `[2, k]`; `found` takes the slots of `gone` (see `claim`).
-    """
-    for edges in (added, gone):
-        for i in range(edges.shape[1]):
-            for end in range(2):
-                if edges[end, i] < 0 or edges[end, i] >= num_nodes:
-                    return False
-    before = -1
-    for i in range(ids.size):
-        if ids[i] <= before or ids[i] >= num_nodes:
-            return False
-        before = ids[i]
-    claim(gone[0], gone[1], table, slots, found)
-    complete = True
-    for i in range(found.size):
-        complete &= found[i] >= 0
-    unclaim(found, table, slots)
-    return complete

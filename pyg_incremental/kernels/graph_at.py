@@ -1,4 +1,4 @@
-"""The kernels of `adjacency` that every update calls, on a graph given as one line of addresses."""
+"""What every update does to a graph, which is given as one line of addresses."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pyg_incremental.kernels import adjacency
+from pyg_incremental.kernels import adjacency, pairs
 from pyg_incremental.kernels.address import address_of, line_at
 from pyg_incremental.kernels.adjacency import Adjacency, Slots
 
@@ -60,40 +60,101 @@ def _table(places):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def accept(places, added, gone, ids, num_nodes, found):  # type: ignore[no-untyped-def]
-    """See `adjacency.accept`."""
-    return adjacency.accept(added, gone, ids, num_nodes, _table(places), _slots(places), found)
+    """Whether all ids are in `[0, num_nodes)`, `ids` ascends strictly and every edge is there.
+
+    `added` and `gone` are edges, `[2, k]`; `found` takes the slots of `gone` (see `pairs.claim`).
+    """
+    for edges in (added, gone):
+        for i in range(edges.shape[1]):
+            for end in range(2):
+                if edges[end, i] < 0 or edges[end, i] >= num_nodes:
+                    return False
+    before = -1
+    for i in range(ids.size):
+        if ids[i] <= before or ids[i] >= num_nodes:
+            return False
+        before = ids[i]
+    table, slots = _table(places), _slots(places)
+    distinct, complete = pairs.find_distinct(gone[0], gone[1], table, slots, found)
+    if distinct:
+        return complete
+    pairs.claim(gone[0], gone[1], table, slots, found)
+    complete = True
+    for i in range(found.size):
+        complete &= found[i] >= 0
+    pairs.unclaim(found, table, slots)
+    return complete
+
+
+@njit(cache=True, nogil=True)
+def accept_now(places, added, gone, ids, num_nodes, free, num_free, end, slots):  # type: ignore[no-untyped-def]
+    """Whether a delta is valid, and the graph can take it without growing.
+
+    Args:
+        places: Where the graph is.
+        added: The edges that come, `[2, k]`.
+        gone: The edges that leave, `[2, m]`.
+        ids: Nodes; see `accept`.
+        num_nodes: How many there are.
+        free: A stack of slots that may be used again.
+        num_free: How many it holds.
+        end: The first slot that was never used.
+        slots: Two rows: takes the slots of the edges that leave, and of those that come, behind
+            whether the graph was changed.
+    """
+    left, taken = slots[0, 1 : 1 + gone.shape[1]], slots[1, 1 : 1 + added.shape[1]]
+    if not accept(places, added, gone, ids, num_nodes, left):
+        return False
+    tops = line_at(places[TOPS], 2, np.int64(0))
+    for side in range(2):
+        if not adjacency.fits(added[side], lists_at(places, INN if side else OUT), tops[side]):
+            return False
+    reused = min(taken.size, num_free)
+    taken[:reused] = free[num_free - reused : num_free]
+    for i in range(reused, taken.size):
+        taken[i] = end + i - reused
+    return True
 
 
 @njit(cache=True)
-def fits(places, added):  # type: ignore[no-untyped-def]
-    """See `adjacency.fits`."""
-    return adjacency.fits(
-        added, lists_at(places, OUT), lists_at(places, INN), line_at(places[TOPS], 2, np.int64(0))
-    )
+def change_lists(places, src, dst, left, taken):  # type: ignore[no-untyped-def]
+    """Take the slots `left` out of both lists, and append edges in the slots `taken`."""
+    slots, tops = _slots(places), line_at(places[TOPS], 2, np.int64(0))
+    out, inn = lists_at(places, OUT), lists_at(places, INN)
+    adjacency.drop(left, slots.src, slots.out_at, out)
+    adjacency.drop(left, slots.dst, slots.in_at, inn)
+    adjacency.put(src, dst, taken, slots.out_at, out, tops[0:1])
+    adjacency.put(dst, src, taken, slots.in_at, inn, tops[1:2])
 
 
 @njit(cache=True)
-def change(places, added, gone, free, num_free, end, order, left, taken):  # type: ignore[no-untyped-def]
-    """See `adjacency.change`."""
-    return adjacency.change(
-        added, gone, free, num_free, end, order, _slots(places), _table(places),
-        lists_at(places, OUT), lists_at(places, INN), line_at(places[TOPS], 2, np.int64(0)), left,
-        taken,
-    )  # fmt: skip
+def change_pairs(places, src, dst, left, taken, order):  # type: ignore[no-untyped-def]
+    """The same in the table, and write the ends and ages of the edges that come, from `order` on.
+
+    Returns how many places of the table were used.
+    """
+    pairs.leave(left, _table(places), _slots(places))
+    return pairs.enter_new(src, dst, taken, order, _table(places), _slots(places))
 
 
-@njit(cache=True)
-def remove(places, gone):  # type: ignore[no-untyped-def]
-    """See `adjacency.remove`."""
-    adjacency.remove(
-        gone, _slots(places), _table(places), lists_at(places, OUT), lists_at(places, INN)
-    )
+@njit(cache=True, nogil=True)
+def change_lists_now(places, added, free, num_free, slots, num_gone):  # type: ignore[no-untyped-def]
+    """`change_lists` as was accepted (see `accept_now`); from then on the graph counts as changed.
+
+    The slots of the edges that leave go on the stack.
+    """
+    left, taken = slots[0, 1 : 1 + num_gone], slots[1, 1 : 1 + added.shape[1]]
+    change_lists(places, added[0], added[1], left, taken)
+    reused = min(taken.size, num_free)
+    free[num_free - reused : num_free - reused + left.size] = left
+    slots[:, 0] = 1
 
 
-@njit(cache=True)
-def insert(places, first, src, dst, taken, order):  # type: ignore[no-untyped-def]
-    """See `adjacency.insert`."""
-    return adjacency.insert(
-        first, src, dst, taken, order, _slots(places), _table(places), lists_at(places, OUT),
-        lists_at(places, INN), line_at(places[TOPS], 2, np.int64(0)),
-    )  # fmt: skip
+@njit(cache=True, nogil=True)
+def change_pairs_now(places, added, order, slots, num_gone):  # type: ignore[no-untyped-def]
+    """`change_pairs` as was accepted (see `accept_now`).
+
+    It may run beside `change_lists_now`, and writes to slots that no edge is in before that.
+    """
+    left, taken = slots[0, 1 : 1 + num_gone], slots[1, 1 : 1 + added.shape[1]]
+    return change_pairs(places, added[0], added[1], left, taken, order)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pyg_incremental.kernels import adjacency, compiled, graph_at
+from pyg_incremental.kernels import adjacency, compiled, graph_at, pairs
 from pyg_incremental.kernels.compiled import layout, machine, row_ops
 
 
@@ -45,23 +45,30 @@ def _run_each_once() -> None:
             adjacency.Adjacency(room.start, room.degree, np.full(2, 4, np.int32), neighbor, edge)
         )
     out, inn = lists
-    table, found = np.full(16, adjacency.EMPTY, np.int32), np.zeros(4, np.int64)
+    table, found = np.full(16, pairs.EMPTY, np.int32), np.zeros(4, np.int64)
     u, v = ids, ids + 1
     tops = np.full(2, 4, np.int64)
     places = graph_at.places_of(out, inn, slots, table, tops)
-    adjacency.enter(ids, table, slots)
-    adjacency.find(u, v, table, slots, found)
-    adjacency.claim(u, v, table, slots, found)
-    adjacency.unclaim(found[:1], table, slots)
+    pairs.enter(ids, table, slots)
+    pairs.find(u, v, table, slots, found)
+    pairs.claim(u, v, table, slots, found)
+    pairs.unclaim(found[:1], table, slots)
     adjacency.incident(ids, slots, out, found)
     slots.out_at[0] = ~slots.out_at[0]
-    adjacency.find_left(u, v, table, slots, found)
-    graph_at.remove(places, ids)
-    graph_at.insert(places, 0, u, v, ids, 0)
+    pairs.find_left(u, v, table, slots, found)
+    graph_at.change_pairs(places, ids[:0], ids[:0], ids, ids[:0], 0)
+    graph_at.change_lists(places, ids[:0], ids[:0], ids, ids[:0])
+    adjacency.fits(u, out, tops[0])
+    adjacency.needed(u, out)
+    graph_at.change_pairs(places, u, v, ids[:0], ids, 0)
+    graph_at.change_lists(places, u, v, ids[:0], ids)
     adjacency.compact(out, np.zeros(8, np.int32), np.zeros(8, np.int32), 4)
     adjacency.out_of_range(ids, 1)
-    pair = np.zeros((2, 0), np.int64)
+    pair, both = np.zeros((2, 0), np.int64), np.zeros((2, 1), np.int64)
     graph_at.accept(places, pair, pair, ids, 1, found[:0])
+    graph_at.accept_now(places, pair, pair, ids, 1, ids[:0], 0, 0, both)
+    graph_at.change_pairs_now(places, pair, 0, both, 0)
+    graph_at.change_lists_now(places, pair, ids[:0], 0, both, 0)
     stamp, touched, at = np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(1, np.int64)
     compiled.unite(ids, touched, 0, stamp, 1)
     compiled.unite_ends(u, v, False, touched, 0, stamp, 2)

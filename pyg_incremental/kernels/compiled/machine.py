@@ -284,23 +284,6 @@ def map_of_part(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def accept(places, added, gone, ids, num_nodes, slots):  # type: ignore[no-untyped-def]
-    """Whether a delta is valid, and the graph can take it without growing; see `update`."""
-    left = slots[0][1 : 1 + gone.shape[1]]
-    valid = graph_at.accept(places, added, gone, ids, num_nodes, left)
-    return valid and graph_at.fits(places, added)
-
-
-@njit(cache=True, nogil=True)
-def change(places, added, gone, free, num_free, end, order, slots):  # type: ignore[no-untyped-def]
-    """Change the graph as was accepted; see `update`. Returns how many places of the table."""
-    left, taken = slots[0][1 : 1 + gone.shape[1]], slots[1][1 : 1 + added.shape[1]]
-    used = graph_at.change(places, added, gone, free, num_free, end, order, left, taken)
-    slots[:, 0] = 1
-    return used
-
-
-@njit(cache=True, nogil=True)
 def update(  # type: ignore[no-untyped-def]
     plan, places, added, gone, free, num_free, end, order, slots, epoch, num_nodes, given, ids,
     rows, zero, bits, many
@@ -311,14 +294,13 @@ def update(  # type: ignore[no-untyped-def]
         plan: As for `run`, like `places`, `epoch`, `num_nodes`, `given`, `ids`, `rows`, `zero`,
             `bits` and `many`.
         places: See there.
-        added: Edges that come, `[2, k]`.
-        gone: Edges that leave, `[2, m]`.
-        free: See `adjacency.change`, like `num_free`, `end` and `order`.
+        added: See `graph_at.accept_now`, like `gone`, `free`, `num_free`, `end` and `slots`.
+        gone: See there.
+        free: See there.
         num_free: See there.
         end: See there.
-        order: See there.
-        slots: Two rows: takes the slots of the edges that leave, and of those that come, behind
-            whether the graph was changed.
+        order: The age of the first edge that comes.
+        slots: See `graph_at.accept_now`.
         epoch: See `run`.
         num_nodes: See `run`.
         given: See `run`.
@@ -332,10 +314,11 @@ def update(  # type: ignore[no-untyped-def]
         What `run` returns, and how many places of the hash table were used; the first is -1, and
         nothing was done, if the delta is not valid or something has to grow.
     """
-    if not accept(places, added, gone, ids, num_nodes, slots):
+    if not graph_at.accept_now(places, added, gone, ids, num_nodes, free, num_free, end, slots):
         return -1, 0, 0
-    used = change(places, added, gone, free, num_free, end, order, slots)
-    left, taken = slots[0][1 : 1 + gone.shape[1]], slots[1][1 : 1 + added.shape[1]]
+    used = graph_at.change_pairs_now(places, added, order, slots, gone.shape[1])
+    graph_at.change_lists_now(places, added, free, num_free, slots, gone.shape[1])
+    left, taken = slots[0, 1 : 1 + gone.shape[1]], slots[1, 1 : 1 + added.shape[1]]
     events = gone[0], gone[1], left, added[0], added[1], taken
     step, count = run(
         plan, places, -1, epoch, num_nodes, events, given, ids, rows, zero, bits, many
