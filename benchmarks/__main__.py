@@ -10,13 +10,23 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import against_floor, full_pass, machine, memory, report, side_by_side, threads
+from benchmarks import (
+    against_floor,
+    all_nodes,
+    full_pass,
+    machine,
+    memory,
+    report,
+    side_by_side,
+    threads,
+)
 from benchmarks.ranks import speed, traffic, weak_scaling
 
 # commands that print and write by themselves
 WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "peers": side_by_side.run,
     "memory": memory.run,
+    "all-nodes": all_nodes.run,
     "threads": threads.run,
     "traffic": traffic.run,
     "ranks": speed.run,
@@ -42,6 +52,12 @@ def main(argv: list[str] | None = None) -> None:
         description=memory.__doc__, formatter_class=raw,
     )  # fmt: skip
     memory.add_options(large)
+
+    every = commands.add_parser(
+        "all-nodes", help="a change of every node against full passes, in turns",
+        description=all_nodes.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    all_nodes.add_options(every)
 
     full = commands.add_parser(
         "full-pass", help="one update of each conv against a full pass of PyG",

@@ -170,19 +170,22 @@ class Aggregator(ABC):
         index, neighbor, slot = (array[:count] for array in arrays)
         return index, neighbor, slot
 
-    def _parts(self, ids: Ids, lists: Array) -> Iterator[tuple[int, Ids]]:
-        """`ids` in parts of at most `CHUNK` rows and edges, each with the position of its first.
+    def _parts(
+        self, ids: Ids, lists: Array, size: int | None = None
+    ) -> Iterator[tuple[int, Ids]]:
+        """`ids` in parts of at most `size` rows and edges, each with the position of its first.
 
         A row with more edges is a part of its own.
         """
+        size = size or CHUNK
         ends = np.cumsum(np.asarray(lists.degree[ids.array]), dtype=np.int64)
-        if ids.count and max(ids.count, ends[-1]) <= CHUNK:
+        if ids.count and max(ids.count, ends[-1]) <= size:
             yield 0, ids
             return
         first = done = 0
         while first < ids.count:
-            last = int(np.searchsorted(ends, done + CHUNK, "right"))
-            last = max(first + 1, min(last, first + CHUNK))
+            last = int(np.searchsorted(ends, done + size, "right"))
+            last = max(first + 1, min(last, first + size))
             yield first, self.context.backend.ids_from(ids.array[first:last])
             first, done = last, int(ends[last - 1])
 

@@ -77,6 +77,10 @@ class Extremum(Aggregate):
         return ExtremumState(self, cell(self.output), messages, context)
 
 
+CACHED = 1 << 13
+"""Edges whose rows are read, written and compared while they are in the cache, about."""
+
+
 class _Listed(NamedTuple):
     """Some edges: where their messages come from, where they go, and their slots; `[k]` each."""
 
@@ -259,7 +263,7 @@ class ExtremumState(Aggregator):
         lost, read = scratch.next(), scratch.next()
         done = _Done(np.zeros(3, np.int64), np.zeros(3, np.int64), [], [])
         rows, owner = scratch.taken(count).array, self.owner.array
-        for _, part in self._parts(backend.ids_from(rows[:afresh]), self._lists()[1]):
+        for _, part in self._parts(backend.ids_from(rows[:afresh]), self._lists()[1], CACHED):
             before = out.bits[part.array]
             owner[part.array] = EXPOSED
             done.read += self._fill(part, read)

@@ -108,3 +108,12 @@ def test_full_pass(capsys):
     main(["full-pass", *size])
     printed = capsys.readouterr().out
     assert all(name in printed for name in ("gcn", "sage", "gin", "gat", "graph"))
+
+
+def test_all_nodes(capsys, tmp_path):
+    main(["all-nodes", "--quick", "--model", "sage", "--out", str(tmp_path)])
+    (row,) = json.loads((tmp_path / "all-nodes.json").read_text())["results"]
+    assert row["max_diff"] < 1e-4
+    assert row["update_of_own"] > 0
+    assert row["own_of_best"] > 0
+    assert "coo_ms" in capsys.readouterr().out

@@ -150,5 +150,5 @@ def test_help_names_every_command(capsys):
         main(["--help"])
     printed = capsys.readouterr().out
     commands = ("peers", "memory", "full-pass", "against-floor", "threads", "traffic", "ranks",
-                "weak-scaling")  # fmt: skip
+                "all-nodes", "weak-scaling")  # fmt: skip
     assert all(name in printed for name in commands)
