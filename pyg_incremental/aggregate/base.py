@@ -170,9 +170,7 @@ class Aggregator(ABC):
         index, neighbor, slot = (array[:count] for array in arrays)
         return index, neighbor, slot
 
-    def _parts(
-        self, ids: Ids, lists: Array, size: int | None = None
-    ) -> Iterator[tuple[int, Ids]]:
+    def _parts(self, ids: Ids, lists: Array, size: int | None = None) -> Iterator[tuple[int, Ids]]:
         """`ids` in parts of at most `size` rows and edges, each with the position of its first.
 
         A row with more edges is a part of its own.
