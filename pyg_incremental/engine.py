@@ -188,8 +188,11 @@ class Engine:
     def give_up(self) -> list[Tensor]:
         """The memory of all rows but inputs and outputs, of which there may be views elsewhere.
 
-        These rows can't be read any more.
+        An output that is no row per node may be a view of any. What is given can't be read any
+        more.
         """
+        if any(v.domain is Domain.WHOLE for v in self.program.outputs):
+            return []
         seen: set[Rows] = {*self._outputs, *(e.out for e in self.inputs.values())}
         kept = {c for c in self._cells if c.domain is Domain.NODE}.union(
             *(a.all_rows() for a in self.aggregators)

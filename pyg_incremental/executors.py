@@ -12,8 +12,8 @@ from torch import Tensor
 from pyg_incremental.program import Domain, RowMap, Step, Whole
 from pyg_incremental.store import Cell, Context, Ids
 
-PART = 1 << 14
-"""Rows computed at a time in a full pass."""
+PART = 1 << 12
+"""Rows of a map computed at a time: what is in memory once more stays small, and in the cache."""
 
 
 class InputExecutor:
@@ -191,9 +191,15 @@ class MapExecutor:
         elif out.stored:
             changed = out.commit(ids, self._new_rows(ids, 0, count), context.first_new)
         else:
-            parts = range(0, max(count, 1), PART)
-            new = [self._new_rows(ids, first, min(first + PART, count)) for first in parts]
-            out.ids, out.fresh = ids, new[0] if len(new) == 1 else torch.cat(new)
+            new = self._new_rows(ids, 0, min(PART, count))
+            if count > PART:
+                rows = context.backend.zeros(new, count, *new.shape[1:])
+                rows[:PART] = new
+                for first in range(PART, count, PART):
+                    last = min(first + PART, count)
+                    rows[first:last] = self._new_rows(ids, first, last)
+                new = rows
+            out.ids, out.fresh = ids, new
         context.stats.append((out.value.name, "map", count, changed, 0, 0))
 
     def _new_rows(self, ids: Ids, first: int, last: int) -> Tensor:

@@ -1,10 +1,11 @@
 """Several ranks against one process, in turns: the same deltas, the same machine, the same run.
 
-Ranks are processes that talk through gloo, one thread each. For each delta they take a turn, and
-the first of them takes another one alone, with a model of its own on the whole graph, while the
-others wait; who is first changes. `speedup` is the median over the turns of the ratio of both
-times. A rank's time is split into what it computes, the small collectives that begin every round
-(mostly waiting for slower ranks) and moving bytes; a mean over the ranks is given of each.
+Ranks are processes that talk through gloo or MPI (`--engine`), one thread each. For each delta they
+take a turn, and the first of them takes another one alone, with a model of its own on the whole
+graph, while the others wait; who is first changes. `speedup` is the median over the turns of the
+ratio of both times. A rank's time is split into what it computes, the small collectives that begin
+every round (mostly waiting for slower ranks) and moving bytes; a mean over the ranks is given of
+each.
 
 The delta is handed in by one rank, so that it first has to travel to the owners, or by every rank
 an equal share.
@@ -37,6 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--batch", type=int, nargs="+", default=[1000, 10_000])
     add("--handed-in", nargs="+", choices=("one", "every"), default=["one", "every"],
         help="by one rank, or by every rank a share")  # fmt: skip
+    add("--engine", choices=("torch", "mpi"), default="torch", help="gloo, or Open MPI")
     add("--updates", type=int, default=10, help="counted turns of each size")
     add("--threads", type=int, default=1, help="of each process")
     add("--quick", action="store_true", help="a tiny graph, some seconds: only shows that it runs")
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
         parts = inputs.cut(work, ranks, args.method, args.seed)
         cuts[ranks] = str(parts)
         print(parts, flush=True)
-        reports = launch.run("speed", ranks, work, parts.owner, job, args.threads)
+        reports = launch.run("speed", ranks, work, parts.owner, job, args.threads, args.engine)
         rows += [_row(ranks, cells) for cells in zip(*reports, strict=True)]
     report.print_table([{k: v for k, v in row.items() if k != "turns"} for row in rows])
     result: Row = {

@@ -1,4 +1,7 @@
-"""One rank: `python -m benchmarks.ranks.worker FOLDER RANK RANKS`, started by `launch.py`."""
+"""One rank, started by `launch.py`: `python -m benchmarks.ranks.worker FOLDER [RANK RANKS]`.
+
+Without a number it is a rank of MPI.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -18,13 +22,18 @@ from benchmarks.ranks.launch import PATIENCE
 from benchmarks.stream import Stream
 from benchmarks.workload import Workload
 from pyg_incremental import GraphDelta, to_incremental
-from pyg_incremental.distributed import DistributedIncrementalModel, TorchCommunicator
+from pyg_incremental.distributed import (
+    Communicator,
+    DistributedIncrementalModel,
+    MPICommunicator,
+    TorchCommunicator,
+)
 from pyg_incremental.kernels import warm_up
 
 Job = dict[str, Any]
 
 
-def traffic(comm: TorchCommunicator, work: Workload, owner: Tensor, job: Job) -> Any:
+def traffic(comm: Communicator, work: Workload, owner: Tensor, job: Job) -> Any:
     """What this rank has sent for each batch of each size; the first rank hands them in."""
     model = compare.model_for("sage", job["layers"], job["hidden"], work)
     inc = DistributedIncrementalModel(model, comm)
@@ -43,7 +52,7 @@ def traffic(comm: TorchCommunicator, work: Workload, owner: Tensor, job: Job) ->
     return {"sent": sent, "ghosts": inc.num_ghosts, "off_by": gap / _largest(inc)}
 
 
-def speed(comm: TorchCommunicator, work: Workload, owner: Tensor, job: Job) -> Any:
+def speed(comm: Communicator, work: Workload, owner: Tensor, job: Job) -> Any:
     """Times of the ranks, and of one process: in turns on the first rank, while all others wait."""
     warm_up()
     cells = []
@@ -68,7 +77,7 @@ def speed(comm: TorchCommunicator, work: Workload, owner: Tensor, job: Job) -> A
                     alone = None
                     if one is not None and turn % 2:
                         alone = _timed(one, delta)
-                    together = _together(inc, mine)
+                    together = _together(inc, mine, comm)
                     if one is not None and not turn % 2:
                         alone = _timed(one, delta)
                     turns.append({"one": alone, **together})
@@ -80,14 +89,21 @@ def speed(comm: TorchCommunicator, work: Workload, owner: Tensor, job: Job) -> A
     return cells
 
 
-def _together(inc: DistributedIncrementalModel, mine: GraphDelta | None) -> dict[str, float]:
+def _meet(comm: Communicator) -> None:
+    """Wait for all ranks."""
+    comm.share(np.zeros(1, np.int64))
+
+
+def _together(
+    inc: DistributedIncrementalModel, mine: GraphDelta | None, comm: Communicator
+) -> dict[str, float]:
     """One update of all ranks, on the clock of this one."""
-    dist.barrier()
+    _meet(comm)
     began, cpu = time.perf_counter(), time.process_time()
     stats = inc.apply_delta(mine).stats
     took = time.perf_counter() - began
     cpu = time.process_time() - cpu
-    dist.barrier()
+    _meet(comm)
     return {
         "ranks": took,
         "cpu": cpu,
@@ -104,7 +120,7 @@ def _timed(one: Any, delta: GraphDelta) -> float:
     return time.perf_counter() - began
 
 
-def _share(delta: GraphDelta, comm: TorchCommunicator) -> GraphDelta:
+def _share(delta: GraphDelta, comm: Communicator) -> GraphDelta:
     """The part of a delta that this rank hands in if each hands in as much."""
 
     def cut(tensor: Tensor, dim: int) -> Tensor:
@@ -126,20 +142,25 @@ TASKS = {"traffic": traffic, "speed": speed}
 
 
 @torch.no_grad()
-def main(folder: Path, rank: int, ranks: int) -> None:
+def main(folder: Path, rank: int = -1, ranks: int = 0) -> None:
     """Do what the job says, and leave a report."""
     job = json.loads((folder / "job.json").read_text())
     given = torch.load(folder / "graph.pt", mmap=True)
     machine.use_threads(job["threads"])
-    meeting = f"file://{folder}/meeting"
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
-    comm = TorchCommunicator(PATIENCE)
+    comm: TorchCommunicator | MPICommunicator
+    if ranks:
+        meeting = f"file://{folder}/meeting"
+        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
+        comm = TorchCommunicator(PATIENCE)
+    else:
+        comm = MPICommunicator(PATIENCE)
     report = TASKS[job["task"]](comm, Workload(**given["work"]), given["owner"], job)
-    (folder / f"report-{rank}.json").write_text(json.dumps(report))
-    dist.barrier()
+    (folder / f"report-{comm.rank}.json").write_text(json.dumps(report))
+    _meet(comm)
     comm.close()
-    dist.destroy_process_group()
+    if ranks:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -79,5 +79,8 @@ def offsets(counts: Integers) -> Integers:
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
-    """Parts of bytes one behind the other."""
-    return torch.cat([p.reshape(-1) for p in parts]) if parts else torch.empty(0, dtype=torch.uint8)
+    """Parts of bytes one behind the other; a single one as it is."""
+    some = [p.reshape(-1) for p in parts if p.numel()]
+    if len(some) == 1:
+        return some[0]
+    return torch.cat(some) if some else torch.empty(0, dtype=torch.uint8)

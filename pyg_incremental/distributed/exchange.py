@@ -52,14 +52,11 @@ class ExchangeExecutor:
         """Take all own rows, and send all that are ghosts elsewhere."""
         link, out = self.step.link, self.out
         rows = self.source.current()
-        room = rows.new_zeros((self.context.capacity, *rows.shape[1:]))
+        room = self.context.backend.zeros(rows, self.context.capacity, *rows.shape[1:])
         room[: rows.shape[0]] = rows
         every = np.arange(rows.shape[0])
-        packed = []
-        for rank in range(link.rounds.size):
-            at, there = link.needed(rank, every)
-            packed.append((rows[torch.from_numpy(at).to(rows.device)], there))
-        ids, received = link.swap(out.value.name, packed)
+        packed = [link.needed(rank, every) for rank in range(link.rounds.size)]
+        ids, received = link.swap(out.value.name, rows, packed)
         room[torch.from_numpy(ids).to(rows.device)] = received
         out.hold(room)
         self._share()
@@ -85,18 +82,15 @@ class ExchangeExecutor:
         """Send the changed rows that are ghosts elsewhere, and take those of ghosts here."""
         link, out, context = self.step.link, self.out, self.context
         read = self._own_rows()
-        own = out.ids, out.fresh, out.old
-        ids, rows = _NO_IDS, out.tensor[:0]
-        if own[0] is not None:
-            ids = own[0].tensor
-            rows = out.gather(own[0]) if own[1] is None else own[1]
-        packed = [self._packed(rank, ids.numpy(), rows) for rank in range(link.rounds.size)]
-        ghosts, received = link.swap(out.value.name, packed)
+        own = out.ids, out.old
+        ids = _NO_IDS if out.ids is None else out.ids.tensor.numpy()
+        packed = [self._packed(rank, ids) for rank in range(link.rounds.size)]
+        ghosts, received = link.swap(out.value.name, out.tensor, packed)
         if len(ghosts):
             backend = context.backend
             out.reset()
             out.commit(backend.ids_from(backend.host(ghosts)), received, context.first_new)
-            self._unite((own[0], rows, own[2]))
+            self._unite(*own)
         changed = 0 if out.ids is None else out.ids.count
         if read or len(ghosts):
             context.stats.append((out.value.name, "exchange", read + len(ghosts), changed, 0, 0))
@@ -119,33 +113,32 @@ class ExchangeExecutor:
         self._share()
         return ids.count
 
-    def _unite(self, own: tuple[Ids | None, Tensor, Array]) -> None:
+    def _unite(self, ids: Ids | None, old: Array) -> None:
         """Rows that changed at own nodes, and those of ghosts, are what has changed."""
-        out, (ids, rows, old) = self.out, own
+        out = self.out
         if ids is None:
             return
-        if out.ids is None or out.fresh is None:
-            out.ids, out.fresh, out.old = ids, rows, old
+        out.fresh = None  # both are in the store
+        if out.ids is None:
+            out.ids, out.old = ids, old
             return
         join = out.backend.joined
         if out.keeps_old:
             out.old = join([old[: ids.count], out.old[: out.ids.count]])
-        out.fresh = torch.cat([rows, out.fresh])
         out.ids = out.backend.ids_from(join([ids.array, out.ids.array]))
 
     def _packed(
-        self, rank: int, ids: NDArray[np.int64], rows: Tensor
-    ) -> tuple[Tensor, NDArray[np.int32]]:
+        self, rank: int, ids: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """What another rank is sent: changed rows, and all rows that it has just asked for."""
         link = self.step.link
         at, there = link.needed(rank, ids)
-        chosen = rows[torch.from_numpy(at).to(rows.device)]
+        here = ids[at]
         if rank in link.newly:
             asked, their_ids = link.newly[rank]
-            current = self.out.read(torch.from_numpy(asked))
-            chosen = torch.cat([chosen, current])
+            here = np.concatenate([here, asked])
             there = np.concatenate([there, their_ids.astype(np.int32)])
-        return chosen, there
+        return here, there
 
     def clear(self, ids: Tensor) -> None:
         """Zero the rows of ghosts that come under ids that others had before, int64 `[k]`."""
@@ -153,4 +146,4 @@ class ExchangeExecutor:
         rows[ids[ids < rows.shape[0]].to(rows.device)] = 0
 
 
-_NO_IDS = torch.empty(0, dtype=torch.int64)
+_NO_IDS = np.empty(0, np.int64)

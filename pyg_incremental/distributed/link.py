@@ -99,44 +99,57 @@ class Link:
         held = self._there[rank]
         return _NONE if held is None else np.flatnonzero(held >= 0)
 
-    def swap(self, name: str, packed: list[tuple[Tensor, NDArray[np.int32]]]) -> tuple[Ids, Tensor]:
+    def swap(
+        self, name: str, rows: Tensor, packed: list[tuple[Ids, NDArray[np.int32]]]
+    ) -> tuple[Ids, Tensor]:
         """Send every rank rows under the ids they have there; returns what comes here.
 
         Args:
             name: The value, for the record.
-            packed: For each rank rows `[k, ...]` and ids `[k]`.
+            rows: Its rows here, `[n, ...]`.
+            packed: For each rank ids here and there, `[k]` each.
 
         Returns:
             Ids here, int64 `[n]`, and their rows `[n, ...]`.
         """
-        like = packed[0][0]
-        row_bytes = like.element_size() * like.shape[1:].numel() + 4
+        row_bytes = rows.element_size() * rows.shape[1:].numel() + 4
         before = self.rounds.bytes_sent, self.rounds.bytes_received
-        got = self.rounds.exchange([_bytes_of(rows, at) for rows, at in packed])
-        counts = [part.numel() // row_bytes for part in got]
-        ids = np.empty(sum(counts), np.int32)
-        rows = torch.empty((sum(counts), *like.shape[1:]), dtype=like.dtype)
-        place, raw = 0, rows.view(-1).view(torch.uint8) if rows.numel() else None
-        for part, count in zip(got, counts, strict=True):
-            if count:
-                ids[place : place + count] = part[: 4 * count].numpy().view(np.int32)
-                if raw is not None:
-                    width = row_bytes - 4
-                    raw[place * width : (place + count) * width] = part[4 * count :]
-            place += count
-        sent = sum(len(at) for _, at in packed)
+        got = self.rounds.exchange([_bytes_of(rows, *ids) for ids in packed])
+        arrived = [_rows_of(part, rows) for part in got if part.numel()]
+        ids = np.concatenate([_NONE, *(at for at, _ in arrived)])
+        new = [some for _, some in arrived]
+        sent = sum(len(there) for _, there in packed)
         self.traffic.append(
             Traffic(
                 name, sent, len(ids), self.rounds.bytes_sent - before[0],
                 self.rounds.bytes_received - before[1], row_bytes,
             )
         )  # fmt: skip
-        return ids.astype(np.int64), rows.to(like.device)
+        return ids, new[0] if len(new) == 1 else torch.cat([rows[:0], *new])
 
 
-def _bytes_of(rows: Tensor, at: NDArray[np.int32]) -> Tensor | None:
-    """Ids, then rows, as bytes."""
-    if not len(at):
+def _bytes_of(rows: Tensor, here: Ids, there: NDArray[np.int32]) -> Tensor | None:
+    """Rows `here`, then the ids that they have there, as bytes."""
+    count, width = len(there), rows.element_size() * rows.shape[1:].numel()
+    if not count:
         return None
-    raw = rows.detach().cpu().contiguous().view(-1).view(torch.uint8)
-    return torch.cat([torch.from_numpy(at).view(torch.uint8), raw])
+    data = torch.empty(count * (width + 4), dtype=torch.uint8)
+    if width:
+        place = data[: count * width].view(rows.dtype).view(count, *rows.shape[1:])
+        if rows.is_cpu:
+            torch.index_select(rows, 0, torch.from_numpy(here), out=place)
+        else:
+            place.copy_(rows[torch.from_numpy(here).to(rows.device)])
+    data[count * width :] = torch.from_numpy(there).view(torch.uint8)
+    return data
+
+
+def _rows_of(data: Tensor, like: Tensor) -> tuple[Ids, Tensor]:
+    """Ids here, int64 `[n]`, and rows `[n, ...]`, as they were written."""
+    width = like.element_size() * like.shape[1:].numel()
+    count = data.numel() // (width + 4)
+    raw = data[: count * width]
+    if raw.data_ptr() % like.element_size() or raw.storage_offset() % like.element_size():
+        raw = raw.clone()
+    rows = raw.view(like.dtype).view(count, *like.shape[1:])
+    return data[count * width :].numpy().view(np.int32).astype(np.int64), rows.to(like.device)

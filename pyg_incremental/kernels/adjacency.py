@@ -48,8 +48,8 @@ class Slots(NamedTuple):
     Attributes:
         src: Source node.
         dst: Target node.
-        out_at: Position in the source's list.
-        in_at: Position in the target's list, -1 where the slot holds no edge.
+        out_at: Position in the source's list, -1 where the slot holds no edge.
+        in_at: Position in the target's list, likewise.
         older: The next older slot of the same pair, or -1.
         order: Ascending with the time of insertion.
     """

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from pyg_incremental import DynamicGraph, InvalidDeltaError
+from pyg_incremental.kernels import adjacency
 
 Edge = tuple[int, int, float]
 
@@ -210,3 +211,43 @@ def test_one_list_may_outgrow_all_others():
     assert graph.inn.degree[0] == graph.out.degree[1] == graph.num_edges == 5000
     graph.delete_edges(torch.tensor([[1], [0]]).repeat(1, 4999))
     assert graph.to_edge_index().tolist() == [[1], [0]]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_lists_need_is_what_they_take(seed):
+    """So that edges are never half in: not in a list because its pool is full."""
+    rng = np.random.default_rng(seed)
+    graph = DynamicGraph(torch.from_numpy(rng.integers(0, 9, (2, 20))), 9)
+    for size in (1, 3, 40, 500, 2000, 7000):
+        at = rng.integers(0, 9, (2, size)) // rng.integers(1, 9)  # some nodes get most
+        for side, (key, lists) in enumerate(((at[0], "out"), (at[1], "inn"))):
+            adj = getattr(graph, lists)
+            needed = adjacency.needed(key, adj)
+            exactly = adj.neighbor.size - needed
+            assert adjacency.fits(key, adj, exactly)
+            assert not adjacency.fits(key, adj, exactly + 1)
+            top = int(graph._tops[side])
+            if top + needed <= adj.neighbor.size:
+                other = np.zeros(size, np.int64)
+                copy = adj._replace(**{k: v.copy() for k, v in adj._asdict().items()})
+                tops, taken = np.array([top]), np.arange(size)
+                adjacency.put(key, other, taken, np.zeros(size, np.int32), copy, tops)
+                assert tops[0] == top + needed
+                assert (copy.degree - adj.degree == np.bincount(key, minlength=9)).all()
+        graph.add_edges(torch.from_numpy(at))
+        assert (graph._tops <= [graph.out.neighbor.size, graph.inn.neighbor.size]).all()
+        assert len(listed_pairs(graph)) == graph.num_edges
+
+
+def listed_pairs(graph):
+    """The pairs of both lists, which have to agree."""
+    found = {}
+    for name in ("out", "inn"):
+        adj = getattr(graph, name)
+        found[name] = sorted(
+            (v, int(u)) if name == "out" else (int(u), v)
+            for v in range(graph.num_nodes)
+            for u in adj.neighbor[adj.start[v] : adj.start[v] + adj.degree[v]]
+        )
+    assert found["out"] == found["inn"]
+    return found["out"]
