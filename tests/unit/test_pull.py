@@ -118,3 +118,18 @@ def test_a_refresh_that_fails_midway_is_mended_by_the_next(seed, monkeypatch):
     inc.refresh()
     assert torch.equal(inc.out, copy)
     assert inc.verify() < 1e-11
+
+
+@pytest.mark.parametrize("options", [{}, {"store": "minimal"}, {"backend": "reference"}], ids=str)
+@pytest.mark.parametrize("name", ["sage", "sage-max"])
+def test_refresh_after_the_graph_has_grown(name, options, seed):
+    rng = generator(seed)
+    inc = started(name, rng, compile_after=1, **options)
+    for turn in range(3):
+        count = N + 30 * turn
+        new = torch.from_numpy(rng.standard_normal((30, CHANNELS)))
+        inc.apply_delta(x_add=new, edge_index_add=torch.from_numpy(rng.integers(0, count, (2, 40))))
+        inc.refresh()
+        inc.refresh()
+        inc.apply_delta(x_changes=(torch.arange(30), new), nodes_del=torch.tensor([turn]))
+        assert inc.verify() < 1e-11
