@@ -1,8 +1,9 @@
 """Several threads against one, in turns; and what as many processes could do that share nothing.
 
 Two copies of a model take the same deltas in one process, one on one thread, the other on
-`--threads`; who is first changes. `speedup` is the median over the turns of the ratio of both
-times.
+`--threads`. Who is first changes, and so does which copy has more threads, for one may lie better
+in memory than the other. `speedup` is the geometric mean, over both ways to share out the threads,
+of the median ratio of both times.
 
 How much there is to be gained depends on the machine, whose cores share one memory. So as many
 processes then update models of their own on one thread each, first one alone, then all at once:
@@ -16,7 +17,7 @@ import argparse
 import multiprocessing
 import time
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--hidden", type=int, default=128)
     add("--batch", type=int, nargs="+", default=[1, 1000, 10_000])
     add("--threads", type=int, default=2)
-    add("--updates", type=int, default=20, help="counted turns of each size")
+    add("--updates", type=int, default=40, help="counted turns of each size")
     add("--quick", action="store_true", help="a tiny graph, some seconds: only shows that it runs")
     add("--out", type=Path, default=Path("benchmarks/results/threads"), help="folder of the result")
 
@@ -71,26 +72,29 @@ def run(args: argparse.Namespace) -> None:
 def _turns(name: str, work: Workload, args: argparse.Namespace) -> list[Row]:
     """One row for each batch size."""
     model = compare.model_for(name, args.layers, args.hidden, work)
-    both = {1: to_incremental(model, compile_after=1)}
-    both[args.threads] = to_incremental(model, compile_after=1)
-    for inc in both.values():
+    copies = [to_incremental(model, compile_after=1) for _ in range(2)]
+    for inc in copies:
         inc(work.x, work.edge_index)
     stream, rows = Stream(work), []
     for size in args.batch:
-        took: dict[int, list[float]] = {count: [] for count in both}
+        took: dict[int, list[float]] = {1: [], args.threads: []}
         for turn in range(args.updates + WARM_UP):
             delta = stream.take(size)
-            for count in list(both) if turn % 2 else reversed(both):
+            shared_out = list(zip(copies, took if turn // 2 % 2 else reversed(took), strict=True))
+            for inc, count in shared_out if turn % 2 else reversed(shared_out):
                 torch.set_num_threads(count)
                 began = time.perf_counter()
-                both[count].apply_delta(delta)
+                inc.apply_delta(delta)
                 took[count].append(time.perf_counter() - began)
         one, several = took[1][WARM_UP:], took[args.threads][WARM_UP:]
+        ratios: list[list[float]] = [[], []]
+        for turn, (a, b) in enumerate(zip(one, several, strict=True), WARM_UP):
+            ratios[turn // 2 % 2].append(a / b)
         rows.append(
             {
                 "model": name, "batch": size, "threads": args.threads, "updates": len(one),
                 "one_ms": 1e3 * median(one), "several_ms": 1e3 * median(several),
-                "speedup": median(a / b for a, b in zip(one, several, strict=True)),
+                "speedup": geometric_mean(map(median, filter(None, ratios))),
             }
         )  # fmt: skip
     torch.set_num_threads(1)

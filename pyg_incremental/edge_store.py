@@ -24,6 +24,7 @@ ROOM = 1 << 22
 """Entries of a pool that are too few to save memory on."""
 
 _NONE = np.empty(0, np.int64)
+_NO_EDGES = np.empty((2, 0), np.int64)
 
 
 class Edges(NamedTuple):
@@ -232,8 +233,7 @@ class EdgeStore:
 
     def remove(self, slots: Ids) -> None:
         """Take edges out. Endpoints and data stay readable until `release`."""
-        graph_at.change_pairs(self.places(), _NONE, _NONE, slots, _NONE, 0)
-        graph_at.change_lists(self.places(), _NONE, _NONE, slots, _NONE)
+        self._change(_NO_EDGES, slots, _NONE)
         self.num_edges -= slots.size
 
     def add(self, src: Ids, dst: Ids, data: dict[str, Tensor]) -> Ids:
@@ -247,13 +247,18 @@ class EdgeStore:
         for side, (key, adj) in enumerate(((src, self.out), (dst, self.inn))):
             if not kernel.fits(key, adj, self._tops[side]):
                 self._make_room(side, kernel.needed(key, adj))
-        places = self.places()
-        self._used += graph_at.change_pairs(places, src, dst, _NONE, taken, self.next_order)
-        graph_at.change_lists(places, src, dst, _NONE, taken)
+        self._change(np.stack([src, dst]), _NONE, taken)
         self.next_order += count
         self.num_edges += count
         self.write(taken, data)
         return taken
+
+    def _change(self, ends: Ids, left: Ids, taken: Ids) -> None:
+        """Take edges out of table and lists, and put edges, `[2, k]`, into both."""
+        places = self.places()
+        self._used += graph_at.change_pairs(places, ends, left, taken, self.next_order)
+        for side in range(2):
+            graph_at.change_list(places, side, ends, left, taken)
 
     def ready_for(self, added: int, removed: int) -> tuple[Ids, int, int, int] | None:
         """What `kernels.graph_at` has to know to take edges in; None if there is too little room.

@@ -9,7 +9,8 @@ One update is five lines:
         rows that come out as they were leave the dirty set
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import torch
@@ -167,23 +168,42 @@ class Engine:
         stats: Work = []
         for context in self._contexts.values():
             context.begin(NO_EVENTS, stats)
-        reads_left: dict[int, int] = {}
-        for e in self.executors:
-            for cell in getattr(e, "inputs", ()):
-                reads_left[id(cell)] = reads_left.get(id(cell), 0) + 1
+        reads = self._reads()
+        left = Counter(cell for cells in reads for cell in cells)
         for cell in self._cells:
             cell.reset()
-        for e in self.executors:
+        for e, cells in zip(self.executors, reads, strict=True):
             if isinstance(e, InputExecutor):
                 e.take(inputs.get(e.out.value.name))
             e.full()
-            for cell in getattr(e, "inputs", ()):
-                reads_left[id(cell)] -= 1
-                if not reads_left[id(cell)] and not cell.stored:
+            left.subtract(cells)
+            for cell in cells:
+                if not left[cell] and not cell.stored:
                     cell.rows = None
         for cell in self._cells:
             cell.reset()
         self.backend.spare.clear()
+
+    def _reads(self) -> list[list[Cell]]:
+        """What each executor reads when it runs; also finds the values that are read once.
+
+        Such a value is made, a part at a time, by the map that reads it.
+        """
+        times = Counter(c for e in self.executors for c in getattr(e, "inputs", ()))
+        maps = {
+            e.out: e
+            for e in self.executors
+            if type(e) is MapExecutor and e.out.domain is Domain.NODE
+        }
+        for e in maps.values():
+            for cell in e.inputs:
+                cell.is_read_once = cell in maps and times[cell] == 1 and not cell.stored
+
+        def read_by(e: object) -> Iterator[Cell]:
+            for cell in getattr(e, "inputs", ()):
+                yield from read_by(maps[cell]) if cell.is_read_once else [cell]
+
+        return [[] if e.out.is_read_once else [*read_by(e)] for e in self.executors]
 
     def give_up(self) -> list[Tensor]:
         """The memory of all rows but inputs and outputs, of which there may be views elsewhere.

@@ -12,7 +12,7 @@ from torch import Tensor
 from pyg_incremental.program import Domain, RowMap, Step, Whole
 from pyg_incremental.store import Cell, Context, Ids
 
-PART = 1 << 12
+PART = 1 << 11
 """Rows of a map computed at a time: what is in memory once more stays small, and in the cache."""
 
 
@@ -120,18 +120,22 @@ class MapExecutor:
         count = capacity = context.graph.slot_capacity if out.domain is Domain.EDGE else -1
         if out.domain is Domain.NODE:
             count, capacity = context.num_nodes, max(context.num_nodes, context.capacity)
-        if not out.stored:
-            out.rows = self._part(0, count)
-            return
-        rows: Tensor | None = None
-        for first in range(0, max(count, 1), PART):  # so that little is in memory twice
-            last = min(count, first + PART)
-            result = self._part(first, last)
-            if rows is None:
-                rows = context.backend.zeros(result, capacity, *result.shape[1:])
-            rows[first:last] = result
-        assert rows is not None
-        out.hold(rows)
+        if out.stored:
+            out.hold(self._joined(self._part, count, capacity))
+        elif out.is_read_once:
+            out.make_part = self._part
+        else:
+            out.rows = self._joined(self._part, count, count)
+
+    def _joined(self, make: Callable[[int, int], Tensor], count: int, capacity: int) -> Tensor:
+        """Rows made in parts, so that what else is needed meanwhile stays small."""
+        first = make(0, min(PART, count))
+        rows = self.context.backend.zeros(first, capacity, *first.shape[1:])
+        rows[: len(first)] = first
+        for begin in range(PART, count, PART):
+            end = min(begin + PART, count)
+            rows[begin:end] = make(begin, end)
+        return rows
 
     def _part(self, first: int, last: int) -> Tensor:
         """Rows from `first` to before `last`, computed."""
@@ -191,15 +195,13 @@ class MapExecutor:
         elif out.stored:
             changed = out.commit(ids, self._new_rows(ids, 0, count), context.first_new)
         else:
-            new = self._new_rows(ids, 0, min(PART, count))
-            if count > PART:
-                rows = context.backend.zeros(new, count, *new.shape[1:])
-                rows[:PART] = new
-                for first in range(PART, count, PART):
-                    last = min(first + PART, count)
-                    rows[first:last] = self._new_rows(ids, first, last)
-                new = rows
-            out.ids, out.fresh = ids, new
+            out.ids, new_rows = ids, partial(self._new_rows, ids)
+            if count <= PART:
+                out.fresh = new_rows(0, count)
+            elif out.is_read_once:
+                out.make_part = new_rows
+            else:
+                out.fresh = self._joined(new_rows, count, count)
         context.stats.append((out.value.name, "map", count, changed, 0, 0))
 
     def _new_rows(self, ids: Ids, first: int, last: int) -> Tensor:
@@ -211,6 +213,8 @@ class MapExecutor:
                 args.append(cell.content)
             elif cell.ids is ids and cell.fresh is not None:
                 args.append(cell.fresh[first:last])
+            elif cell.ids is ids and cell.make_part is not None:
+                args.append(cell.make_part(first, last))
             elif ids is all_nodes:
                 args.append(cell.part(first, last))
             else:

@@ -195,18 +195,29 @@ class Aggregator(ABC):
         not. With messages of every other node changed, the two cost about the same.
         """
         ids, nodes = source.ids, source.nodes
-        return ids is not None and nodes is not None and nodes.are_most(ids.count)
+        if ids is None or nodes is None:
+            return False
+        return source.has_lost_old or nodes.are_most(ids.count)
 
-    def _reach(self, ids: Ids, count: int, epoch: int) -> int:
-        """Collect the targets of the out-edges of `ids` behind `count` rows; returns how many.
+    def _reach(self, source: Cell, count: int, epoch: int) -> int:
+        """Collect the rows that changed messages reach behind `count` rows; returns how many.
 
         All of them stand in ascending order then, in which they are made afresh soonest.
         """
-        scratch = self.context.scratch
-        reached: int = self.context.kernels.reach(
-            ids.array, self._lists()[0], self.drop, scratch.touched, count, scratch.stamp, epoch
-        )[0]
-        scratch.touched[:reached] = self.context.backend.sorted(scratch.touched[:reached])
+        context, (pushed, inn) = self.context, self._lists()
+        scratch, kernels = context.scratch, context.kernels
+        reached: int
+        assert source.ids is not None
+        assert source.nodes is not None
+        if source.ids.count == source.nodes.num_nodes:  # all rows with an in-edge
+            ids = torch.as_tensor(inn.degree[: context.num_nodes]).nonzero().flatten()
+            rows = context.backend.ids(ids).array
+            reached = kernels.unite(rows, scratch.touched, count, scratch.stamp, epoch)
+        else:
+            reached, _ = kernels.reach(
+                source.ids.array, pushed, self.drop, scratch.touched, count, scratch.stamp, epoch
+            )
+        scratch.touched[:reached] = context.backend.sorted(scratch.touched[:reached])
         return reached
 
     def _report(self, rows: int, changed: int, edges: int, reread: int, way: str = "push") -> None:

@@ -233,9 +233,9 @@ class ExtremumState(Aggregator):
         scratch, kernels, backend = context.scratch, context.kernels, context.backend
         stamp, epoch = scratch.stamp, scratch.next()
         sources = None if source is None else source.ids
-        pulls = source is not None and sources is not None and self._pulls(source)
-
-        count = self._reach(sources, 0, epoch) if sources is not None and pulls else 0
+        count, pulls = 0, source is not None and self._pulls(source)
+        if source is not None and pulls:
+            count = self._reach(source, 0, epoch)
         for ids in (*self.messages.own, context.renew_ids):
             if ids is not None:
                 count = kernels.unite(ids.array, scratch.touched, count, stamp, epoch)

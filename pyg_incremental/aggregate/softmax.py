@@ -134,7 +134,7 @@ class SoftmaxState(Aggregator):
             return
         ids, old, way = scratch.touched[:0], source.array[:0], "push"
         if source.ids is not None and self._pulls(source):
-            count = renewed = self._reach(source.ids, count, epoch)
+            count = renewed = self._reach(source, count, epoch)
             way = "pull"
         elif source.ids is not None:
             ids, old = source.ids.array, source.old

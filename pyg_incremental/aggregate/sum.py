@@ -102,7 +102,7 @@ class SumState(Aggregator):
             return
         pushed, inn = self._lists()
         if source.ids is not None and self._pulls(source):
-            count = self._reach(source.ids, count, epoch)
+            count = self._reach(source, count, epoch)
             everything = count == context.num_nodes
             out.ids = context.all_nodes if everything else scratch.taken(count)
             read = context.kernels.sum_rows(

@@ -27,7 +27,7 @@ from pyg_incremental.kernels.compiled.layout import INPUT, KIND, PRODUCT
 from pyg_incremental.kernels.compiled.machine import SPARE, run, update
 from pyg_incremental.kernels.threads import torch_on_one_thread
 from pyg_incremental.resolving.plain import PlainDelta
-from pyg_incremental.store import NO_EDGES, Backend, NodeSet
+from pyg_incremental.store import NO_EDGES, Backend, NodeSet, ascending
 from pyg_incremental.update import Work
 
 _NO_IDS = np.empty(0, np.int64)
@@ -139,7 +139,7 @@ class FastPath:
         self, delta: PlainDelta, ready: tuple[Any, int, int, int], given: int, rows: Any,
         stats: Work,
     ) -> int | None:  # fmt: skip
-        """`run_at_once` for many edges: one thread changes neighbour lists, another begins.
+        """`run_at_once` for many edges: some threads change the graph, others begin.
 
         To begin, only the ends of the edges have to be known.
         """
@@ -152,11 +152,16 @@ class FastPath:
         if not graph_at.accept_now(places, added, gone, *changed, slots):
             return None
         ends = self._ends(delta)
-        used = self._parts.begin_beside(
-            lambda: graph_at.change_lists_now(places, added, free, num_free, slots, leaves),
-            lambda: graph_at.change_pairs_now(places, added, order, slots, leaves),
+        left, taken = ends[2], ends[5]
+        _, _, used = self._parts.begin_beside(
+            [
+                lambda: graph_at.change_list(places, 0, added, left, taken),
+                lambda: graph_at.change_list(places, 1, added, left, taken),
+                lambda: graph_at.change_pairs(places, added, left, taken, order),
+            ],
             places, num_nodes, ends,
         )  # fmt: skip
+        graph_at.has_changed(free, num_free, slots, comes, leaves)
         self._graph.changed(comes, leaves, used)
         return self._finish(0, given, delta.ids, rows, ends, stats)
 
@@ -213,7 +218,7 @@ class FastPath:
                 if not fits:
                     break
             elif count:
-                ids, e = scratch.touched[:count].copy(), self._executors[step]
+                ids, e = ascending(scratch.touched[:count].copy()), self._executors[step]
                 has_product = bool(tables.steps[step, PRODUCT])
                 if count * tables.width_of(step) > many or (has_product and count > ROWS):
 

@@ -116,45 +116,36 @@ def accept_now(places, added, gone, ids, num_nodes, free, num_free, end, slots):
     return True
 
 
-@njit(cache=True)
-def change_lists(places, src, dst, left, taken):  # type: ignore[no-untyped-def]
-    """Take the slots `left` out of both lists, and append edges in the slots `taken`."""
-    slots, tops = _slots(places), line_at(places[TOPS], 2, np.int64(0))
-    out, inn = lists_at(places, OUT), lists_at(places, INN)
-    adjacency.drop(left, slots.src, slots.out_at, out)
-    adjacency.drop(left, slots.dst, slots.in_at, inn)
-    adjacency.put(src, dst, taken, slots.out_at, out, tops[0:1])
-    adjacency.put(dst, src, taken, slots.in_at, inn, tops[1:2])
+@njit(cache=True, nogil=True)
+def change_list(places, side, ends, left, taken):  # type: ignore[no-untyped-def]
+    """Take the slots `left` out of the lists of one side, and append edges in the slots `taken`.
+
+    Side 0 has the lists of the sources, 1 those of the targets; `ends` are both ends of the edges,
+    `[2, k]`. Both sides and `change_pairs` may run beside each other.
+    """
+    slots, top = _slots(places), line_at(places[TOPS], 2, np.int64(0))[side : side + 1]
+    lists = lists_at(places, INN if side else OUT)
+    positions = slots.in_at if side else slots.out_at
+    adjacency.drop(left, slots.dst if side else slots.src, positions, lists)
+    adjacency.put(ends[side], ends[1 - side], taken, positions, lists, top)
 
 
-@njit(cache=True)
-def change_pairs(places, src, dst, left, taken, order):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def change_pairs(places, ends, left, taken, order):  # type: ignore[no-untyped-def]
     """The same in the table, and write the ends and ages of the edges that come, from `order` on.
 
-    Returns how many places of the table were used.
+    It writes to slots that no edge is in. Returns how many places of the table were used.
     """
     pairs.leave(left, _table(places), _slots(places))
-    return pairs.enter_new(src, dst, taken, order, _table(places), _slots(places))
+    return pairs.enter_new(ends[0], ends[1], taken, order, _table(places), _slots(places))
 
 
-@njit(cache=True, nogil=True)
-def change_lists_now(places, added, free, num_free, slots, num_gone):  # type: ignore[no-untyped-def]
-    """`change_lists` as was accepted (see `accept_now`); from then on the graph counts as changed.
+@njit(cache=True)
+def has_changed(free, num_free, slots, added, removed):  # type: ignore[no-untyped-def]
+    """So many edges have come and left as was accepted (see `accept_now`).
 
-    The slots of the edges that leave go on the stack.
+    The slots of those that left go on the stack.
     """
-    left, taken = slots[0, 1 : 1 + num_gone], slots[1, 1 : 1 + added.shape[1]]
-    change_lists(places, added[0], added[1], left, taken)
-    reused = min(taken.size, num_free)
-    free[num_free - reused : num_free - reused + left.size] = left
+    reused = min(added, num_free)
+    free[num_free - reused : num_free - reused + removed] = slots[0, 1 : 1 + removed]
     slots[:, 0] = 1
-
-
-@njit(cache=True, nogil=True)
-def change_pairs_now(places, added, order, slots, num_gone):  # type: ignore[no-untyped-def]
-    """`change_pairs` as was accepted (see `accept_now`).
-
-    It may run beside `change_lists_now`, and writes to slots that no edge is in before that.
-    """
-    left, taken = slots[0, 1 : 1 + num_gone], slots[1, 1 : 1 + added.shape[1]]
-    return change_pairs(places, added[0], added[1], left, taken, order)

@@ -15,6 +15,8 @@ import torch
 T = TypeVar("T")
 MANY = 1 << 18
 """Elements to compute, to push or to copy that are worth waking threads."""
+TURNS = 4
+"""Parts that one thread computes in turn, if none is slower than another."""
 _pools: dict[int, ThreadPoolExecutor] = {}
 _lock = threading.Lock()
 _inside: list[int] = []
@@ -66,6 +68,29 @@ def in_parts(count: int, work: Callable[[int], T]) -> list[T]:
     return [first, *done]
 
 
+def in_turns(count: int, jobs: int, work: Callable[[int, int], T]) -> list[T]:
+    """`work(0, ...), ..., work(jobs - 1, ...)`, each by the first of `count` threads that is free.
+
+    The second argument is the number of the thread. No thread waits for one that began late, or
+    that runs on a slower core.
+    """
+    done: list[Any] = [None] * jobs
+    turns = iter(range(jobs))  # one thread at a time takes a turn
+
+    def run(thread: int) -> None:
+        for job in turns:
+            done[job] = work(job, thread)
+
+    in_parts(min(count, jobs), run)
+    return done
+
+
+def shares(size: int, count: int) -> list[int]:
+    """The bounds of parts of something of a size, some for each of `count` threads."""
+    parts = TURNS * count if count > 1 else 1
+    return [size * p // parts for p in range(parts + 1)]
+
+
 def take(rows: Any, ids: Any) -> Any:
     """`rows[ids]` of an array `[n, ...]`, by threads where that is worth it.
 
@@ -75,11 +100,13 @@ def take(rows: Any, ids: Any) -> Any:
         return rows.take(ids, 0)
     found = np.empty((ids.size, *rows.shape[1:]), rows.dtype)
 
-    def part(p: int) -> None:
-        some = slice(ids.size * p // count, ids.size * (p + 1) // count)
+    bounds = shares(ids.size, count)
+
+    def part(p: int, _: int) -> None:
+        some = slice(bounds[p], bounds[p + 1])
         rows.take(ids[some], 0, found[some], "clip")  # the other modes copy once more
 
-    in_parts(count, part)
+    in_turns(count, len(bounds) - 1, part)
     return found
 
 

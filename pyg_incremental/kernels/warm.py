@@ -56,19 +56,20 @@ def _run_each_once() -> None:
     adjacency.incident(ids, slots, out, found)
     slots.out_at[0] = ~slots.out_at[0]
     pairs.find_left(u, v, table, slots, found)
-    graph_at.change_pairs(places, ids[:0], ids[:0], ids, ids[:0], 0)
-    graph_at.change_lists(places, ids[:0], ids[:0], ids, ids[:0])
+    pair, both, none = np.zeros((2, 0), np.int64), np.zeros((2, 1), np.int64), ids[:0]
+    graph_at.change_pairs(places, pair, ids, none, 0)
+    for side in range(2):
+        graph_at.change_list(places, side, pair, ids, none)
     adjacency.fits(u, out, tops[0])
     adjacency.needed(u, out)
-    graph_at.change_pairs(places, u, v, ids[:0], ids, 0)
-    graph_at.change_lists(places, u, v, ids[:0], ids)
+    graph_at.change_pairs(places, np.stack([u, v]), none, ids, 0)
+    for side in range(2):
+        graph_at.change_list(places, side, np.stack([u, v]), none, ids)
     adjacency.compact(out, np.zeros(8, np.int32), np.zeros(8, np.int32), 4)
     adjacency.out_of_range(ids, 1)
-    pair, both = np.zeros((2, 0), np.int64), np.zeros((2, 1), np.int64)
     graph_at.accept(places, pair, pair, ids, 1, found[:0])
-    graph_at.accept_now(places, pair, pair, ids, 1, ids[:0], 0, 0, both)
-    graph_at.change_pairs_now(places, pair, 0, both, 0)
-    graph_at.change_lists_now(places, pair, ids[:0], 0, both, 0)
+    graph_at.accept_now(places, pair, pair, ids, 1, none, 0, 0, both)
+    graph_at.has_changed(none, 0, both, 0, 0)
     stamp, touched, at = np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(1, np.int64)
     compiled.unite(ids, touched, 0, stamp, 1)
     compiled.unite_ends(u, v, False, touched, 0, stamp, 2)

@@ -68,7 +68,7 @@ class Backend:
         self.like_array: Callable[[Array], Array] = (
             np.empty_like if self.is_compiled else torch.empty_like
         )
-        self.sorted: Callable[[Array], Array] = np.sort if self.is_compiled else _sorted
+        self.sorted: Callable[[Array], Array] = ascending if self.is_compiled else _sorted
         self.joined: Callable[[Sequence[Array]], Array] = (
             np.concatenate if self.is_compiled else torch.cat  # type: ignore[assignment]
         )
@@ -101,6 +101,11 @@ class Backend:
         return (
             np.empty(size, np.int64) if self.is_compiled else torch.empty(size, dtype=torch.int64)
         )
+
+
+def ascending(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Distinct ids sorted; the array itself if it is large and ascends already."""
+    return ids if ids.size > 1024 and (ids[1:] > ids[:-1]).all() else np.sort(ids)
 
 
 def _sorted(ids: Tensor) -> Tensor:

@@ -18,6 +18,9 @@ from pyg_incremental.store.nodes import NodeSet
 from pyg_incremental.store.rows import Rows
 from pyg_incremental.typing import Array
 
+ENOUGH = 64
+"""One in so many rows tells how many of all will change."""
+
 
 class Maker(Protocol):
     """Computes rows of a value that is not stored."""
@@ -49,6 +52,9 @@ class Cell(Rows):
         content: A value of domain `WHOLE`.
         nodes: The nodes whose rows these are, if they are node rows.
         maker: What computes the rows of a value that is never stored.
+        is_read_once: Whether one map alone reads this value, which then need not be in memory.
+        make_part: Computes new rows (of `ids` if that is not None, else of all) from some place to
+            before another, or None.
     """
 
     def __init__(self, value: Value, backend: Backend, nodes: NodeSet | None = None) -> None:
@@ -63,6 +69,7 @@ class Cell(Rows):
         self.out_dtype: torch.dtype | None = None
         self.content: Any = None
         self.maker: Maker | None = None
+        self.is_read_once = False
         self._before: list[tuple[Ids, Tensor]] = []
         self._plain: Array = None
         self.reset()
@@ -76,6 +83,7 @@ class Cell(Rows):
         self.fresh: Tensor | None = None
         self.old: Array = None
         self.old_changed: Tensor | None = None
+        self.make_part: Callable[[int, int], Tensor] | None = None
         self.dirty = False
         if self._before:
             self._before = []
@@ -148,6 +156,8 @@ class Cell(Rows):
         """The rows from `first` to before `last`."""
         if self.maker is not None:
             return self.read(torch.arange(first, last))
+        if self.make_part is not None:
+            return self.make_part(first, last)
         rows = self.tensor[first:last]
         return rows if self.out_dtype is None else rows.to(self.out_dtype)
 
@@ -180,7 +190,7 @@ class Cell(Rows):
         n = 0
         for first in range(0, ids.count, size):
             last = min(first + size, ids.count)
-            if self.old_if_few and self.nodes is not None and self.nodes.are_most(n):
+            if self.old_if_few and self._become_most(n, first, ids.count):
                 self.old = old = self._no_old
             n += self._write(
                 ids.array[first:last], make(first, last), old[n:], first_new, changed[n:], where
@@ -188,6 +198,18 @@ class Cell(Rows):
         if n:
             self.ids = ids if n == ids.count else self.backend.ids_from(changed[:n])
         return n
+
+    def _become_most(self, changed: int, looked_at: int, count: int) -> bool:
+        """Whether most nodes will have changed, by what has come of the rows looked at so far."""
+        nodes = self.nodes
+        if nodes is None or looked_at * ENOUGH < nodes.num_nodes:
+            return False
+        return nodes.are_most(changed * count // looked_at)
+
+    @property
+    def has_lost_old(self) -> bool:
+        """Whether OLD rows were dropped because most nodes were to change."""
+        return self.keeps_old and self.ids is not None and len(self.old) < self.ids.count
 
     def _room_for_old(self, count: int) -> Array:
         if not self.keeps_old:

@@ -182,7 +182,8 @@ def extremum_settle(now, before, rows, first_new, stamp, lost, read, changed):  
                 no_reset += 1
         if differs or v >= first_new:
             changed[n] = v
-            for f in range(now.shape[1]):
-                before[n, f] = before[i, f]
+            if n < i:
+                for f in range(now.shape[1]):
+                    before[n, f] = before[i, f]
             n += 1
     return n, resilient, no_reset, covered

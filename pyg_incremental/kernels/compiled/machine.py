@@ -38,12 +38,14 @@ from pyg_incremental.kernels.compiled.layout import (
     stored,
 )
 from pyg_incremental.kernels.compiled.machine_steps import (
+    collect,
     edges_changed,
     extremum,
     reach_of,
+    shares_of,
     softmax,
+    spread,
     total,
-    total_part,
 )
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS, run_rows
 from pyg_incremental.kernels.compiled.rows import commit, unite
@@ -52,6 +54,8 @@ FEW = 96
 """Rows from which on a matrix product is left to BLAS."""
 MANY = 1024
 """Changed messages up to which a step is never left to its executor because most changed."""
+DENSE = 8
+"""From one row in so many on, looking at all of them is the fastest way to find distinct ones."""
 SPARE = 4
 """Marks that each step may use."""
 
@@ -115,11 +119,21 @@ def _dirty(m, step, epoch):  # type: ignore[no-untyped-def]
         return m.touched[:0]
     if shared >= 0 or dirty == 1:
         return changed_ids(m.cells[shared if shared >= 0 else chosen])
-    count = 0
+    count, listed = 0, 0
     for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
-        cell = m.cells[m.inputs[k, CELL]]
-        if cell[COUNT]:
-            count = unite(changed_ids(cell), m.touched, count, m.stamp, epoch)
+        listed += m.cells[m.inputs[k, CELL], COUNT]
+    by_stamps = listed * DENSE > m.num_nodes
+    for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
+        ids = changed_ids(m.cells[m.inputs[k, CELL]])
+        if by_stamps:
+            for i in range(ids.size):
+                m.stamp[ids[i]] = epoch
+        else:
+            count = unite(ids, m.touched, count, m.stamp, epoch)
+    if by_stamps:
+        for v in range(m.num_nodes):
+            m.touched[count] = v
+            count += m.stamp[v] == epoch
     return m.touched[:count]
 
 
@@ -258,12 +272,28 @@ def begin_part(plan, places, num_nodes, events, part, mask, zero, bits):  # type
 
 
 @njit(cache=True, nogil=True)
-def total_of_part(  # type: ignore[no-untyped-def]
-    plan, places, s, epoch, num_nodes, events, touched, part, mask, zero, bits
+def shares_of_parts(plan, places, s, num_nodes, events, parts, zero, bits):  # type: ignore[no-untyped-def]
+    """Which changed messages of a sum belong to which part; see `machine_steps.shares_of`."""
+    return shares_of(machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS), s, parts)
+
+
+@njit(cache=True, nogil=True)
+def spread_of_part(  # type: ignore[no-untyped-def]
+    plan, places, s, num_nodes, events, first, last, difference, moved, edges, begin, zero, bits
 ):
-    """The sum of step `s` for one part of the rows; see `machine_steps.total_part`."""
+    """What some changed messages of a sum will push; see `sums.sum_spread`."""
     m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
-    return total_part(m, s, touched, epoch, part, mask)
+    return spread(m, s, first, last, difference, moved, edges, begin)
+
+
+@njit(cache=True, nogil=True)
+def total_of_part(  # type: ignore[no-untyped-def]
+    plan, places, s, epoch, num_nodes, events, touched, part, mask, difference, moved, edges,
+    begins, ends, zero, bits,
+):  # fmt: skip
+    """The sum of step `s` for one part of the rows; see `machine_steps.collect`."""
+    m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
+    return collect(m, s, touched, epoch, part, mask, difference, moved, edges, begins, ends)
 
 
 @njit(cache=True, nogil=True)
@@ -316,9 +346,11 @@ def update(  # type: ignore[no-untyped-def]
     """
     if not graph_at.accept_now(places, added, gone, ids, num_nodes, free, num_free, end, slots):
         return -1, 0, 0
-    used = graph_at.change_pairs_now(places, added, order, slots, gone.shape[1])
-    graph_at.change_lists_now(places, added, free, num_free, slots, gone.shape[1])
     left, taken = slots[0, 1 : 1 + gone.shape[1]], slots[1, 1 : 1 + added.shape[1]]
+    used = graph_at.change_pairs(places, added, left, taken, order)
+    for side in range(2):
+        graph_at.change_list(places, side, added, left, taken)
+    graph_at.has_changed(free, num_free, slots, taken.size, left.size)
     events = gone[0], gone[1], left, added[0], added[1], taken
     step, count = run(
         plan, places, -1, epoch, num_nodes, events, given, ids, rows, zero, bits, many

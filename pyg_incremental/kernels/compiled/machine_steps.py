@@ -46,7 +46,7 @@ from pyg_incremental.kernels.compiled.layout import (
 )
 from pyg_incremental.kernels.compiled.rows import expand, unite, unite_ends
 from pyg_incremental.kernels.compiled.softmax import softmax_edges, softmax_push
-from pyg_incremental.kernels.compiled.sums import sum_edges, sum_push
+from pyg_incremental.kernels.compiled.sums import sum_collect, sum_edges, sum_push, sum_spread
 
 
 @njit(cache=True)
@@ -134,27 +134,47 @@ def _done(m, s, count, edges, reread, read):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def total(m, s, epoch):  # type: ignore[no-untyped-def]
     """Push what changed in the messages of a sum."""
-    count, edges, reread, read = total_part(m, s, m.touched, epoch)
-    return count == 0 or _done(m, s, count, edges, reread, read)
+    step = m.steps[s]
+    count = _reached(m, step, m.touched, 0, epoch)
+    source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
+    if not source[COUNT] and not count:
+        return True
+    pushed, read_over = _lists(m, step)
+    count, edges, reread, read = sum_push(
+        stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero), m.numbers[s, LIMIT],
+        line_at(step[SCALE], out[WIDTH], m.zero), stored(source, m.zero),
+        line_at(step[WEIGHT], step[SLOTS], m.zero), changed_ids(source), old_rows(source, m.zero),
+        pushed, read_over, step[DROP] != 0, m.touched, count, m.stamp, epoch,
+    )  # fmt: skip
+    return _done(m, s, count, edges, reread, read)
 
 
 @njit(cache=True)
-def total_part(m, s, touched, epoch, part=0, mask=0):  # type: ignore[no-untyped-def]
-    """Push what changed in the messages of a sum into one part of the rows (see `rows.is_in`).
+def spread(m, s, first, last, difference, moved, edges, begin):  # type: ignore[no-untyped-def]
+    """What some of the changed messages of a sum will push; see `sums.sum_spread`."""
+    step = m.steps[s]
+    source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
+    return sum_spread(
+        stored(source, m.zero), changed_ids(source), old_rows(source, m.zero), first, last,
+        _lists(m, step)[0], step[DROP] != 0, line_at(step[SCALE], out[WIDTH], m.zero), difference,
+        moved, edges, begin,
+    )  # fmt: skip
 
-    Returns what `sum_push` does; the rows touched stand in `touched`.
+
+@njit(cache=True)
+def collect(m, s, touched, epoch, part, mask, difference, moved, edges, begins, ends):  # type: ignore[no-untyped-def]
+    """Add that to one part of the rows (see `rows.is_in`), which stand in `touched`.
+
+    Returns what `sums.sum_collect` does.
     """
     step = m.steps[s]
     count = _reached(m, step, touched, 0, epoch, part, mask)
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
-    if not source[COUNT] and not count:
-        return 0, 0, 0, 0
-    pushed, read_over = _lists(m, step)
-    return sum_push(
+    return sum_collect(
         stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero), m.numbers[s, LIMIT],
         line_at(step[SCALE], out[WIDTH], m.zero), stored(source, m.zero),
-        line_at(step[WEIGHT], step[SLOTS], m.zero), changed_ids(source), old_rows(source, m.zero),
-        pushed, read_over, step[DROP] != 0, touched, count, m.stamp, epoch, part, mask,
+        line_at(step[WEIGHT], step[SLOTS], m.zero), difference, moved, edges, begins, ends,
+        _lists(m, step)[1], step[DROP] != 0, touched, count, m.stamp, epoch, part, mask,
     )  # fmt: skip
 
 
@@ -167,6 +187,28 @@ def reach_of(m, s):  # type: ignore[no-untyped-def]
     for i in range(ids.size):
         edges += lists.degree[ids[i]]
     return edges
+
+
+@njit(cache=True)
+def shares_of(m, s, parts):  # type: ignore[no-untyped-def]
+    """The changed messages of a sum in parts of about as many edges each.
+
+    Returns:
+        For each part and for the end, `[parts + 1, 2]`: the first message, and the edges before it.
+    """
+    step, edges, p = m.steps[s], 0, 1
+    lists = _lists(m, step)[0]
+    ids = changed_ids(m.cells[step[SOURCE]])
+    whole = reach_of(m, s)
+    shares = np.zeros((parts + 1, 2), np.int64)
+    for i in range(ids.size):
+        while p < parts and edges * parts >= whole * p:
+            shares[p, 0], shares[p, 1] = i, edges
+            p += 1
+        edges += lists.degree[ids[i]]
+    for rest in range(p, parts + 1):
+        shares[rest, 0], shares[rest, 1] = ids.size, edges
+    return shares
 
 
 @njit(cache=True)

@@ -8,6 +8,8 @@ from pyg_incremental.kernels.compiled.rows import AHEAD, is_in, magnitude
 
 STAGE = 3
 """How many sources lie between one look ahead and the next."""
+FEW = 4096
+"""Edges that are looked through at a time; their positions stay in the cache."""
 
 
 @njit(cache=True)
@@ -94,11 +96,16 @@ def sum_settle(state, drift, limit, scale, inn, touched, count, again):  # type:
 
 
 @njit(cache=True)
-def _ask_ahead(i, ids, state, drift, stamp, message, out, part, mask):  # type: ignore[no-untyped-def]
-    """Ask for what sources behind the `i`-th need: where their lists begin, the lists, targets.
+def _settled(state, drift, limit, scale, message, weight, inn, drop, touched, count):  # type: ignore[no-untyped-def]
+    """Settle the rows touched. Returns (rows summed afresh, edges read for that)."""
+    again = np.empty(count, np.int64)
+    fresh = sum_settle(state, drift, limit, scale, inn, touched, count, again)
+    return fresh, sum_rows(again[:fresh], state, drift, message, weight, inn, drop)
 
-    Only targets in the part (see `is_in`).
-    """
+
+@njit(cache=True)
+def _ask_for_lists(i, ids, message, out):  # type: ignore[no-untyped-def]
+    """Ask for the rows of sources behind the `i`-th, where their lists begin, and the lists."""
     if i + 3 * STAGE < ids.size:
         u = ids[i + 3 * STAGE]
         fetch(message, u)
@@ -106,39 +113,23 @@ def _ask_ahead(i, ids, state, drift, stamp, message, out, part, mask):  # type: 
         fetch(out.degree, u)
     if i + 2 * STAGE < ids.size:
         fetch(out.neighbor, out.start[ids[i + 2 * STAGE]])
-    if i + STAGE < ids.size:
-        u = ids[i + STAGE]
-        for k in range(out.start[u], out.start[u] + min(out.degree[u], AHEAD)):
-            v = out.neighbor[k]
-            if is_in(v, part, mask):
-                fetch(state, v)
-                fetch(drift, v)
-                fetch(stamp, v)
+
+
+@njit(cache=True)
+def _ask_for_row(v, state, drift, stamp):  # type: ignore[no-untyped-def]
+    fetch(state, v)
+    fetch(drift, v)
+    fetch(stamp, v)
 
 
 @njit(cache=True)
 def sum_push(  # type: ignore[no-untyped-def]
-    state,
-    drift,
-    limit,
-    scale,
-    message,
-    weight,
-    ids,
-    old,
-    out,
-    inn,
-    drop,
-    touched,
-    count,
-    stamp,
+    state, drift, limit, scale, message, weight, ids, old, out, inn, drop, touched, count, stamp,
     epoch,
-    part=0,
-    mask=0,
-):
+):  # fmt: skip
     """Push `message - old` of the rows `ids` along their out-edges.
 
-    Then settle every row touched (see `sum_settle`). Only targets in the part count (see `is_in`).
+    Then settle every row touched (see `sum_settle`).
 
     Returns:
         (rows touched, edges pushed, rows summed afresh, edges read for that)
@@ -147,7 +138,11 @@ def sum_push(  # type: ignore[no-untyped-def]
     diff = np.empty(width, state.dtype)
     edges = 0
     for i in range(ids.size):
-        _ask_ahead(i, ids, state, drift, stamp, message, out, part, mask)
+        _ask_for_lists(i, ids, message, out)
+        if i + STAGE < ids.size:
+            u = ids[i + STAGE]
+            for k in range(out.start[u], out.start[u] + min(out.degree[u], AHEAD)):
+                _ask_for_row(out.neighbor[k], state, drift, stamp)
         u = np.uint64(ids[i])
         now, before = message[u], old[np.uint64(i)]
         differs = False
@@ -160,12 +155,10 @@ def sum_push(  # type: ignore[no-untyped-def]
         first, last = out.start[u], out.start[u] + out.degree[u]
         edges += out.degree[u]
         for k in range(first, last):
-            if k + AHEAD < last and is_in(out.neighbor[k + AHEAD], part, mask):
-                fetch(state, out.neighbor[k + AHEAD])
-                fetch(drift, out.neighbor[k + AHEAD])
-                fetch(stamp, out.neighbor[k + AHEAD])
+            if k + AHEAD < last:
+                _ask_for_row(out.neighbor[k + AHEAD], state, drift, stamp)
             v = np.uint64(out.neighbor[k])  # no index from the end
-            if (drop and v == u) or not is_in(v, part, mask):
+            if drop and v == u:
                 continue
             row = state[v]
             if weight.size:
@@ -181,6 +174,89 @@ def sum_push(  # type: ignore[no-untyped-def]
                 stamp[v] = epoch
                 touched[count] = v
                 count += 1
-    again = np.empty(count, np.int64)
-    fresh = sum_settle(state, drift, limit, scale, inn, touched, count, again)
-    return count, edges, fresh, sum_rows(again[:fresh], state, drift, message, weight, inn, drop)
+    fresh, read = _settled(
+        state, drift, limit, scale, message, weight, inn, drop, touched, count
+    )  # fmt: skip
+    return count, edges, fresh, read
+
+
+@njit(cache=True)
+def sum_spread(  # type: ignore[no-untyped-def]
+    message, ids, old, first, last, out, drop, scale, difference, moved, edges, begin
+):
+    """`sum_push` for threads, begun: what the sources from `first` to before `last` will push.
+
+    Row `i` of `difference` takes `message - old` of source `i`, and `moved[i]` its magnitude. The
+    edges along which it goes stand in `edges` from `begin` on: the position of the source, the
+    target, and the slot if there is a third column.
+
+    Returns:
+        (behind the last of these edges, edges pushed)
+    """
+    width, end, pushed = difference.shape[1], begin, 0
+    for i in range(first, last):
+        _ask_for_lists(i, ids, message, out)
+        u = np.uint64(ids[i])
+        now, before, diff = message[u], old[np.uint64(i)], difference[np.uint64(i)]
+        differs = False
+        for f in range(width):
+            diff[f] = now[f] - before[f]
+            differs |= diff[f] != 0
+        if not differs:
+            continue
+        moved[i] = magnitude(diff, scale)
+        pushed += out.degree[u]
+        for k in range(out.start[u], out.start[u] + out.degree[u]):
+            if drop and out.neighbor[k] == u:
+                continue
+            edges[end, 0], edges[end, 1] = i, out.neighbor[k]
+            if edges.shape[1] > 2:
+                edges[end, 2] = out.edge[k]
+            end += 1
+    return end, pushed
+
+
+@njit(cache=True)
+def sum_collect(  # type: ignore[no-untyped-def]
+    state, drift, limit, scale, message, weight, difference, moved, edges, begins, ends, inn, drop,
+    touched, count, stamp, epoch, part, mask,
+):  # fmt: skip
+    """`sum_push` for threads, finished: add what `sum_spread` wrote down to one part of the rows.
+
+    See `is_in` for the part. The edges stand in `edges` from each of `begins` to before the same of
+    `ends`, in the order in which one thread would push along them.
+
+    Returns:
+        (rows touched, rows summed afresh, edges read for that)
+    """
+    width = state.shape[1]
+    mine = np.empty(FEW, np.int64)  # found first, so that the next ones can be asked for
+    for p in range(begins.size):
+        for begin in range(begins[p], ends[p], FEW):
+            n = 0
+            for e in range(begin, min(begin + FEW, ends[p])):
+                mine[n] = e
+                n += is_in(edges[e, 1], part, mask)
+            for k in range(n):
+                if k + AHEAD < n:
+                    _ask_for_row(edges[mine[k + AHEAD], 1], state, drift, stamp)
+                e = mine[k]
+                i, v = np.uint64(edges[e, 0]), np.uint64(edges[e, 1])
+                row, diff = state[v], difference[i]
+                if weight.size:
+                    w = weight[np.uint64(edges[e, 2])]
+                    for f in range(width):
+                        row[f] += w * diff[f]
+                    drift[v] += abs(w) * moved[i]
+                else:
+                    for f in range(width):
+                        row[f] += diff[f]
+                    drift[v] += moved[i]
+                if stamp[v] != epoch:
+                    stamp[v] = epoch
+                    touched[count] = v
+                    count += 1
+    fresh, read = _settled(
+        state, drift, limit, scale, message, weight, inn, drop, touched, count
+    )  # fmt: skip
+    return count, fresh, read
