@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
+from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE, SimpleConv
 
 from pyg_incremental import StaleStateError, executors, to_incremental
 from pyg_incremental.aggregate import extremum
@@ -83,6 +83,66 @@ def test_exact_in_random_sequences_of_deltas(case, seed, monkeypatch):
     monkeypatch.setattr(executors, "PART", 2)
     monkeypatch.setattr(extremum, "CACHED", 5)
     SideBySide(case, case.formats[0], seed=seed, compile_after=None).walk()
+
+
+class Clipped(torch.nn.Module):
+    """Sums of what is positive."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = SimpleConv(aggr="sum")
+
+    def forward(self, x, edge_index):
+        return self.conv(torch.relu(x), edge_index)
+
+
+@pytest.mark.parametrize("backend", ["compiled", "reference"])
+def test_what_looks_like_most_and_is_not(backend, seed, monkeypatch):
+    """All features change, but only those of the first nodes are to be seen behind the ReLU."""
+    monkeypatch.setattr(executors, "PART", 64)
+    rng = generator(seed)
+    inc = to_incremental(Clipped().eval(), compile_after=None, backend=backend)
+    x = -torch.from_numpy(rng.random((N, CHANNELS))) - 1
+    inc(x, torch.from_numpy(rng.integers(0, N, (2, 4 * N))))
+    rows = x - 1
+    rows[:100] *= -1
+    before = inc.out.clone()
+    update = inc.apply_delta(
+        edge_index_add=torch.from_numpy(rng.integers(0, N, (2, 5))),
+        x_changes=(torch.arange(N), rows),
+    )
+    assert inc.verify() < 1e-11
+    assert torch.equal(update.changed, (inc.out != before).any(1).nonzero().flatten())
+    clipped, total = update.stats["relu"], update.stats["conv.aggr"]
+    assert (clipped.rows, clipped.changed) == (N, 100)
+    assert total.way == "pull"  # there are no OLD rows that could be retracted
+    assert inc.apply_delta(x_changes=([N - 1], -rows[:1])).changed.numel() == 0
+    assert inc.verify() < 1e-11
+
+
+def test_a_value_that_one_map_reads_is_never_whole_in_memory(seed, monkeypatch):
+    monkeypatch.setattr(executors, "PART", 64)
+    rng = generator(seed)
+    inc = started("sage-max", rng, compile_after=None)
+    cell = next(c for v, c in inc._session.engine.cells.items() if v.name == "convs.0.out")
+    assert cell.is_read_once
+    sizes = []
+    part = executors.MapExecutor._new_rows
+
+    def spy(self, ids, first, last):
+        if self.out is cell:
+            sizes.append(last - first)
+        return part(self, ids, first, last)
+
+    monkeypatch.setattr(executors.MapExecutor, "_new_rows", spy)
+    inc.apply_delta(
+        x_changes=(torch.arange(N), torch.from_numpy(rng.standard_normal((N, CHANNELS))))
+    )
+    assert cell.fresh is None
+    assert cell.rows is None
+    assert max(sizes) == 64
+    assert sum(sizes) == N  # each row once
+    assert inc.verify() < 1e-11
 
 
 def test_a_refresh_takes_no_new_memory_and_leaves_the_output_alone(seed):
