@@ -208,10 +208,10 @@ class Cell(Rows):
 
     @property
     def has_lost_old(self) -> bool:
-        """Whether OLD rows are missing, such as those dropped because most nodes were to change."""
-        if not self.keeps_old or self.ids is None:
+        """Whether OLD rows were dropped because most nodes were to change."""
+        if self.ids is None or self.old is None:  # a value that is not stored never has any
             return False
-        return self.old is None or len(self.old) < self.ids.count
+        return self.keeps_old and len(self.old) < self.ids.count
 
     def _room_for_old(self, count: int) -> Array:
         if not self.keeps_old:
