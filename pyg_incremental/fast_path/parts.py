@@ -140,7 +140,7 @@ class Parts:
         if len(self._edges) < edges * columns:
             self._edges = zeros(np.int32, 2 * edges * columns)
         rows = self._rows[: messages * width].reshape(messages, width)
-        return self._touched, (
+        return self._touched[: self.count], (
             rows, self._moved, self._edges[: edges * columns].reshape(edges, columns),
         )  # fmt: skip
 

@@ -98,9 +98,7 @@ def take(rows: Any, ids: Any) -> Any:
     """
     if ids.size * rows[:1].size <= MANY or (count := number_of_threads()) == 1:
         return rows.take(ids, 0)
-    found = np.empty((ids.size, *rows.shape[1:]), rows.dtype)
-
-    bounds = shares(ids.size, count)
+    found, bounds = np.empty((ids.size, *rows.shape[1:]), rows.dtype), shares(ids.size, count)
 
     def part(p: int, _: int) -> None:
         some = slice(bounds[p], bounds[p + 1])

@@ -137,3 +137,19 @@ def test_parts_in_order_and_errors():
     assert in_parts(4, lambda part: part * part) == [0, 1, 4, 9]
     with pytest.raises(ZeroDivisionError):
         in_parts(3, lambda part: 1 // (part - 2))
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("name", MODELS)
+def test_the_number_of_threads_may_change_between_updates(name, seed, monkeypatch):
+    monkeypatch.setattr(parts, "MANY", 0)
+    rng = generator(seed)
+    torch.manual_seed(0)
+    inc = to_incremental(MODELS[name]().double().eval(), compile_after=1, backend="compiled")
+    edges = torch.from_numpy(rng.integers(0, N, (2, 4 * N)))
+    inc(torch.from_numpy(rng.standard_normal((N, CHANNELS))), edges)
+    stream = deltas(rng, edges, 5)
+    for count in (1, 2, 4, 2, 1):
+        with threads(count):
+            inc.apply_delta(*next(stream))
+        assert inc.verify() < 1e-11
