@@ -24,7 +24,7 @@ def plan(program: Program, store: StoreName = "fast") -> tuple[list[Step], set[V
     if store == "minimal":
         return _minimal(program)
     needed = _needed(program)
-    steps = _merged(program, needed)
+    steps = _beside(_merged(program, needed))
     stored = {v for v in needed if any(v is s.output for s in steps)}
     return steps, _with_origins(steps, stored)
 
@@ -134,6 +134,25 @@ def _merged(program: Program, needed: set[Value]) -> list[Step]:
                 continue
         steps.append(s)
     return steps
+
+
+def _beside(steps: list[Step]) -> list[Step]:
+    """The steps, with maps of the same values behind each other.
+
+    They change at the same rows, which are read once for all of them then.
+    """
+    found: list[Step] = []
+    for s in steps:
+        at = len(found)
+        if _is_plain(s):
+            alike = (i for i in range(at) if _is_plain(found[i]) and found[i].inputs == s.inputs)
+            at = max(alike, default=at - 1) + 1
+        found.insert(at, s)
+    return found
+
+
+def _is_plain(step: Step) -> bool:
+    return type(step) is RowMap and _is_on_nodes(step)
 
 
 def _merge(first: RowMap, then: RowMap) -> RowMap:

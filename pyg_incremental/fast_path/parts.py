@@ -2,9 +2,9 @@
 
 A map is split by the rows it computes. A sum is split twice: by the changed messages, of which each
 thread writes down by how much some have changed and along which edges that goes, and then by the
-rows that it writes to. So no two threads write to one row, and the same number of threads gives the
-same bits again. (Another number may not: it finds the changed rows in another order, in which the
-next step then adds them up.)
+rows that it writes to, where those of each thread follow each other. So no two threads write to one
+row, and the same number of threads gives the same bits again. (Another number may not: it finds the
+changed rows in another order, in which the next step then adds them up.)
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pyg_incremental.fast_path.chain import GIVEN, Chain
 from pyg_incremental.fast_path.tables import Tables
 from pyg_incremental.kernels.address import address_of, zeros
 from pyg_incremental.kernels.compiled import layout as m
@@ -25,6 +26,7 @@ from pyg_incremental.kernels.compiled.machine import (
     spread_of_part,
     total_of_part,
 )
+from pyg_incremental.kernels.compiled.rows import ALL
 from pyg_incremental.kernels.threads import (
     MANY,
     TURNS,
@@ -35,12 +37,15 @@ from pyg_incremental.kernels.threads import (
 )
 from pyg_incremental.store import Scratch
 
-Product = Callable[[slice], Any]
-"""New rows of a part of the dirty ones, as an array."""
+Product = Callable[[int, Any, slice, dict[Any, Any]], Any]
+"""New rows of a step as an array: for a part of the dirty ones, whose ids and places it is given,
+like what was read for other steps at the same rows."""
 ROWS = 2048
 """Rows of a product that are computed at a time: what is in memory once more stays small, and in
 the cache."""
 NEVER = 1 << 62
+SEEN = 256
+"""Targets of each list of edges that are looked at to see where most are."""
 
 
 class Parts:
@@ -72,31 +77,35 @@ class Parts:
         self.count = number_of_threads()
         return MANY if self.count > 1 else NEVER
 
-    def begin(self, places: Any, num_nodes: int, ends: tuple[Any, ...]) -> None:
-        """Begin an update: retract and insert edges."""
-        plan = self._tables.plan
-        in_parts(
-            self.count,
-            lambda p: begin_part(plan, places, num_nodes, ends, p, self.count - 1, *self._kind),
-        )
-
-    def begin_beside(
-        self, others: Sequence[Callable[[], Any]], places: Any, num_nodes: int,
-        ends: tuple[Any, ...],
+    def begin(
+        self, places: Any, num_nodes: int, ends: tuple[Any, ...],
+        others: Sequence[Callable[[], Any]] = (),
     ) -> list[Any]:  # fmt: skip
-        """`begin`, beside other jobs, which touch no rows; returns what these do."""
+        """Begin an update: retract and insert edges.
+
+        Beside that other jobs are done, which touch no rows; returns what these do.
+        """
         plan, kind, count = self._tables.plan, self._kind, self.count
+        bounds = self._bounds(ends[1], ends[4])
+        found: list[Any] = [None] * len(others)
+        jobs: list[tuple[int, int]] = []  # of each thread: its rows, and its share of the others
+        for p in range(count):
+            jobs += [(p, -1), *((-1, other) for other in range(p, len(others), count))]
 
-        def job(j: int, _: int) -> Any:
-            if j < count:
-                return begin_part(plan, places, num_nodes, ends, j, count - 1, *kind)
-            return others[j - count]()
+        def run(j: int, _: int) -> None:
+            part, other = jobs[j]
+            if other >= 0:
+                found[other] = others[other]()
+            else:
+                low, high = bounds[part : part + 2]
+                begin_part(plan, places, num_nodes, ends, low, high, *kind)
 
-        return in_turns(count, count + len(others), job)[count:]
+        in_turns(count, len(jobs), run)
+        return found
 
     def total(self, step: int, places: Any, num_nodes: int, ends: tuple[Any, ...]) -> bool:
         """Push what changed in the messages of a sum; returns whether there is room for it."""
-        tables, scratch, mask = self._tables, self._scratch, self.count - 1
+        tables, scratch = self._tables, self._scratch
         plan, stats, kind = tables.plan, tables.stats[step], self._kind
         epoch = scratch.epoch + 1
         scratch.epoch += SPARE
@@ -113,11 +122,13 @@ class Parts:
 
         spreads = np.array(in_turns(self.count, turns, spread))
         begins, behind = np.ascontiguousarray(bounds[:-1, 1]), np.ascontiguousarray(spreads[:, 0])
+        parts = self._bounds(*(room[2][b:e, 1] for b, e in zip(begins, behind, strict=True)))
 
         def total(p: int) -> tuple[int, int, int]:
+            low, high = parts[p : p + 2]
             done: tuple[int, int, int] = total_of_part(
-                plan, places, step, epoch, num_nodes, ends, touched[p], p, mask, *room, begins,
-                behind, *kind,
+                plan, places, step, epoch, num_nodes, ends, touched[p], low, high, *room,
+                begins, behind, *kind,
             )  # fmt: skip
             return done
 
@@ -126,6 +137,16 @@ class Parts:
         edges = spreads[:, 1].sum() + read.sum() + ends[0].size + ends[3].size
         stats[:4] = rows.size, rows.size, edges, reread.sum()
         return tables.hold_ids(step, rows, scratch)
+
+    def _bounds(self, *targets: Any) -> list[int]:
+        """Bounds of as many parts of all rows as there are threads.
+
+        About as many of the `targets` are in each. A thread has about the same rows in every step,
+        and many of them in its cache.
+        """
+        seen = np.sort(np.concatenate([t[:: max(1, t.size // SEEN)] for t in targets]))
+        inner = (int(seen[seen.size * p // self.count]) for p in range(1, self.count))
+        return [0, *(inner if seen.size else [0] * (self.count - 1)), ALL]
 
     def _room_for(self, step: int, messages: int, edges: int) -> tuple[Any, tuple[Any, Any, Any]]:
         """Room for the rows that a sum touches, and for what `spread_of_part` writes down."""
@@ -145,33 +166,51 @@ class Parts:
         )  # fmt: skip
 
     def compute(
-        self, step: int, places: Any, num_nodes: int, ids: Any, product: Product | None
-    ) -> None:
-        """Compute the rows `ids` of a map, by `product` if it is given, and put them.
+        self, chain: Chain, places: Any, num_nodes: int, ids: Any, product: Product,
+        given: Any = None,
+    ) -> None:  # fmt: skip
+        """Compute the rows of some maps, the first one's at `ids`, and put them.
 
-        They are shared by the threads, or by nobody if there is one.
+        They are shared by the threads, or by nobody if there are few. A thread goes through all
+        maps with a part of the rows, which are in the cache then. `product` makes the rows of those
+        maps that have a matrix product; those of the first one may be `given`.
         """
-        tables, count = self._tables, self.count
-        ends = (ids[:0],) * 6
+        tables, ends = self._tables, (ids[:0],) * 6
+        by_product = [bool(tables.steps[link.step, m.PRODUCT]) for link in chain]
+        elements = len(ids) * sum(tables.width_of(link.step) for link in chain)
+        count = self.count if elements > MANY else 1
         bounds = shares(len(ids), count)
-        if product is not None:
+        if any(by_product):
             size = min(ROWS, bounds[1] + 1)
             bounds = [*range(0, len(ids), size), len(ids)]
-        plans = [self._plan(p) for p in range(count)]
+        plans = [self._plan(p) for p in range(min(count, len(bounds) - 1))]
         none = np.empty((0, 1), tables.space.dtype)
 
-        def part(p: int, thread: int) -> int:
+        def part(p: int, thread: int) -> list[int]:
             first, last = bounds[p : p + 2]
-            rows = none if product is None else product(slice(first, last))
-            changed: int = map_of_part(
-                plans[thread], places, step, num_nodes, ends, ids, rows, first, last, first,
-                *self._kind,
-            )  # fmt: skip
+            dirty, read = {GIVEN: (ids, last)}, dict[int, dict[Any, Any]]()
+            changed = []
+            for at, (link, has_product) in enumerate(zip(chain, by_product, strict=True)):
+                of, end = dirty[link.source]
+                rows, where = none, slice(first, end)
+                if at == 0 and given is not None:
+                    rows = given[where]
+                elif has_product:
+                    rows = product(link.step, of[where], where, read.setdefault(link.source, {}))
+                done = map_of_part(
+                    plans[thread], places, link.step, num_nodes, ends, of, rows, first, end, first,
+                    *self._kind,
+                )  # fmt: skip
+                changed.append(done)
+                dirty[at] = tables.room_for_ids(link.step), first + done
             return changed
 
-        changed = in_turns(count, len(bounds) - 1, part)
-        tables.close_gaps(step, bounds, changed)
-        tables.stats[step, :2] = len(ids), sum(changed)
+        parts = in_turns(count, len(bounds) - 1, part)
+        for at, link in enumerate(chain):
+            changed = [done[at] for done in parts]
+            tables.close_gaps(link.step, bounds, changed)
+            rows = len(ids) if link.source == GIVEN else tables.stats[chain[link.source].step, 1]
+            tables.stats[link.step, :2] = rows, sum(changed)
 
     def _plan(self, part: int) -> Any:
         """The plan with registers of its own."""

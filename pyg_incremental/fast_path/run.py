@@ -18,12 +18,13 @@ from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregator
 from pyg_incremental.edge_store import EdgeEvents, Edges
-from pyg_incremental.executors import InputExecutor, MapExecutor
-from pyg_incremental.fast_path.parts import NEVER, ROWS, Parts
+from pyg_incremental.executors import InputExecutor
+from pyg_incremental.fast_path.chain import Chain, chain_from
+from pyg_incremental.fast_path.parts import NEVER, Parts
 from pyg_incremental.fast_path.tables import Tables
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.kernels import graph_at
-from pyg_incremental.kernels.compiled.layout import INPUT, KIND, PRODUCT
+from pyg_incremental.kernels.compiled.layout import INPUT, KIND, NOTHING
 from pyg_incremental.kernels.compiled.machine import SPARE, run, update
 from pyg_incremental.kernels.threads import torch_on_one_thread
 from pyg_incremental.resolving.plain import PlainDelta
@@ -61,6 +62,8 @@ class FastPath:
         self._inputs = {
             e.out.value.name: s for s, e in enumerate(t.executors) if t.steps[s, KIND] == INPUT
         }
+        kinds = t.steps[:, KIND]
+        self._first_input = next((s for s, kind in enumerate(kinds) if kind != NOTHING), -1)
         self._names = [(e.out.value.name, *_kind_of(e)) for e in t.executors]
         self._no_rows = np.empty((0, 1), t.space.dtype)
         self._zero = t.space.dtype.type(0)
@@ -105,7 +108,7 @@ class FastPath:
         added, gone, ids = delta.added, delta.gone, delta.ids
         comes, leaves = added.shape[1], gone.shape[1]
         many = self._parts.many()
-        is_large = (comes + leaves) * self._parts.widest > many
+        is_large = max(comes + leaves, len(ids)) * self._parts.widest > many
         if max(comes, leaves) > _EDGES and not is_large:
             return None
         ready = self._graph.ready_for(comes, leaves)
@@ -153,13 +156,13 @@ class FastPath:
             return None
         ends = self._ends(delta)
         left, taken = ends[2], ends[5]
-        _, _, used = self._parts.begin_beside(
+        _, _, used = self._parts.begin(
+            places, num_nodes, ends,
             [
                 lambda: graph_at.change_list(places, 0, added, left, taken),
                 lambda: graph_at.change_list(places, 1, added, left, taken),
                 lambda: graph_at.change_pairs(places, added, left, taken, order),
             ],
-            places, num_nodes, ends,
         )  # fmt: skip
         graph_at.has_changed(free, num_free, slots, comes, leaves)
         self._graph.changed(comes, leaves, used)
@@ -207,10 +210,12 @@ class FastPath:
     ) -> int:  # fmt: skip
         tables, scratch, num_nodes = self.tables, self._nodes.scratch, self._nodes.num_nodes
         parts, places, many = self._parts, self._graph.places(), self._parts.many()
-        read: dict[Any, Any] = {}
-        if step < 0 and (ends[0].size + ends[3].size) * parts.widest > many:
+        is_large = given >= 0 and ids.size * tables.width_of(given) > many
+        if step < 0 and (is_large or (ends[0].size + ends[3].size) * parts.widest > many):
             parts.begin(places, num_nodes, ends)
             step = 0
+        if is_large and given == self._first_input:
+            step, given = self._compute(chain_from(tables, given, len(ids)), ids, new), -1
         while count <= 0 or count <= tables.room_of(step):
             if count < 0:
                 fits = parts.total(step, places, num_nodes, ends)
@@ -218,17 +223,10 @@ class FastPath:
                 if not fits:
                     break
             elif count:
-                ids, e = ascending(scratch.touched[:count].copy()), self._executors[step]
-                has_product = bool(tables.steps[step, PRODUCT])
-                if count * tables.width_of(step) > many or (has_product and count > ROWS):
-
-                    def product(part: slice, e: Any = e, ids: Any = ids) -> Any:
-                        return self._product(e, ids[part], part, {})
-
-                    parts.compute(step, places, num_nodes, ids, product if has_product else None)
-                    step += 1
-                else:
-                    given, new = step, self._product(e, ids, slice(None), read)
+                dirty = scratch.touched[:count].copy()
+                if not tables.reads_fresh(step):
+                    dirty = ascending(dirty)
+                step = self._compute(chain_from(tables, step, count), dirty)
             step, count = run(
                 tables.plan, places, step, scratch.epoch, num_nodes, ends, given, ids, new,
                 self._zero, self._bits, many,
@@ -239,28 +237,36 @@ class FastPath:
         stats.append((self._names, tables.stats.copy()))
         return int(step)
 
+    def _compute(self, chain: Chain, ids: Any, given: Any = None) -> int:
+        """Compute and put rows of some maps; returns the step behind them.
+
+        `ids` are those of the first one, which is an input if its new rows are `given`.
+        """
+        self._parts.compute(
+            chain, self._graph.places(), self._nodes.num_nodes, ids, self._product, given
+        )
+        return chain[-1].step + 1
+
     def _locate(self) -> None:
         """See that the machine knows where everything is."""
         if self._moves != self._backend.moves:
             self.tables.locate()
             self._moves = self._backend.moves
 
-    def _product(self, e: MapExecutor, ids: Any, part: slice, read: dict[Any, Any]) -> Any:
+    def _product(self, step: int, ids: Any, part: slice, read: dict[Any, Any]) -> Any:
         """New rows `ids` of a map with a matrix product, as kernels take them.
 
-        They are a part of those that are dirty. `read` keeps the rows of a value, because the next
-        map is often one of the same rows.
+        They are a part of those that are dirty. `read` keeps the rows of values at these ids,
+        because the next map is often one of the same rows.
         """
-        args = []
+        e, args = self._executors[step], []
         for cell in e.inputs:
             if not cell.stored:
-                args.append(self.tables.changed(cell)[2][part])
+                args.append(self.tables.fresh_of(cell)[part])
                 continue
-            before, rows = read.get(cell, (None, None))
-            if before is None or not np.array_equal(before, ids):
-                rows = cell.read(torch.from_numpy(ids))
-                read[cell] = ids, rows
-            args.append(rows)
+            if cell not in read:
+                read[cell] = cell.read(torch.from_numpy(ids))
+            args.append(read[cell])
         with torch.no_grad():  # in whatever thread this is
             return self._flat(e.fn(*args))
 

@@ -154,6 +154,10 @@ class Tables:
                     self.numbers[s, m.LIMIT] = e.limit
             step[m.OUT] = self._cell(e.out)
         self.inputs = np.array(inputs, np.int64).reshape(-1, 2)
+        self._inputs_of = [
+            frozenset(self.inputs[s[m.FIRST_INPUT] : s[m.LAST_INPUT], m.CELL].tolist())
+            for s in self.steps
+        ]
         self.ops = np.concatenate(ops)
         self.cells = np.zeros((len(self._at), m.CELL_COLUMNS), np.int64)
         for cell, at in self._at.items():
@@ -222,6 +226,23 @@ class Tables:
         """Elements of a row of what a step computes."""
         return int(self.cells[self.steps[step, m.OUT], m.WIDTH])
 
+    def inputs_of(self, step: int) -> frozenset[int]:
+        """The cells that a map reads; none of any other step."""
+        return self._inputs_of[step]
+
+    def reads_fresh(self, step: int) -> bool:
+        """Whether a map reads rows that are not stored, and stand in the order of their ids."""
+        return any(self.cells[c, m.FRESH] for c in self._inputs_of[step])
+
+    def room_for_ids(self, step: int) -> Any:
+        """Where the ids of the rows stand that change of what a step computes."""
+        return self._ids[int(self.steps[step, m.OUT])]
+
+    def fresh_of(self, cell: Cell) -> torch.Tensor:
+        """Room for the new rows of a value that is not stored."""
+        fresh = self._rooms[cell][2]
+        return torch.from_numpy(fresh).view(len(fresh), *self._samples[cell].shape[1:])
+
     # What threads have done ----------------------------------------------------------------------
 
     def hold_ids(self, step: int, rows: Any, scratch: Scratch) -> bool:
@@ -256,12 +277,8 @@ class Tables:
         if count < 0:
             return self._nodes.scratch.touched[:-count], None, None
         ids, old, fresh = self._rooms[cell]
-        return ids[:count], None if old is None else old[:count], self._new_rows(cell, fresh, count)
-
-    def _new_rows(self, cell: Cell, fresh: Any, count: int) -> torch.Tensor | None:
-        if fresh is None:
-            return None
-        return torch.from_numpy(fresh[:count]).view(count, *self._samples[cell].shape[1:])
+        new = None if fresh is None else self.fresh_of(cell)[:count]
+        return ids[:count], None if old is None else old[:count], new
 
     def hand_over(self, cell: Cell) -> None:
         """Tell a cell what the machine has done to it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,10 +25,9 @@ _inside: list[int] = []
 
 
 def number_of_threads() -> int:
-    """How many threads share large steps: those of PyTorch, down to a power of two."""
+    """How many threads share large steps: as many as PyTorch has."""
     with _lock:
-        count = _inside[0] if _inside else torch.get_num_threads()
-    return 1 << (count.bit_length() - 1)
+        return _inside[0] if _inside else torch.get_num_threads()
 
 
 @contextmanager
@@ -69,19 +69,28 @@ def in_parts(count: int, work: Callable[[int], T]) -> list[T]:
 
 
 def in_turns(count: int, jobs: int, work: Callable[[int, int], T]) -> list[T]:
-    """`work(0, ...), ..., work(jobs - 1, ...)`, each by the first of `count` threads that is free.
+    """`work(0, ...), ..., work(jobs - 1, ...)`, each in one of `count` threads.
 
-    The second argument is the number of the thread. No thread waits for one that began late, or
-    that runs on a slower core.
+    The second argument is the number of the thread. Each thread has a share of its own, the first
+    one the first jobs, and then takes over the last ones of the others: no thread waits for one
+    that began late, or that runs on a slower core.
     """
     done: list[Any] = [None] * jobs
-    turns = iter(range(jobs))  # one thread at a time takes a turn
+    count = min(count, jobs)
+    left = [deque(range(jobs * t // count, jobs * (t + 1) // count)) for t in range(count)]
 
     def run(thread: int) -> None:
-        for job in turns:
-            done[job] = work(job, thread)
+        for other in range(count):
+            share = left[(thread + other) % count]
+            take = share.pop if other else share.popleft
+            while share:
+                try:
+                    job = take()
+                except IndexError:  # another thread was faster
+                    break
+                done[job] = work(job, thread)
 
-    in_parts(min(count, jobs), run)
+    in_parts(count, run)
     return done
 
 

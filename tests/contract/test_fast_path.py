@@ -6,7 +6,7 @@ from torch.nn.functional import softplus
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
 
 from pyg_incremental import to_incremental
-from pyg_incremental.fast_path import parts, run, tables
+from pyg_incremental.fast_path import parts, tables
 from pyg_incremental.kernels.compiled.machine import FEW
 from tests.side_by_side import SideBySide
 from tests.strategies import generator, index
@@ -85,8 +85,7 @@ def pair(name, rng):
 @pytest.mark.parametrize("name", MODELS)
 def test_the_same_work(name, changes, at_a_time, seed, monkeypatch):
     """Rows, edges and channels are counted alike, also where BLAS computes the products."""
-    for module in (parts, run):
-        monkeypatch.setattr(module, "ROWS", at_a_time)
+    monkeypatch.setattr(parts, "ROWS", at_a_time)
     rng = generator(seed)
     fast, slow = pair(name, rng)
     for _ in range(6):

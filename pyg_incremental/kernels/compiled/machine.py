@@ -48,7 +48,7 @@ from pyg_incremental.kernels.compiled.machine_steps import (
     total,
 )
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS, run_rows
-from pyg_incremental.kernels.compiled.rows import commit, unite
+from pyg_incremental.kernels.compiled.rows import ALL, commit, unite
 
 FEW = 96
 """Rows from which on a matrix product is left to BLAS."""
@@ -199,15 +199,18 @@ def _most(m, s):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _begin(m, part, mask):  # type: ignore[no-untyped-def]
-    """Forget the update before, and retract and insert edges, those into one part of the rows."""
-    if part == 0:
+def _begin(m, low, high):  # type: ignore[no-untyped-def]
+    """Forget the update before, and retract and insert edges.
+
+    Those into the rows from `low` to before `high`; what is not split so is done with the first.
+    """
+    if low == 0:
         m.cells[:, COUNT] = 0
         m.stats[:] = 0
     if m.events[0].size or m.events[3].size:
         for s in range(m.steps.shape[0]):
-            if m.steps[s, KIND] == TOTAL or (m.steps[s, KIND] == SOFTMAX and part == 0):
-                edges_changed(m, s, part, mask)
+            if m.steps[s, KIND] == TOTAL or (m.steps[s, KIND] == SOFTMAX and low == 0):
+                edges_changed(m, s, low, high)
 
 
 @njit(cache=True, nogil=True)
@@ -237,7 +240,7 @@ def run(  # type: ignore[no-untyped-def]
     """
     m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
     if first < 0:
-        _begin(m, 0, 0)
+        _begin(m, 0, ALL)
         first = 0
     for s in range(first, m.steps.shape[0]):
         kind = m.steps[s, KIND]
@@ -266,9 +269,9 @@ def run(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def begin_part(plan, places, num_nodes, events, part, mask, zero, bits):  # type: ignore[no-untyped-def]
-    """What `run` does first, for one part of the rows (see `rows.is_in`)."""
-    _begin(machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS), part, mask)
+def begin_part(plan, places, num_nodes, events, low, high, zero, bits):  # type: ignore[no-untyped-def]
+    """What `run` does first, for the edges into the rows from `low` to before `high`."""
+    _begin(machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS), low, high)
 
 
 @njit(cache=True, nogil=True)
@@ -288,12 +291,12 @@ def spread_of_part(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def total_of_part(  # type: ignore[no-untyped-def]
-    plan, places, s, epoch, num_nodes, events, touched, part, mask, difference, moved, edges,
+    plan, places, s, epoch, num_nodes, events, touched, low, high, difference, moved, edges,
     begins, ends, zero, bits,
 ):  # fmt: skip
-    """The sum of step `s` for one part of the rows; see `machine_steps.collect`."""
+    """The sum of step `s` for some of the rows; see `machine_steps.collect`."""
     m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
-    return collect(m, s, touched, epoch, part, mask, difference, moved, edges, begins, ends)
+    return collect(m, s, touched, epoch, low, high, difference, moved, edges, begins, ends)
 
 
 @njit(cache=True, nogil=True)

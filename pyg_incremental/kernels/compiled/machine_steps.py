@@ -44,7 +44,7 @@ from pyg_incremental.kernels.compiled.layout import (
     old_rows,
     stored,
 )
-from pyg_incremental.kernels.compiled.rows import expand, unite, unite_ends
+from pyg_incremental.kernels.compiled.rows import ALL, expand, unite, unite_ends
 from pyg_incremental.kernels.compiled.softmax import softmax_edges, softmax_push
 from pyg_incremental.kernels.compiled.sums import sum_collect, sum_edges, sum_push, sum_spread
 
@@ -60,10 +60,10 @@ def _chosen(values, slots):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def edges_changed(m, s, part=0, mask=0):  # type: ignore[no-untyped-def]
+def edges_changed(m, s, low=0, high=ALL):  # type: ignore[no-untyped-def]
     """Retract and insert the messages of edges that left and came, all OLD.
 
-    Of a sum, only those into one part of the rows (see `rows.is_in`).
+    Of a sum, only those into the rows from `low` to before `high`.
     """
     step = m.steps[s]
     drop = step[DROP] != 0
@@ -84,7 +84,7 @@ def edges_changed(m, s, part=0, mask=0):  # type: ignore[no-untyped-def]
             sum_edges(
                 state, line_at(step[DRIFT], out[CAPACITY], m.zero),
                 line_at(step[SCALE], wide, m.zero), message, src, dst, weight.ravel(), sign, drop,
-                part, mask,
+                low, high,
             )  # fmt: skip
         else:
             target = m.cells[step[TARGET]]
@@ -98,15 +98,15 @@ def edges_changed(m, s, part=0, mask=0):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _reached(m, step, touched, count, epoch, part=0, mask=0):  # type: ignore[no-untyped-def]
+def _reached(m, step, touched, count, epoch, low=0, high=ALL):  # type: ignore[no-untyped-def]
     """Collect the targets of the edges that left or came, behind `count` rows of `touched`."""
     drop, stamp = step[DROP] != 0, m.stamp
     removed_src, removed_dst, _, added_src, added_dst, _ = m.events
     if step[REVERSE]:
         removed_src, removed_dst = removed_dst, removed_src
         added_src, added_dst = added_dst, added_src
-    count = unite_ends(removed_src, removed_dst, drop, touched, count, stamp, epoch, part, mask)
-    return unite_ends(added_src, added_dst, drop, touched, count, stamp, epoch, part, mask)
+    count = unite_ends(removed_src, removed_dst, drop, touched, count, stamp, epoch, low, high)
+    return unite_ends(added_src, added_dst, drop, touched, count, stamp, epoch, low, high)
 
 
 @njit(cache=True)
@@ -162,19 +162,19 @@ def spread(m, s, first, last, difference, moved, edges, begin):  # type: ignore[
 
 
 @njit(cache=True)
-def collect(m, s, touched, epoch, part, mask, difference, moved, edges, begins, ends):  # type: ignore[no-untyped-def]
-    """Add that to one part of the rows (see `rows.is_in`), which stand in `touched`.
+def collect(m, s, touched, epoch, low, high, difference, moved, edges, begins, ends):  # type: ignore[no-untyped-def]
+    """Add that to the rows from `low` to before `high`, which stand in `touched` then.
 
     Returns what `sums.sum_collect` does.
     """
     step = m.steps[s]
-    count = _reached(m, step, touched, 0, epoch, part, mask)
+    count = _reached(m, step, touched, 0, epoch, low, high)
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
     return sum_collect(
         stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero), m.numbers[s, LIMIT],
         line_at(step[SCALE], out[WIDTH], m.zero), stored(source, m.zero),
         line_at(step[WEIGHT], step[SLOTS], m.zero), difference, moved, edges, begins, ends,
-        _lists(m, step)[1], step[DROP] != 0, touched, count, m.stamp, epoch, part, mask,
+        _lists(m, step)[1], step[DROP] != 0, touched, count, m.stamp, epoch, low, high,
     )  # fmt: skip
 
 

@@ -1,12 +1,22 @@
 """Writing rows, and collecting the rows that a change reaches."""
 
-import numpy as np
 from numba import njit
 
 from pyg_incremental.kernels.address import fetch
 
 AHEAD = 8
-"""How many rows ahead of its use a row is asked for."""
+"""How many rows ahead of its use a row is asked for, where little is done with each."""
+ALL = 1 << 62
+"""A bound that no row reaches."""
+_BYTES = 1 << 13
+"""What is asked for ahead where many rows are read in no order: as many waits for memory at once as
+a core can have."""
+
+
+@njit(cache=True)
+def rows_ahead(rows):  # type: ignore[no-untyped-def]
+    """How many rows ahead of its use a row is asked for, by how wide it is."""
+    return min(max(_BYTES // max(rows.strides[0], 1), 4), 48)
 
 
 @njit(cache=True, fastmath={"reassoc"})
@@ -62,23 +72,14 @@ def unite(ids, touched, count, stamp, epoch):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def is_in(v, part, mask):  # type: ignore[no-untyped-def]
-    """Whether a row is in a part of all rows, of which there are `mask + 1`, a power of two.
-
-    Parts are made of a thousand rows and more, so that threads hardly ever share a cache line.
-    """
-    return (np.int64(v) >> 10) & mask == part
-
-
-@njit(cache=True)
-def unite_ends(src, dst, drop, touched, count, stamp, epoch, part=0, mask=0):  # type: ignore[no-untyped-def]
+def unite_ends(src, dst, drop, touched, count, stamp, epoch, low=0, high=ALL):  # type: ignore[no-untyped-def]
     """Collect the targets of some edges behind the `count` rows already in `touched`.
 
-    Only those in the part (see `is_in`).
+    Only those from `low` to before `high`.
     """
     for i in range(dst.size):
         v = dst[i]
-        if stamp[v] != epoch and not (drop and src[i] == v) and is_in(v, part, mask):
+        if stamp[v] != epoch and not (drop and src[i] == v) and low <= v < high:
             stamp[v] = epoch
             touched[count] = v
             count += 1

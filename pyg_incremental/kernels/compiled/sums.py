@@ -4,12 +4,16 @@ import numpy as np
 from numba import njit
 
 from pyg_incremental.kernels.address import fetch
-from pyg_incremental.kernels.compiled.rows import AHEAD, is_in, magnitude
+from pyg_incremental.kernels.compiled.rows import AHEAD, ALL, magnitude, rows_ahead
 
-STAGE = 3
-"""How many sources lie between one look ahead and the next."""
 FEW = 4096
-"""Edges that are looked through at a time; their positions stay in the cache."""
+"""Edges that are written down at a time before something is added along them."""
+FEW_ROWS = 256
+"""Differences that are computed at a time; they stay in the cache."""
+FAR = 32
+"""How many edges ahead of its use a single number is asked for."""
+STAGE = 12
+"""How many sources lie between one look ahead at their lists and the next."""
 
 
 @njit(cache=True)
@@ -45,19 +49,19 @@ def sum_rows(ids, state, drift, message, weight, inn, drop):  # type: ignore[no-
 
 @njit(cache=True)
 def sum_edges(  # type: ignore[no-untyped-def]
-    state, drift, scale, message, src, dst, factor, sign, drop, part=0, mask=0
+    state, drift, scale, message, src, dst, factor, sign, drop, low=0, high=ALL
 ):
     """Add `sign * factor * message` of each listed edge to its target; no `factor` means one.
 
-    Only where the target is in the part (see `is_in`).
+    Only where the target is one of the rows from `low` to before `high`.
     """
     width = state.shape[1]
     for i in range(src.size):
-        if i + AHEAD < src.size and is_in(dst[i + AHEAD], part, mask):
+        if i + AHEAD < src.size and low <= dst[i + AHEAD] < high:
             fetch(message, src[i + AHEAD])
             fetch(state, dst[i + AHEAD])
         u, v = src[i], dst[i]
-        if (drop and u == v) or not is_in(v, part, mask):
+        if (drop and u == v) or not low <= v < high:
             continue
         w = state.dtype.type(sign * factor[i] if factor.size else sign)
         for f in range(width):
@@ -78,10 +82,12 @@ def sum_settle(state, drift, limit, scale, inn, touched, count, again):  # type:
 
     Returns the number of rows in `again`.
     """
-    n = 0
+    n, ahead = 0, rows_ahead(state)
     for i in range(count):
-        if i + AHEAD < count:
-            fetch(state, touched[i + AHEAD])
+        if i + ahead < count:
+            fetch(state, touched[i + ahead])
+            fetch(drift, touched[i + ahead])
+            fetch(inn.degree, touched[i + ahead])
         v = np.uint64(touched[i])
         if inn.degree[v] == 0:
             state[v] = 0
@@ -104,22 +110,100 @@ def _settled(state, drift, limit, scale, message, weight, inn, drop, touched, co
 
 
 @njit(cache=True)
-def _ask_for_lists(i, ids, message, out):  # type: ignore[no-untyped-def]
-    """Ask for the rows of sources behind the `i`-th, where their lists begin, and the lists."""
-    if i + 3 * STAGE < ids.size:
-        u = ids[i + 3 * STAGE]
-        fetch(message, u)
-        fetch(out.start, u)
-        fetch(out.degree, u)
-    if i + 2 * STAGE < ids.size:
-        fetch(out.neighbor, out.start[ids[i + 2 * STAGE]])
+def _differences(message, ids, old, first, last, scale, difference, moved):  # type: ignore[no-untyped-def]
+    """`message - old` of the rows `ids[first:last]`, and the magnitude of that.
+
+    They go to the same places of `difference` and `moved`, less `first`; -1 says that nothing
+    differs.
+    """
+    ahead = rows_ahead(message)
+    for i in range(first, last):
+        if i + ahead < last:
+            fetch(message, ids[i + ahead])
+        at = np.uint64(i - first)
+        now, before, diff = message[np.uint64(ids[i])], old[np.uint64(i)], difference[at]
+        for f in range(diff.size):
+            diff[f] = diff.dtype.type(now[f]) - diff.dtype.type(before[f])
+        moved[at] = magnitude(diff, scale)
+        if moved[at] == 0:
+            differs = False
+            for f in range(diff.size):
+                differs |= diff[f] != 0
+            if not differs:
+                moved[at] = -1
 
 
 @njit(cache=True)
-def _ask_for_row(v, state, drift, stamp):  # type: ignore[no-untyped-def]
-    fetch(state, v)
-    fetch(drift, v)
-    fetch(stamp, v)
+def _list_edges(ids, first, position, last, out, drop, moved, base, edges, end):  # type: ignore[no-untyped-def]
+    """Write down the edges along which differences go, behind the `end` that stand in `edges`.
+
+    Those of the sources `ids[first:last]`, the first of which has the difference `base`; of that
+    one, only the edges from `position` on. Columns: the difference, the target, and the slot if
+    there is a third one.
+
+    Returns:
+        (the source for which there was no more room, or `last`; the position in its list; how many
+        edges stand in `edges`; edges pushed)
+    """
+    pushed = 0
+    for i in range(first, last):
+        if i + 2 * STAGE < last:
+            fetch(out.start, ids[i + 2 * STAGE])
+            fetch(out.degree, ids[i + 2 * STAGE])
+        if i + STAGE < last:
+            fetch(out.neighbor, out.start[ids[i + STAGE]])
+        at = base + i - first
+        if moved[at] == -1:
+            continue
+        u = np.uint64(ids[i])
+        begin = out.start[u] + position
+        behind = min(out.start[u] + out.degree[u], begin + edges.shape[0] - end)
+        for k in range(begin, behind):
+            v = out.neighbor[k]
+            edges[end, 0], edges[end, 1] = at, v
+            if edges.shape[1] > 2:
+                edges[end, 2] = out.edge[k]
+            end += not (drop and v == u)
+        pushed += behind - begin
+        position += behind - begin
+        if position < out.degree[u]:
+            return i, position, end, pushed
+        position = 0
+    return last, 0, end, pushed
+
+
+@njit(cache=True)
+def _add_along(  # type: ignore[no-untyped-def]
+    edges, count, difference, moved, weight, state, drift, touched, n, stamp, epoch
+):
+    """Add differences along the first `count` of `edges`.
+
+    Collects the rows touched behind the `n` in `touched`; returns how many there are then.
+    """
+    ahead = rows_ahead(state)
+    for e in range(count):
+        if e + ahead < count:
+            fetch(state, edges[e + ahead, 1])
+        row, diff = state[np.uint64(edges[e, 1])], difference[np.uint64(edges[e, 0])]
+        if weight.size:
+            w = weight[np.uint64(edges[e, 2])]
+            for f in range(row.size):
+                row[f] += w * diff[f]
+        else:
+            for f in range(row.size):
+                row[f] += diff[f]
+    for e in range(count):  # another loop: so it waits for other memory than the first
+        if e + FAR < count:
+            fetch(drift, edges[e + FAR, 1])
+            fetch(stamp, edges[e + FAR, 1])
+        v = np.uint64(edges[e, 1])  # no index from the end
+        size = moved[np.uint64(edges[e, 0])]
+        drift[v] += abs(weight[np.uint64(edges[e, 2])]) * size if weight.size else size
+        if stamp[v] != epoch:
+            stamp[v] = epoch
+            touched[n] = v
+            n += 1
+    return n
 
 
 @njit(cache=True)
@@ -129,55 +213,31 @@ def sum_push(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Push `message - old` of the rows `ids` along their out-edges.
 
-    Then settle every row touched (see `sum_settle`).
+    Then settle every row touched (see `sum_settle`). Each part of that is a loop of its own, which
+    can ask far ahead for what it will read.
 
     Returns:
         (rows touched, edges pushed, rows summed afresh, edges read for that)
     """
-    width = state.shape[1]
-    diff = np.empty(width, state.dtype)
-    edges = 0
-    for i in range(ids.size):
-        _ask_for_lists(i, ids, message, out)
-        if i + STAGE < ids.size:
-            u = ids[i + STAGE]
-            for k in range(out.start[u], out.start[u] + min(out.degree[u], AHEAD)):
-                _ask_for_row(out.neighbor[k], state, drift, stamp)
-        u = np.uint64(ids[i])
-        now, before = message[u], old[np.uint64(i)]
-        differs = False
-        for f in range(width):
-            diff[f] = state.dtype.type(now[f]) - state.dtype.type(before[f])
-            differs |= diff[f] != 0
-        if not differs:
-            continue
-        moved = magnitude(diff, scale)
-        first, last = out.start[u], out.start[u] + out.degree[u]
-        edges += out.degree[u]
-        for k in range(first, last):
-            if k + AHEAD < last:
-                _ask_for_row(out.neighbor[k + AHEAD], state, drift, stamp)
-            v = np.uint64(out.neighbor[k])  # no index from the end
-            if drop and v == u:
-                continue
-            row = state[v]
-            if weight.size:
-                w = weight[np.uint64(out.edge[k])]
-                for f in range(width):
-                    row[f] += w * diff[f]
-                drift[v] += abs(w) * moved
-            else:
-                for f in range(width):
-                    row[f] += diff[f]
-                drift[v] += moved
-            if stamp[v] != epoch:
-                stamp[v] = epoch
-                touched[count] = v
-                count += 1
+    size = min(ids.size, FEW_ROWS)
+    difference, moved = np.empty((size, state.shape[1]), state.dtype), np.empty(size, state.dtype)
+    edges, pushed = np.empty((FEW if size else 0, 3 if weight.size else 2), np.int32), 0
+    for begin in range(0, ids.size, FEW_ROWS):
+        last = min(begin + FEW_ROWS, ids.size)
+        _differences(message, ids, old, begin, last, scale, difference, moved)
+        source, position = begin, 0
+        while source < last:
+            source, position, end, more = _list_edges(
+                ids, source, position, last, out, drop, moved, source - begin, edges, 0
+            )  # fmt: skip
+            pushed += more
+            count = _add_along(
+                edges, end, difference, moved, weight, state, drift, touched, count, stamp, epoch
+            )  # fmt: skip
     fresh, read = _settled(
         state, drift, limit, scale, message, weight, inn, drop, touched, count
     )  # fmt: skip
-    return count, edges, fresh, read
+    return count, pushed, fresh, read
 
 
 @njit(cache=True)
@@ -187,75 +247,40 @@ def sum_spread(  # type: ignore[no-untyped-def]
     """`sum_push` for threads, begun: what the sources from `first` to before `last` will push.
 
     Row `i` of `difference` takes `message - old` of source `i`, and `moved[i]` its magnitude. The
-    edges along which it goes stand in `edges` from `begin` on: the position of the source, the
-    target, and the slot if there is a third column.
+    edges along which it goes stand in `edges` from `begin` on; see `_list_edges`.
 
     Returns:
         (behind the last of these edges, edges pushed)
     """
-    width, end, pushed = difference.shape[1], begin, 0
-    for i in range(first, last):
-        _ask_for_lists(i, ids, message, out)
-        u = np.uint64(ids[i])
-        now, before, diff = message[u], old[np.uint64(i)], difference[np.uint64(i)]
-        differs = False
-        for f in range(width):
-            diff[f] = now[f] - before[f]
-            differs |= diff[f] != 0
-        if not differs:
-            continue
-        moved[i] = magnitude(diff, scale)
-        pushed += out.degree[u]
-        for k in range(out.start[u], out.start[u] + out.degree[u]):
-            if drop and out.neighbor[k] == u:
-                continue
-            edges[end, 0], edges[end, 1] = i, out.neighbor[k]
-            if edges.shape[1] > 2:
-                edges[end, 2] = out.edge[k]
-            end += 1
+    _differences(message, ids, old, first, last, scale, difference[first:], moved[first:])
+    _, _, end, pushed = _list_edges(ids, first, 0, last, out, drop, moved, first, edges, begin)
     return end, pushed
 
 
 @njit(cache=True)
 def sum_collect(  # type: ignore[no-untyped-def]
     state, drift, limit, scale, message, weight, difference, moved, edges, begins, ends, inn, drop,
-    touched, count, stamp, epoch, part, mask,
+    touched, count, stamp, epoch, low, high,
 ):  # fmt: skip
-    """`sum_push` for threads, finished: add what `sum_spread` wrote down to one part of the rows.
+    """`sum_push` for threads, finished: add what `sum_spread` wrote down.
 
-    See `is_in` for the part. The edges stand in `edges` from each of `begins` to before the same of
-    `ends`, in the order in which one thread would push along them.
+    Only to the rows from `low` to before `high`. The edges stand in `edges` from each of `begins`
+    to before the same of `ends`, in the order in which one thread would push along them.
 
     Returns:
         (rows touched, rows summed afresh, edges read for that)
     """
-    width = state.shape[1]
-    mine = np.empty(FEW, np.int64)  # found first, so that the next ones can be asked for
+    mine = np.empty((FEW, edges.shape[1]), np.int32)
     for p in range(begins.size):
         for begin in range(begins[p], ends[p], FEW):
             n = 0
             for e in range(begin, min(begin + FEW, ends[p])):
-                mine[n] = e
-                n += is_in(edges[e, 1], part, mask)
-            for k in range(n):
-                if k + AHEAD < n:
-                    _ask_for_row(edges[mine[k + AHEAD], 1], state, drift, stamp)
-                e = mine[k]
-                i, v = np.uint64(edges[e, 0]), np.uint64(edges[e, 1])
-                row, diff = state[v], difference[i]
-                if weight.size:
-                    w = weight[np.uint64(edges[e, 2])]
-                    for f in range(width):
-                        row[f] += w * diff[f]
-                    drift[v] += abs(w) * moved[i]
-                else:
-                    for f in range(width):
-                        row[f] += diff[f]
-                    drift[v] += moved[i]
-                if stamp[v] != epoch:
-                    stamp[v] = epoch
-                    touched[count] = v
-                    count += 1
+                for k in range(edges.shape[1]):
+                    mine[n, k] = edges[e, k]
+                n += low <= edges[e, 1] < high
+            count = _add_along(
+                mine, n, difference, moved, weight, state, drift, touched, count, stamp, epoch
+            )  # fmt: skip
     fresh, read = _settled(
         state, drift, limit, scale, message, weight, inn, drop, touched, count
     )  # fmt: skip
