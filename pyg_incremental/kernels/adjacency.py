@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pyg_incremental.kernels.address import fetch
 from pyg_incremental.typing import Array
 
-STAGE = 4
+STAGE = 8
 """How many edges lie between one look ahead and the next, see `address.fetch`."""
 
 
