@@ -43,8 +43,8 @@ def chain_from(tables: Tables, first: int, count: int) -> Chain:
     made = {int(tables.steps[first, m.OUT]): 0}
     for step in range(first + 1, tables.known):
         kind = tables.steps[step, m.KIND]
-        if kind in (m.NOTHING, m.INPUT):
-            continue
+        if kind == m.NOTHING or kind == tables.steps[first, m.KIND] == m.INPUT:
+            continue  # behind a map, the new rows of an input may still have to be put
         if kind != m.MAP or tables.room_of(step) < count:
             break
         inputs = tables.inputs_of(step)

@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 import torch
-from torch_geometric.nn import GCN, GIN, GraphSAGE, SimpleConv
+from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE, SimpleConv
 
 from pyg_incremental import InvalidDeltaError, to_incremental
 from pyg_incremental.fast_path import parts, tables
@@ -143,6 +143,25 @@ def test_the_graph_changes_beside_the_first_sums(count, seed, monkeypatch):
         assert inc.state_digest() == before
         inc.apply_delta(edges[:, :count], hub)
     assert any(found)  # once at least: the graph may have to grow first
+    assert inc.verify() < 1e-11
+
+
+@pytest.mark.parametrize("name", ["gat", "sage"])
+@pytest.mark.parametrize("hub", [0, N - 1])
+def test_most_edges_come_to_the_first_or_the_last_node(hub, name, seed, monkeypatch):
+    """Then a thread has no rows at all."""
+    monkeypatch.setattr(parts, "MANY", 0)
+    rng = generator(seed)
+    torch.manual_seed(0)
+    model = GAT(CHANNELS, 8, 2, 5, heads=2) if name == "gat" else MODELS[name]()
+    inc = to_incremental(model.double().eval(), compile_after=1, backend="compiled")
+    edges = torch.from_numpy(rng.integers(0, N, (2, 4 * N)))
+    inc(torch.from_numpy(rng.standard_normal((N, CHANNELS))), edges)
+    many = torch.stack([torch.arange(100, 600), torch.full((500,), hub)])
+    with threads(2):
+        inc.apply_delta(edges[:, :1])  # the plan is compiled with it
+        inc.apply_delta(many)
+        inc.apply_delta(None, many[:, :400])
     assert inc.verify() < 1e-11
 
 

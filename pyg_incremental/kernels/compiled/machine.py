@@ -202,14 +202,14 @@ def _most(m, s):  # type: ignore[no-untyped-def]
 def _begin(m, low, high):  # type: ignore[no-untyped-def]
     """Forget the update before, and retract and insert edges.
 
-    Those into the rows from `low` to before `high`; what is not split so is done with the first.
+    Those into the rows from `low` to before `high`; what is not split so is done with the last.
     """
-    if low == 0:
+    if high == ALL:
         m.cells[:, COUNT] = 0
         m.stats[:] = 0
     if m.events[0].size or m.events[3].size:
         for s in range(m.steps.shape[0]):
-            if m.steps[s, KIND] == TOTAL or (m.steps[s, KIND] == SOFTMAX and low == 0):
+            if m.steps[s, KIND] == TOTAL or (m.steps[s, KIND] == SOFTMAX and high == ALL):
                 edges_changed(m, s, low, high)
 
 
