@@ -37,12 +37,8 @@ from pyg_incremental.kernels.threads import (
 )
 from pyg_incremental.store import Scratch
 
-Product = Callable[[int, Any, slice, dict[Any, Any]], Any]
-"""New rows of a step as an array: for a part of the dirty ones, whose ids and places it is given,
-like what was read for other steps at the same rows."""
 ROWS = 2048
-"""Rows of a product that are computed at a time: what is in memory once more stays small, and in
-the cache."""
+"""Rows with which a thread goes through several maps: they are in its cache then."""
 NEVER = 1 << 62
 SEEN = 256
 """Targets of each list of edges that are looked at to see where most are."""
@@ -166,37 +162,27 @@ class Parts:
         )  # fmt: skip
 
     def compute(
-        self, chain: Chain, places: Any, num_nodes: int, ids: Any, product: Product,
-        given: Any = None,
-    ) -> None:  # fmt: skip
+        self, chain: Chain, places: Any, num_nodes: int, ids: Any, given: Any = None
+    ) -> None:
         """Compute the rows of some maps, the first one's at `ids`, and put them.
 
-        They are shared by the threads, or by nobody if there are few. A thread goes through all
-        maps with a part of the rows, which are in the cache then. `product` makes the rows of those
-        maps that have a matrix product; those of the first one may be `given`.
+        The threads share them, and each goes through all maps with a part of the rows. Those of
+        the first map may be `given`.
         """
         tables, ends = self._tables, (ids[:0],) * 6
-        by_product = [bool(tables.steps[link.step, m.PRODUCT]) for link in chain]
-        elements = len(ids) * sum(tables.width_of(link.step) for link in chain)
-        count = self.count if elements > MANY else 1
-        bounds = shares(len(ids), count)
-        if any(by_product):
-            size = min(ROWS, bounds[1] + 1)
-            bounds = [*range(0, len(ids), size), len(ids)]
-        plans = [self._plan(p) for p in range(min(count, len(bounds) - 1))]
+        bounds = shares(len(ids), self.count)
+        if len(chain) > 1:
+            bounds = [*range(0, len(ids), min(ROWS, bounds[1] + 1)), len(ids)]
+        plans = [self._plan(p) for p in range(min(self.count, len(bounds) - 1))]
         none = np.empty((0, 1), tables.space.dtype)
 
         def part(p: int, thread: int) -> list[int]:
             first, last = bounds[p : p + 2]
-            dirty, read = {GIVEN: (ids, last)}, dict[int, dict[Any, Any]]()
+            dirty = {GIVEN: (ids, last)}
             changed = []
-            for at, (link, has_product) in enumerate(zip(chain, by_product, strict=True)):
+            for at, link in enumerate(chain):
                 of, end = dirty[link.source]
-                rows, where = none, slice(first, end)
-                if at == 0 and given is not None:
-                    rows = given[where]
-                elif has_product:
-                    rows = product(link.step, of[where], where, read.setdefault(link.source, {}))
+                rows = given[first:end] if at == 0 and given is not None else none
                 done = map_of_part(
                     plans[thread], places, link.step, num_nodes, ends, of, rows, first, end, first,
                     *self._kind,
@@ -205,7 +191,7 @@ class Parts:
                 dirty[at] = tables.room_for_ids(link.step), first + done
             return changed
 
-        parts = in_turns(count, len(bounds) - 1, part)
+        parts = in_turns(self.count, len(bounds) - 1, part)
         for at, link in enumerate(chain):
             changed = [done[at] for done in parts]
             tables.close_gaps(link.step, bounds, changed)

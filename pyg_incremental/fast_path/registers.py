@@ -70,13 +70,11 @@ class RowOps:
         ops: int64 `[k, COLUMNS]`.
         inputs: Where the registers of the inputs stand.
         output: Where that of the result stands.
-        has_product: Whether there is a matrix product among them.
     """
 
     ops: np.ndarray[Any, np.dtype[np.int64]]
     inputs: tuple[int, ...]
     output: int
-    has_product: bool
 
 
 @dataclass(frozen=True)

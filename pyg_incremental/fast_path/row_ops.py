@@ -90,7 +90,7 @@ def _written(
                 raise UntranslatableError("the result does not depend on the rows")
             output = translator.operand(result, result.place.shape)
     ops = np.array(translator.ops, np.int64).reshape(-1, COLUMNS)
-    return RowOps(ops, tuple(inputs), output, translator.has_product)
+    return RowOps(ops, tuple(inputs), output)
 
 
 def _hold_against(

@@ -13,20 +13,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregator
 from pyg_incremental.edge_store import EdgeEvents, Edges
 from pyg_incremental.executors import InputExecutor
 from pyg_incremental.fast_path.chain import Chain, chain_from
-from pyg_incremental.fast_path.parts import NEVER, Parts
+from pyg_incremental.fast_path.parts import Parts
 from pyg_incremental.fast_path.tables import Tables
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.kernels import graph_at
 from pyg_incremental.kernels.compiled.layout import INPUT, KIND, NOTHING
 from pyg_incremental.kernels.compiled.machine import SPARE, run, update
-from pyg_incremental.kernels.threads import torch_on_one_thread
 from pyg_incremental.resolving.plain import PlainDelta
 from pyg_incremental.store import NO_EDGES, Backend, NodeSet, ascending
 from pyg_incremental.update import Work
@@ -56,7 +54,6 @@ class FastPath:
     ) -> None:
         self._nodes, self._graph, self._backend = nodes, graph, backend
         self.tables = t = Tables(executors, nodes, backend.like.dtype)
-        self._executors = t.executors
         self.aggregators = [e for e in executors[t.known :] if isinstance(e, Aggregator)]
         self.is_worth_it = any(isinstance(e, Aggregator) for e in t.executors)
         self._inputs = {
@@ -194,20 +191,10 @@ class FastPath:
         self, step: int, given: int, ids: Any, new: Any, ends: tuple[Any, ...], stats: Work,
         count: int = 0,
     ) -> int:  # fmt: skip
-        """Run the steps from `step` on, with the products of `count` rows that it stopped at.
+        """Run the steps from `step` on, at which it stopped because `count` rows are for threads.
 
         `ends` are sources, targets and slots of the edges that left, and of those that came.
         """
-        if self._parts.many() == NEVER:
-            with torch.no_grad():
-                return self._go_through(step, given, ids, new, ends, stats, count)
-        with torch_on_one_thread():
-            return self._go_through(step, given, ids, new, ends, stats, count)
-
-    def _go_through(
-        self, step: int, given: int, ids: Any, new: Any, ends: tuple[Any, ...], stats: Work,
-        count: int,
-    ) -> int:  # fmt: skip
         tables, scratch, num_nodes = self.tables, self._nodes.scratch, self._nodes.num_nodes
         parts, places, many = self._parts, self._graph.places(), self._parts.many()
         is_large = given >= 0 and ids.size * tables.width_of(given) > many
@@ -242,9 +229,7 @@ class FastPath:
 
         `ids` are those of the first one, which is an input if its new rows are `given`.
         """
-        self._parts.compute(
-            chain, self._graph.places(), self._nodes.num_nodes, ids, self._product, given
-        )
+        self._parts.compute(chain, self._graph.places(), self._nodes.num_nodes, ids, given)
         return chain[-1].step + 1
 
     def _locate(self) -> None:
@@ -252,23 +237,6 @@ class FastPath:
         if self._moves != self._backend.moves:
             self.tables.locate()
             self._moves = self._backend.moves
-
-    def _product(self, step: int, ids: Any, part: slice, read: dict[Any, Any]) -> Any:
-        """New rows `ids` of a map with a matrix product, as kernels take them.
-
-        They are a part of those that are dirty. `read` keeps the rows of values at these ids,
-        because the next map is often one of the same rows.
-        """
-        e, args = self._executors[step], []
-        for cell in e.inputs:
-            if not cell.stored:
-                args.append(self.tables.fresh_of(cell)[part])
-                continue
-            if cell not in read:
-                read[cell] = cell.read(torch.from_numpy(ids))
-            args.append(read[cell])
-        with torch.no_grad():  # in whatever thread this is
-            return self._flat(e.fn(*args))
 
     def _flat(self, rows: Tensor) -> Any:
         """Rows as the kernels take them."""

@@ -129,7 +129,7 @@ class Tables:
                 step[m.KIND] = m.INPUT
             elif isinstance(e, MapExecutor):
                 found = maps[s]
-                step[m.KIND], step[m.PRODUCT] = m.MAP, found.has_product
+                step[m.KIND] = m.MAP
                 step[m.FIRST_INPUT] = len(inputs)
                 inputs += [
                     (self._cell(c), at) for c, at in zip(e.inputs, found.inputs, strict=True)

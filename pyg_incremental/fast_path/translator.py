@@ -66,7 +66,6 @@ class Translator:
 
     Attributes:
         ops: The operations so far.
-        has_product: Whether there is a matrix product among them.
     """
 
     def __init__(
@@ -76,7 +75,6 @@ class Translator:
         self._composed = composed
         self.dtype = dtype
         self.ops: list[list[int]] = []
-        self.has_product = False
 
     # Operands ------------------------------------------------------------------------------------
 
@@ -172,7 +170,6 @@ class Translator:
         out = self.register([width])
         at = -1 if bias is None else self.space.constant(bias.expand(width))
         self.emit("linear", out, a, inner, self.space.constant(matrix), at, inner=inner)
-        self.has_product = True
         return out
 
     def call(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,34 +17,11 @@ MANY = 1 << 18
 TURNS = 4
 """Parts that one thread computes in turn, if none is slower than another."""
 _pools: dict[int, ThreadPoolExecutor] = {}
-_lock = threading.Lock()
-_inside: list[int] = []
-"""For everybody who is in `torch_on_one_thread`, how many threads PyTorch had before."""
 
 
 def number_of_threads() -> int:
     """How many threads share large steps: as many as PyTorch has."""
-    with _lock:
-        return _inside[0] if _inside else torch.get_num_threads()
-
-
-@contextmanager
-def torch_on_one_thread() -> Iterator[None]:
-    """Keep PyTorch's own threads out of the way.
-
-    They go on turning for some milliseconds after each operation that they shared, and would do so
-    on the cores where our threads want to run.
-    """
-    with _lock:
-        _inside.append(_inside[0] if _inside else torch.get_num_threads())
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        with _lock:
-            before = _inside.pop()
-            if not _inside and torch.get_num_threads() == 1:  # else somebody has set it
-                torch.set_num_threads(before)
+    return torch.get_num_threads()
 
 
 def in_parts(count: int, work: Callable[[int], T]) -> list[T]:

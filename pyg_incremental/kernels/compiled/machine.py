@@ -1,8 +1,8 @@
 """A whole update in one call, as long as every step is a few rows or a cheap one.
 
 `run` goes through the steps of a plan (see `layout`) as the executors do, with the same kernels,
-but without leaving compiled code. It stops at a step for which there is no room, and at a map with
-a matrix product of many rows, which BLAS computes faster; with these rows it is called again.
+but without leaving compiled code. It stops at a step for which there is no room, and at one for
+threads; behind that it is called again.
 """
 
 import numpy as np
@@ -23,7 +23,6 @@ from pyg_incremental.kernels.compiled.layout import (
     LAST_OP,
     MAP,
     OUT,
-    PRODUCT,
     REGISTER,
     RESULT,
     ROOM,
@@ -50,8 +49,6 @@ from pyg_incremental.kernels.compiled.machine_steps import (
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS, run_rows
 from pyg_incremental.kernels.compiled.rows import ALL, commit, unite
 
-FEW = 96
-"""Rows from which on a matrix product is left to BLAS."""
 MANY = 1024
 """Changed messages up to which a step is never left to its executor because most changed."""
 DENSE = 8
@@ -181,8 +178,7 @@ def _map(m, s, epoch, many):  # type: ignore[no-untyped-def]
     if not ids.size:
         return True, 0
     out = m.cells[step[OUT]]
-    big = ids.size * out[WIDTH] > many
-    if big or ids.size > out[ROOM] or (step[PRODUCT] and ids.size > FEW):
+    if ids.size * out[WIDTH] > many or ids.size > out[ROOM]:
         for i in range(ids.size):
             m.touched[i] = ids[i]
         return False, ids.size

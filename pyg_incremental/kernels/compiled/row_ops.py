@@ -12,6 +12,9 @@ from numba import njit
 
 BLOCK = 32
 """Rows that one pass over the operations computes."""
+ONE_THREAD = 1 << 18
+"""Multiplications of one product up to which BLAS calls no threads of its own: ours are awake
+where that pays."""
 
 # Columns of `ops`: what to do, where the result goes and how wide its rows are; where up to three
 # operands stand, and how wide the rows of the first are; the place of an index in `index`; the size
@@ -46,49 +49,24 @@ def _part(space, first, size):  # type: ignore[no-untyped-def]
     return space[first : first + size]
 
 
-@njit(cache=True, fastmath={"contract"})
+@njit(cache=True)
 def _linear(space, to, width, a, inner, matrix, bias, rows):  # type: ignore[no-untyped-def]
-    """`a @ matrix + bias`, two rows and four matrix rows at a time, which stay in the cache."""
-    for i in range(rows):
-        out = _part(space, to + i * width, width)
-        if bias >= 0:
-            out[:] = _part(space, bias, width)
+    """`a @ matrix + bias`, by BLAS, a few rows at a time (see `ONE_THREAD`)."""
+    matrices = _part(space, matrix, inner * width).reshape(inner, width)
+    some = max(1, ONE_THREAD // max(1, matrices.size))
+    for begin in range(0, rows, some):
+        count = min(some, rows - begin)
+        x = _part(space, a + begin * inner, count * inner).reshape(count, inner)
+        out = _part(space, to + begin * width, count * width).reshape(count, width)
+        if matrices.size:
+            np.dot(x, matrices, out)
         else:
             out[:] = 0
-    for i in range(0, rows - 1, 2):
-        x, y = _part(space, a + i * inner, inner), _part(space, a + (i + 1) * inner, inner)
-        out = _part(space, to + i * width, width)
-        more = _part(space, to + (i + 1) * width, width)
-        for k in range(0, inner - 3, 4):
-            w0 = _part(space, matrix + k * width, width)
-            w1 = _part(space, matrix + (k + 1) * width, width)
-            w2 = _part(space, matrix + (k + 2) * width, width)
-            w3 = _part(space, matrix + (k + 3) * width, width)
-            x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
-            y0, y1, y2, y3 = y[k], y[k + 1], y[k + 2], y[k + 3]
-            for f in range(width):
-                out[f] += x0 * w0[f] + x1 * w1[f] + x2 * w2[f] + x3 * w3[f]
-                more[f] += y0 * w0[f] + y1 * w1[f] + y2 * w2[f] + y3 * w3[f]
-        for k in range(inner - inner % 4, inner):
-            w, xk, yk = _part(space, matrix + k * width, width), x[k], y[k]
-            for f in range(width):
-                out[f] += xk * w[f]
-                more[f] += yk * w[f]
-    if rows % 2:
-        i = rows - 1
-        x, out = _part(space, a + i * inner, inner), _part(space, to + i * width, width)
-        for k in range(0, inner - 3, 4):
-            w0 = _part(space, matrix + k * width, width)
-            w1 = _part(space, matrix + (k + 1) * width, width)
-            w2 = _part(space, matrix + (k + 2) * width, width)
-            w3 = _part(space, matrix + (k + 3) * width, width)
-            x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
-            for f in range(width):
-                out[f] += x0 * w0[f] + x1 * w1[f] + x2 * w2[f] + x3 * w3[f]
-        for k in range(inner - inner % 4, inner):
-            w, xk = _part(space, matrix + k * width, width), x[k]
-            for f in range(width):
-                out[f] += xk * w[f]
+        if bias >= 0:
+            added = _part(space, bias, width)
+            for i in range(count):
+                for f in range(width):
+                    out[i, f] += added[f]
 
 
 @njit(cache=True, error_model="numpy")
@@ -174,9 +152,9 @@ def _elements(op, out, a, b):  # type: ignore[no-untyped-def]
 def _splat(space, to, width, a, wide, rows):  # type: ignore[no-untyped-def]
     """One element of each row, everywhere in it."""
     for i in range(rows):
-        element = space[a + i * wide]
-        for f in range(to + i * width, to + (i + 1) * width):
-            space[f] = element
+        element, out = space[a + i * wide], _part(space, to + i * width, width)
+        for f in range(width):
+            out[f] = element
 
 
 @njit(cache=True)
