@@ -66,8 +66,9 @@ else:
         def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
             kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
             ask = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
-            # To read, to be kept in all caches, data.
-            builder.call(ask, [builder.inttoptr(arguments[0], byte), *map(number, (0, 3, 1))])
+            # To read, to be kept in the second cache, data: what is asked for far ahead is more
+            # than the first one holds beside what is being computed.
+            builder.call(ask, [builder.inttoptr(arguments[0], byte), *map(number, (0, 2, 1))])
             return context.get_dummy_value()
 
         return types.void(types.int64), codegen

@@ -59,8 +59,25 @@ def _table(places):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _are_distinct(ids, num_nodes):  # type: ignore[no-untyped-def]
+    """Whether all ids are in `[0, num_nodes)`, and none is listed twice."""
+    ascend, before = True, -1
+    for i in range(ids.size):
+        if ids[i] < 0 or ids[i] >= num_nodes:
+            return False
+        ascend &= ids[i] > before
+        before = ids[i]
+    if ascend:
+        return True
+    in_order, distinct = np.sort(ids), True
+    for i in range(1, in_order.size):
+        distinct &= in_order[i] != in_order[i - 1]
+    return distinct
+
+
+@njit(cache=True)
 def accept(places, added, gone, ids, num_nodes, found):  # type: ignore[no-untyped-def]
-    """Whether all ids are in `[0, num_nodes)`, `ids` ascends strictly and every edge is there.
+    """Whether all ids are in `[0, num_nodes)`, `ids` are distinct and every edge is there.
 
     `added` and `gone` are edges, `[2, k]`; `found` takes the slots of `gone` (see `pairs.claim`).
     """
@@ -69,11 +86,8 @@ def accept(places, added, gone, ids, num_nodes, found):  # type: ignore[no-untyp
             for end in range(2):
                 if edges[end, i] < 0 or edges[end, i] >= num_nodes:
                     return False
-    before = -1
-    for i in range(ids.size):
-        if ids[i] <= before or ids[i] >= num_nodes:
-            return False
-        before = ids[i]
+    if not _are_distinct(ids, num_nodes):
+        return False
     table, slots = _table(places), _slots(places)
     distinct, complete = pairs.find_distinct(gone[0], gone[1], table, slots, found)
     if distinct:

@@ -76,11 +76,8 @@ class PlainResolver:
             given = self._rows(x_changes)
             if given is None:
                 return None
-            ids, rows = given[0].numpy(), given[1]
-            if ids.size > 1 and not bool((ids[1:] > ids[:-1]).all()):
-                order = np.argsort(ids)  # of an id listed twice others find out which row counts
-                ids, rows = ids[order], rows[torch.from_numpy(order)]
-            rows = rows if ids.size else None
+            ids = given[0].numpy()  # of an id listed twice others find out which row counts
+            rows = given[1] if ids.size else None
         return PlainDelta(added, gone, self._name, ids, rows)
 
     def accepted(

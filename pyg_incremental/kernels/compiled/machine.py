@@ -83,23 +83,21 @@ def _gather(to, rows, ids, begin, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _put(m, cell, ids, new, done):  # type: ignore[no-untyped-def]
-    """Commit new rows behind the `done` rows that have changed already; returns how many did."""
+def _put(cell, ids, new, done, where, num_nodes, zero, bits):  # type: ignore[no-untyped-def]
+    """Commit new rows behind the `done` rows that have changed already; returns how many did.
+
+    It is given what it needs of the machine: to hand over all of that costs as much as some rows.
+    """
     if cell[FRESH]:
-        _copy(rows_at(cell[FRESH], cell[ROOM], cell[WIDTH], m.zero)[done:], new)
+        _copy(rows_at(cell[FRESH], cell[ROOM], cell[WIDTH], zero)[done:], new)
         id_room(cell)[done : done + ids.size] = ids
         return ids.size
-    changed, where = id_room(cell)[done:], m.where[done:]
+    changed = id_room(cell)[done:]
     if cell[BY_VALUE]:
-        return commit(
-            stored(cell, m.zero), ids, new, old_rows(cell, m.zero)[done:], m.num_nodes, changed,
-            where,
-        )  # fmt: skip
-    store = stored(cell, m.bits)
-    return commit(
-        store, ids, new.view(store.dtype), old_rows(cell, m.bits)[done:], m.num_nodes, changed,
-        where,
-    )  # fmt: skip
+        old = old_rows(cell, zero)[done:]
+        return commit(stored(cell, zero), ids, new, old, num_nodes, changed, where[done:])
+    store, old = stored(cell, bits), old_rows(cell, bits)[done:]
+    return commit(store, ids, new.view(store.dtype), old, num_nodes, changed, where[done:])
 
 
 @njit(cache=True)
@@ -135,17 +133,16 @@ def _dirty(m, step, epoch):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _load(m, step, ids, begin, rows):  # type: ignore[no-untyped-def]
+def _load(space, inputs, cells, out, ids, begin, rows, zero):  # type: ignore[no-untyped-def]
     """Put a block of rows of the inputs of a map into their registers."""
-    out = stored(m.cells[step[OUT]], m.zero)
-    for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
-        cell, at = m.cells[m.inputs[k, CELL]], m.inputs[k, REGISTER]
+    for k in range(inputs.shape[0]):
+        cell, at = cells[inputs[k, CELL]], inputs[k, REGISTER]
         wide = cell[WIDTH]
-        register = m.space[at : at + rows * wide].reshape(rows, wide)
+        register = space[at : at + rows * wide].reshape(rows, wide)
         if cell[FRESH]:
-            _copy(register, rows_at(cell[FRESH], cell[ROOM], wide, m.zero)[begin : begin + rows])
+            _copy(register, rows_at(cell[FRESH], cell[ROOM], wide, zero)[begin : begin + rows])
         else:
-            _gather(register, stored(cell, m.zero), ids, begin, out)
+            _gather(register, stored(cell, zero), ids, begin, out)
             out = out[:0]
 
 
@@ -155,15 +152,17 @@ def _compute(m, s, ids, first, last):  # type: ignore[no-untyped-def]
 
     These stand from `first` on.
     """
-    step = m.steps[s]
-    out = m.cells[step[OUT]]
-    width, done = out[WIDTH], first
+    step, space, cells, zero, bits = m.steps[s], m.space, m.cells, m.zero, m.bits
+    ops, index, where, num_nodes = m.ops, m.index, m.where, m.num_nodes
+    inputs = m.inputs[step[FIRST_INPUT] : step[LAST_INPUT]]
+    out = cells[step[OUT]]
+    to, width, done = stored(out, zero), out[WIDTH], first
     for begin in range(first, last, BLOCK):
         rows = min(BLOCK, last - begin)
-        _load(m, step, ids, begin, rows)
-        run_rows(m.space, m.ops, step[FIRST_OP], step[LAST_OP], m.index, rows)
-        result = m.space[step[RESULT] : step[RESULT] + rows * width].reshape(rows, width)
-        done += _put(m, out, ids[begin : begin + rows], result, done)
+        _load(space, inputs, cells, to, ids, begin, rows, zero)
+        run_rows(space, ops, step[FIRST_OP], step[LAST_OP], index, rows)
+        result = space[step[RESULT] : step[RESULT] + rows * width].reshape(rows, width)
+        done += _put(out, ids[begin : begin + rows], result, done, where, num_nodes, zero, bits)
     return done - first
 
 
@@ -243,7 +242,7 @@ def run(  # type: ignore[no-untyped-def]
         epoch += SPARE
         if s == given:
             cell = m.cells[m.steps[s, OUT]]
-            cell[COUNT] = _put(m, cell, ids, rows, 0)
+            cell[COUNT] = _put(cell, ids, rows, 0, m.where, num_nodes, zero, bits)
             m.stats[s, 0], m.stats[s, 1] = ids.size, cell[COUNT]
         elif kind == MAP:
             done, count = _map(m, s, epoch, many)
@@ -308,7 +307,8 @@ def map_of_part(  # type: ignore[no-untyped-def]
     """
     m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
     if rows.shape[0]:
-        return _put(m, m.cells[m.steps[s, OUT]], ids[first:last], rows, done)
+        cell = m.cells[m.steps[s, OUT]]
+        return _put(cell, ids[first:last], rows, done, m.where, num_nodes, zero, bits)
     return _compute(m, s, ids, first, last)
 
 
@@ -333,7 +333,7 @@ def update(  # type: ignore[no-untyped-def]
         epoch: See `run`.
         num_nodes: See `run`.
         given: See `run`.
-        ids: See `run`; ascending.
+        ids: See `run`; distinct, or the delta is not valid.
         rows: See `run`.
         zero: See `run`.
         bits: See `run`.
