@@ -79,6 +79,7 @@ def _turns(name: str, work: Workload, args: argparse.Namespace) -> list[Row]:
     for size in args.batch:
         took: dict[int, list[float]] = {1: [], args.threads: []}
         for turn in range(args.updates + WARM_UP):
+            torch.set_num_threads(1)  # PyTorch's own would go on turning while ours want to run
             delta = stream.take(size)
             shared_out = list(zip(copies, took if turn // 2 % 2 else reversed(took), strict=True))
             for inc, count in shared_out if turn % 2 else reversed(shared_out):

@@ -21,7 +21,7 @@ from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.machine import (
     SPARE,
     begin_part,
-    map_of_part,
+    chain_of_part,
     shares_of_parts,
     spread_of_part,
     total_of_part,
@@ -40,7 +40,7 @@ from pyg_incremental.store import Scratch
 ROWS = 2048
 """Rows with which a thread goes through several maps: they are in its cache then."""
 NEVER = 1 << 62
-SEEN = 256
+SEEN = 64
 """Targets of each list of edges that are looked at to see where most are."""
 
 
@@ -82,7 +82,7 @@ class Parts:
         Beside that other jobs are done, which touch no rows; returns what these do.
         """
         plan, kind, count = self._tables.plan, self._kind, self.count
-        bounds = self._bounds(ends[1], ends[4])
+        bounds = self._bounds(_some(ends[1]), _some(ends[4]))
         found: list[Any] = [None] * len(others)
         jobs: list[tuple[int, int]] = []  # of each thread: its rows, and its share of the others
         for p in range(count):
@@ -109,16 +109,16 @@ class Parts:
         bounds = shares_of_parts(plan, places, step, num_nodes, ends, turns, *kind)
         touched, room = self._room_for(step, *bounds[-1])
 
-        def spread(p: int, _: int) -> tuple[int, int]:
+        def spread(p: int, _: int) -> tuple[int, int, Any]:
             (first, begin), (last, _) = bounds[p : p + 2]
-            end: tuple[int, int] = spread_of_part(
+            end, pushed = spread_of_part(
                 plan, places, step, num_nodes, ends, first, last, *room, begin, *kind
             )
-            return end
+            return end, pushed, _some(room[2][begin:end, 1])  # others would wait for this cache
 
-        spreads = np.array(in_turns(self.count, turns, spread))
-        begins, behind = np.ascontiguousarray(bounds[:-1, 1]), np.ascontiguousarray(spreads[:, 0])
-        parts = self._bounds(*(room[2][b:e, 1] for b, e in zip(begins, behind, strict=True)))
+        spreads = in_turns(self.count, turns, spread)
+        begins, behind = np.ascontiguousarray(bounds[:-1, 1]), np.array([s[0] for s in spreads])
+        parts = self._bounds(*(s[2] for s in spreads))
 
         def total(p: int) -> tuple[int, int, int]:
             low, high = parts[p : p + 2]
@@ -130,19 +130,19 @@ class Parts:
 
         counts, reread, read = np.array(in_parts(self.count, total)).T
         rows = np.concatenate([t[:c] for t, c in zip(touched, counts, strict=True)])
-        edges = spreads[:, 1].sum() + read.sum() + ends[0].size + ends[3].size
+        edges = sum(s[1] for s in spreads) + read.sum() + ends[0].size + ends[3].size
         stats[:4] = rows.size, rows.size, edges, reread.sum()
         return tables.hold_ids(step, rows, scratch)
 
-    def _bounds(self, *targets: Any) -> list[int]:
+    def _bounds(self, *seen: Any) -> list[int]:
         """Bounds of as many parts of all rows as there are threads.
 
-        About as many of the `targets` are in each. A thread has about the same rows in every step,
-        and many of them in its cache.
+        About as many of the targets of edges, some of which were `seen`, are in each. A thread has
+        about the same rows in every step, and many of them in its cache.
         """
-        seen = np.sort(np.concatenate([t[:: max(1, t.size // SEEN)] for t in targets]))
-        inner = (int(seen[seen.size * p // self.count]) for p in range(1, self.count))
-        return [0, *(inner if seen.size else [0] * (self.count - 1)), ALL]
+        some = np.sort(np.concatenate(seen))
+        inner = (int(some[some.size * p // self.count]) for p in range(1, self.count))
+        return [0, *(inner if some.size else [0] * (self.count - 1)), ALL]
 
     def _room_for(self, step: int, messages: int, edges: int) -> tuple[Any, tuple[Any, Any, Any]]:
         """Room for the rows that a sum touches, and for what `spread_of_part` writes down."""
@@ -169,31 +169,22 @@ class Parts:
         The threads share them, and each goes through all maps with a part of the rows. Those of
         the first map may be `given`.
         """
-        tables, ends = self._tables, (ids[:0],) * 6
+        tables, ends, steps = self._tables, (ids[:0],) * 6, np.array(chain)
         bounds = shares(len(ids), self.count)
         if len(chain) > 1:
             bounds = [*range(0, len(ids), min(ROWS, bounds[1] + 1)), len(ids)]
         plans = [self._plan(p) for p in range(min(self.count, len(bounds) - 1))]
         none = np.empty((0, 1), tables.space.dtype)
 
-        def part(p: int, thread: int) -> list[int]:
+        def part(p: int, thread: int) -> Any:
             first, last = bounds[p : p + 2]
-            dirty = {GIVEN: (ids, last)}
-            changed = []
-            for at, link in enumerate(chain):
-                of, end = dirty[link.source]
-                rows = given[first:end] if at == 0 and given is not None else none
-                done = map_of_part(
-                    plans[thread], places, link.step, num_nodes, ends, of, rows, first, end, first,
-                    *self._kind,
-                )  # fmt: skip
-                changed.append(done)
-                dirty[at] = tables.room_for_ids(link.step), first + done
-            return changed
+            rows = none if given is None else given[first:last]
+            return chain_of_part(
+                plans[thread], places, steps, num_nodes, ends, ids, rows, first, last, *self._kind
+            )
 
-        parts = in_turns(self.count, len(bounds) - 1, part)
-        for at, link in enumerate(chain):
-            changed = [done[at] for done in parts]
+        parts = np.array(in_turns(self.count, len(bounds) - 1, part))
+        for link, changed in zip(chain, parts.T.tolist(), strict=True):
             tables.close_gaps(link.step, bounds, changed)
             rows = len(ids) if link.source == GIVEN else tables.stats[chain[link.source].step, 1]
             tables.stats[link.step, :2] = rows, sum(changed)
@@ -209,3 +200,8 @@ class Parts:
         plan = self._tables.plan.copy()
         plan[m.SPACE] = address_of(self._spaces[part - 1])
         return plan
+
+
+def _some(targets: Any) -> Any:
+    """Targets that tell where most of them are."""
+    return targets[:: max(1, targets.size // SEEN)].copy()

@@ -234,10 +234,6 @@ class Tables:
         """Whether a map reads rows that are not stored, and stand in the order of their ids."""
         return any(self.cells[c, m.FRESH] for c in self._inputs_of[step])
 
-    def room_for_ids(self, step: int) -> Any:
-        """Where the ids of the rows stand that change of what a step computes."""
-        return self._ids[int(self.steps[step, m.OUT])]
-
     def fresh_of(self, cell: Cell) -> torch.Tensor:
         """Room for the new rows of a value that is not stored."""
         fresh = self._rooms[cell][2]

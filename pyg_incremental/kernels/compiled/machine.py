@@ -295,21 +295,42 @@ def total_of_part(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def map_of_part(  # type: ignore[no-untyped-def]
-    plan, places, s, num_nodes, events, ids, rows, first, last, done, zero, bits
+def chain_of_part(  # type: ignore[no-untyped-def]
+    plan, places, chain, num_nodes, events, ids, rows, first, last, zero, bits
 ):
-    """Compute the rows of a map from `first` to before `last`, or put `rows`, if there are any.
+    """Compute the rows from `first` to before `last` of some maps, one after the other.
 
-    Those that changed stand from `done` on, which is `first` where rows are computed.
+    Args:
+        plan: As for `run`, like `places`, `num_nodes`, `zero` and `bits`.
+        places: See there.
+        chain: Of each map, `[k, 2]`: the step, and the place in the chain of that at whose changed
+            rows it is computed; -1 for `ids`.
+        num_nodes: See `run`.
+        events: No edges.
+        ids: The rows of the first map.
+        rows: The new rows of the first step, if these are given.
+        first: The first of `ids` that is meant.
+        last: The one behind the last.
+        zero: See `run`.
+        bits: See `run`.
 
     Returns:
-        How many changed.
+        How many rows changed in each; these stand from `first` on.
     """
     m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
-    if rows.shape[0]:
+    changed = np.zeros(chain.shape[0], np.int64)
+    for at in range(chain.shape[0]):
+        s, source = chain[at]
         cell = m.cells[m.steps[s, OUT]]
-        return _put(cell, ids[first:last], rows, done, m.where, num_nodes, zero, bits)
-    return _compute(m, s, ids, first, last)
+        if at == 0 and rows.shape[0]:
+            some = ids[first:last]
+            changed[0] = _put(cell, some, rows, first, m.where, num_nodes, zero, bits)
+        elif source < 0:
+            changed[at] = _compute(m, s, ids, first, last)
+        else:
+            found = id_room(m.cells[m.steps[chain[source, 0], OUT]])
+            changed[at] = _compute(m, s, found, first, first + changed[source])
+    return changed
 
 
 @njit(cache=True, nogil=True)
