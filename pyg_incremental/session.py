@@ -17,6 +17,7 @@ from pyg_incremental.edge_store import EdgeEvents
 from pyg_incremental.engine import NOTHING, Engine
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.graph import DynamicGraph
+from pyg_incremental.kernels.lent import Lent
 from pyg_incremental.program import Domain, Value
 from pyg_incremental.reading.delta import written
 from pyg_incremental.resolving.delta import ResolvedDelta, Resolver
@@ -77,6 +78,7 @@ class Session:
         self._undo: tuple[dict[str, EdgeEvents], dict[str, Tensor]] | None = None
         self._whole_outputs: dict[Value, Any] = {}
         first = plan.program.outputs[0]
+        self._lent = Lent()
         self._only = self.engine.cells[first] if first.domain is Domain.NODE else None
 
     def refuse_other_kind(self) -> None:
@@ -326,7 +328,7 @@ class Session:
         """Ids and new rows of what the last update changed, in the structure of the output."""
         if isinstance(self.plan.traced.structure, Output) and self._only is not None:
             ids = _sorted(self._only)
-            return ids.tensor, self._only.gather(ids)
+            return ids.tensor, self._only.gather(ids, self._lent)
         found: dict[int, Tensor] = {}
         for i, value in enumerate(self.plan.program.outputs):
             cell = self.engine.cells[value]

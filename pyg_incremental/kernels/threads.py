@@ -11,9 +11,14 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from pyg_incremental.kernels.compiled.rows import take_rows
+from pyg_incremental.kernels.lent import Lent
+
 T = TypeVar("T")
 MANY = 1 << 18
 """Elements to compute, to push or to copy that are worth waking threads."""
+FEW = 1 << 12
+"""Elements that NumPy copies before any of that is decided."""
 TURNS = 4
 """Parts that one thread computes in turn, if none is slower than another."""
 _pools: dict[int, ThreadPoolExecutor] = {}
@@ -87,18 +92,21 @@ def shares(size: int, count: int) -> list[int]:
     return [size * p // parts for p in range(parts + 1)]
 
 
-def take(rows: Any, ids: Any) -> Any:
-    """`rows[ids]` of an array `[n, ...]`, by threads where that is worth it.
+def take(rows: Any, ids: Any, lent: Lent | None = None) -> Any:
+    """`rows[ids]` of an array `[n, ...]`, by threads where that pays, in memory that is lent.
 
     Not to be called in one of them: it would wait for itself.
     """
-    if ids.size * rows[:1].size <= MANY or (count := number_of_threads()) == 1:
+    if ids.size * rows[:1].size < FEW or rows.dtype not in (np.float32, np.float64):
         return rows.take(ids, 0)
-    found, bounds = np.empty((ids.size, *rows.shape[1:]), rows.dtype), shares(ids.size, count)
+    found = (lent or Lent()).array(rows.dtype, ids.size, *rows.shape[1:])
+    flat, to = rows.reshape(len(rows), -1), found.reshape(ids.size, -1)
+    count = number_of_threads() if found.size > MANY else 1
+    bounds = shares(ids.size, count)
 
     def part(p: int, _: int) -> None:
         some = slice(bounds[p], bounds[p + 1])
-        rows.take(ids[some], 0, found[some], "clip")  # the other modes copy once more
+        take_rows(flat, ids[some], to[some])
 
     in_turns(count, len(bounds) - 1, part)
     return found

@@ -7,6 +7,7 @@ import numpy as np
 
 from pyg_incremental.kernels import adjacency, compiled, graph_at, pairs
 from pyg_incremental.kernels.compiled import layout, machine, row_ops
+from pyg_incremental.kernels.compiled.rows import take_rows
 
 
 def warm_up() -> float:
@@ -80,6 +81,7 @@ def _run_each_once() -> None:
         for kind in (dtype, bits):
             rows = np.zeros((2, 3), kind)
             compiled.commit(rows, ids, rows[:1], rows[:1].copy(), 2, touched, at)
+        take_rows(np.zeros((2, 3), dtype), ids, np.zeros((1, 3), dtype))
         message, target = np.zeros((2, 3), dtype), np.zeros((2, 1), dtype)
         scale = np.ones(3, dtype)
         for weight in (np.zeros(0, dtype), np.ones(1, dtype)):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.kernels.lent import Lent
 from pyg_incremental.kernels.threads import take
 from pyg_incremental.program import Value
 from pyg_incremental.store.backend import NO_IDS, Backend, Ids
@@ -119,10 +120,10 @@ class Cell(Rows):
         rows = rows.index_select(0, ids if self.backend.is_compiled else ids.to(rows.device))
         return rows if self.out_dtype is None else rows.to(self.out_dtype)
 
-    def gather(self, ids: Ids) -> Tensor:
-        """Like `read`, but by threads where there are many."""
+    def gather(self, ids: Ids, lent: Lent | None = None) -> Tensor:
+        """Like `read`, but by threads where there are many, and in memory that is lent."""
         if self._plain is not None and self.maker is None:
-            return torch.from_numpy(take(self._plain, ids.array))
+            return torch.from_numpy(take(self._plain, ids.array, lent))
         return self.read(ids.tensor) if self.maker is None else self.maker.now(ids)
 
     def remember(self, ids: Ids) -> None:

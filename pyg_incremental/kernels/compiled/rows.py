@@ -1,5 +1,6 @@
 """Writing rows, and collecting the rows that a change reaches."""
 
+import numpy as np
 from numba import njit
 
 from pyg_incremental.kernels.address import fetch
@@ -57,6 +58,18 @@ def commit(store, ids, new, old, first_new, changed, where):  # type: ignore[no-
             where[n] = i
             n += 1
     return n
+
+
+@njit(cache=True, nogil=True)
+def take_rows(rows, ids, found):  # type: ignore[no-untyped-def]
+    """Copy `rows[ids]` to `found`."""
+    ahead = rows_ahead(rows)
+    for i in range(ids.size):
+        if i + ahead < ids.size:
+            fetch(rows, ids[i + ahead])
+        v = np.uint64(ids[i])  # no index from the end
+        for f in range(rows.shape[1]):
+            found[i, f] = rows[v, f]
 
 
 @njit(cache=True)
