@@ -2,11 +2,14 @@
 
 import pytest
 import torch
-from torch.nn.functional import softplus
+from torch.nn.functional import linear, softplus
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
 
 from pyg_incremental import to_incremental
 from pyg_incremental.fast_path import parts, tables
+from pyg_incremental.fast_path.registers import Space
+from pyg_incremental.fast_path.row_ops import translate
+from pyg_incremental.kernels.compiled.row_ops import BLOCK, ONE_THREAD, run_rows
 from tests.side_by_side import SideBySide
 from tests.strategies import generator, index
 from tests.zoo_attention import ATTENTION_CASES
@@ -145,3 +148,28 @@ def test_a_step_that_is_unknown_is_left_to_its_executor(seed):
 def test_compile_after_is_checked():
     with pytest.raises(ValueError, match="compile_after: expected a number of updates"):
         to_incremental(MODELS["sage"]().eval(), compile_after=0)
+
+
+# Products #########################################################################################
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("inner", "width"), [(1, 1), (3, 5), (128, 40), (0, 3), (600, 700)])
+def test_products_of_any_size(inner, width, dtype, seed):
+    """Also of one whose rows have to go to BLAS one by one, lest it starts threads."""
+    rng = generator(seed)
+    assert (inner * width * 2 > ONE_THREAD) == (inner == 600)
+    matrix = torch.from_numpy(rng.standard_normal((width, inner))).to(dtype) / max(inner, 1) ** 0.5
+    bias = torch.from_numpy(rng.standard_normal(width)).to(dtype)
+    x = torch.from_numpy(rng.standard_normal((BLOCK, inner))).to(dtype)
+    for given in (bias, None):
+        space = Space()
+        found = translate(lambda rows, given=given: linear(rows, matrix, given), [x], space)
+        flat, at = space.arrays(dtype)
+        for rows in (1, 7, BLOCK):
+            flat[found.inputs[0] :][: rows * inner] = x[:rows].reshape(-1).numpy()
+            run_rows(flat, found.ops, 0, len(found.ops), at, rows)
+            got = torch.from_numpy(flat[found.output :][: rows * width]).view(rows, width)
+            bound = 1e-4 if dtype == torch.float32 else 1e-12
+            assert torch.allclose(got, linear(x[:rows], matrix, given), rtol=0, atol=bound)
