@@ -113,5 +113,10 @@ def _hold_against(
             if dtype == torch.float32
             else {"rtol": 1e-10, "atol": 1e-10}
         )
+        if not expected.numel():
+            continue
+        # A sum of many elements is as far off as the largest of them allows.
+        size = expected.reshape(rows, -1).nan_to_num(0, 0, 0).abs().amax(1, keepdim=True).clamp(1)
+        got, expected = got.reshape(rows, -1) / size, expected.reshape(rows, -1) / size
         if not torch.allclose(got, expected, equal_nan=True, **bound):
             raise UntranslatableError("the operations give something else")
