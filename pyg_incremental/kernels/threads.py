@@ -18,7 +18,7 @@ T = TypeVar("T")
 MANY = 1 << 18
 """Elements to compute, to push or to copy that are worth waking threads."""
 FEW = 1 << 12
-"""Elements that NumPy copies before any of that is decided."""
+"""Elements up to which one call of NumPy takes rows faster than anything else."""
 TURNS = 4
 """Parts that one thread computes in turn, if none is slower than another."""
 _pools: dict[int, ThreadPoolExecutor] = {}

@@ -55,6 +55,7 @@ def test_very_much_is_not_kept(monkeypatch):
     assert memory._memory.size == 0
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.bool_])
 @pytest.mark.parametrize("tail", [(), (3,), (2, 5), (0,)])
 @pytest.mark.parametrize("few", [1, threads.FEW])
@@ -86,3 +87,20 @@ def test_results_of_earlier_updates_stay_as_they_were(seed, monkeypatch):
     for out, copy, turn in kept:
         assert torch.equal(out, copy if turn % 2 else copy[1:3]), turn
     assert inc.verify() < 1e-12
+
+
+def test_results_may_be_the_next_features(seed, monkeypatch):
+    """Also in another order: they are read while the next ones are made."""
+    monkeypatch.setattr(threads, "FEW", 1)
+    rng = generator(seed)
+    torch.manual_seed(0)
+    inc = to_incremental(GraphSAGE(8, 16, 2, 8).double().eval(), compile_after=1)
+    x = torch.from_numpy(rng.standard_normal((200, 8)))
+    inc(x, torch.from_numpy(rng.integers(0, 200, (2, 600))))
+    up = inc.apply_delta(x_changes=(torch.arange(20), x[20:40]))
+    for _ in range(4):
+        at, rows = up.changed.flip(0), up.out.clone()
+        up = inc.apply_delta(x_changes=(at, up.out))
+        assert torch.equal(inc.x[at], rows)
+        assert torch.equal(up.out, inc.out[up.changed])
+        assert inc.verify() < 1e-12

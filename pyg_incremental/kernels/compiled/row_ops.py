@@ -14,7 +14,7 @@ BLOCK = 32
 """Rows that one pass over the operations computes."""
 ONE_THREAD = 1 << 18
 """Multiplications of one product up to which BLAS calls no threads of its own: ours are awake
-where that pays."""
+where that pays. A row that needs more by itself may start them."""
 
 # Columns of `ops`: what to do, where the result goes and how wide its rows are; where up to three
 # operands stand, and how wide the rows of the first are; the place of an index in `index`; the size
