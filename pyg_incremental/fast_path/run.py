@@ -25,7 +25,6 @@ from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.kernels import graph_at
 from pyg_incremental.kernels.compiled.layout import INPUT, KIND, NOTHING
 from pyg_incremental.kernels.compiled.machine import SPARE, run, update
-from pyg_incremental.kernels.threads import wake
 from pyg_incremental.resolving.plain import PlainDelta
 from pyg_incremental.store import NO_EDGES, Backend, NodeSet, ascending
 from pyg_incremental.update import Work
@@ -119,7 +118,6 @@ class FastPath:
             if len(ids) > self.tables.room_of(given):
                 return None
         if is_large:
-            wake(self._parts.count)
             return self._run_beside(delta, ready, given, new, stats)
         scratch = self._nodes.scratch
         step, count, used = update(

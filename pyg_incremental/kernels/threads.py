@@ -29,21 +29,6 @@ def number_of_threads() -> int:
     return torch.get_num_threads()
 
 
-def wake(count: int) -> None:
-    """Say that `count` threads will be wanted soon: a core that sleeps needs some time to wake."""
-    for _ in range(1, count):
-        _pool(count).submit(int)
-
-
-def _pool(count: int) -> ThreadPoolExecutor:
-    """All threads but the one that asks."""
-    pool = _pools.get(count)
-    if pool is None:
-        name = f"pyg_incremental-{count}"
-        pool = _pools.setdefault(count, ThreadPoolExecutor(count - 1, thread_name_prefix=name))
-    return pool
-
-
 def in_parts(count: int, work: Callable[[int], T]) -> list[T]:
     """`work(0), ..., work(count - 1)`, each in a thread of its own, the first in this one.
 
@@ -51,7 +36,10 @@ def in_parts(count: int, work: Callable[[int], T]) -> list[T]:
     """
     if count == 1:
         return [work(0)]
-    pool = _pool(count)
+    pool = _pools.get(count)
+    if pool is None:
+        name = f"pyg_incremental-{count}"
+        pool = _pools.setdefault(count, ThreadPoolExecutor(count - 1, thread_name_prefix=name))
     others = [pool.submit(work, part) for part in range(1, count)]
     try:
         first = work(0)
