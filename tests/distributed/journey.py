@@ -5,6 +5,7 @@ import threading
 import warnings
 import zlib
 
+import numpy as np
 import torch
 
 from pyg_incremental import GraphDelta, IncrementalWarning, to_incremental
@@ -48,6 +49,8 @@ class Travel:
         self.world = self.make_world(dtype)
         with ONE_AT_A_TIME:
             model, self.twin = self.build(seed, dtype)
+        # `to_hetero` patches the modules of all threads: nobody calls one before all have built.
+        comm.share(np.zeros(1, np.int64))
         self.single = None
         if single and not self.rank:
             self.single = to_incremental(copy.deepcopy(model), compile_after=None)
