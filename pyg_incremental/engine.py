@@ -304,9 +304,10 @@ class Engine:
         if self._wait > 0:
             return None
         self._wait = 0
-        if self.backend.is_compiled and len(self.nodes) == len(self.graphs) == 1:
-            (nodes,), (graph,) = self.nodes.values(), self.graphs.values()
-            fast = FastPath(self.node_executors, nodes, graph, self.backend)
+        if self.backend.is_compiled and len(self.graphs) == 1:
+            (graph,) = self.graphs.values()
+            kinds = [*self.nodes.values()]
+            fast = FastPath(self.node_executors, kinds, graph, self.backend)
             self._fast = fast if fast.is_worth_it else None
         return self._fast
 

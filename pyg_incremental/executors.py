@@ -88,7 +88,7 @@ class OnesExecutor:
     """One for every node."""
 
     def __init__(self, step: Step, out: Cell, context: Context) -> None:
-        self.out, self.context = out, context
+        self.step, self.out, self.context = step, out, context
 
     def full(self) -> None:
         """Store a one for every node."""

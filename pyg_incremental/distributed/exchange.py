@@ -42,15 +42,20 @@ class Exchange(Step):
 
 
 class ExchangeExecutor:
-    """Keeps the rows of a value at own nodes and ghosts current. Every update is one round."""
+    """Keeps the rows of a value at own nodes and ghosts current. Every update is one round.
+
+    Attributes:
+        arrived: Ids and rows of the round of the running update, if it was held already.
+    """
 
     def __init__(self, step: Exchange, source: Cell, out: Cell, context: Context) -> None:
         self.step, self.source, self.out, self.context = step, source, out, context
         self.inputs = [source]
+        self.arrived: tuple[NDArray[np.int64], Tensor] | None = None
 
     def full(self) -> None:
         """Take all own rows, and send all that are ghosts elsewhere."""
-        link, out = self.step.link, self.out
+        link, out, self.arrived = self.step.link, self.out, None
         rows = self.source.current()
         room = self.context.backend.zeros(rows, self.context.capacity, *rows.shape[1:])
         room[: rows.shape[0]] = rows
@@ -80,12 +85,12 @@ class ExchangeExecutor:
 
     def rows_changed(self) -> None:
         """Send the changed rows that are ghosts elsewhere, and take those of ghosts here."""
-        link, out, context = self.step.link, self.out, self.context
+        out, context = self.out, self.context
         read = self._own_rows()
         own = out.ids, out.old
         ids = _NO_IDS if out.ids is None else out.ids.tensor.numpy()
-        packed = [self._packed(rank, ids) for rank in range(link.rounds.size)]
-        ghosts, received = link.swap(out.value.name, out.tensor, packed)
+        ghosts, received = self.swap(ids) if self.arrived is None else self.arrived
+        self.arrived = None
         if len(ghosts):
             backend = context.backend
             out.reset()
@@ -94,6 +99,12 @@ class ExchangeExecutor:
         changed = 0 if out.ids is None else out.ids.count
         if read or len(ghosts):
             context.stats.append((out.value.name, "exchange", read + len(ghosts), changed, 0, 0))
+
+    def swap(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], Tensor]:
+        """Send what changed at own nodes, int64 `[k]`; returns ids here and rows that come."""
+        link, out = self.step.link, self.out
+        packed = [self._packed(rank, ids) for rank in range(link.rounds.size)]
+        return link.swap(out.value.name, out.tensor, packed)
 
     def _own_rows(self) -> int:
         """Take what changed at own nodes; returns how many rows were looked at."""

@@ -92,16 +92,21 @@ class Ghosts:
 
     Args:
         own: The nodes of the same kind that this rank owns.
+
+    Attributes:
+        room: Ids below are those of far nodes to the engine, whether they are in use or not. So new
+            ghosts are seldom new nodes to it.
     """
 
     def __init__(self, own: Own) -> None:
         self._table = IdTable()
         self._globals = Grown(np.full(own.limit, -1, np.int64), -1)
         self._free: list[int] = []
+        self.room = self.end
 
     @property
     def end(self) -> int:
-        """Ids in use lie below; the engine's number of nodes at the far end."""
+        """Ids in use lie below."""
         return self._globals.size
 
     @property
@@ -151,6 +156,8 @@ class Ghosts:
         self._globals.put(local, ids)
         self._free += np.setdiff1d(offered, local).tolist()
         self._table.put(ids, local)
+        if self.end > self.room:
+            self.room = self.end + self.end // 16 + 32
 
     def leave(self, local: Ids) -> None:
         """Let go of ghosts that no edge needs any more; their ids are used again."""

@@ -47,6 +47,7 @@ class DistributedIncrementalModel(Readings):
         backend: As for `to_incremental`.
         accumulate_dtype: As for `to_incremental`.
         scrub_rows: As for `to_incremental`; so many on each rank.
+        compile_after: As for `to_incremental`; where the model reads one graph, in one direction.
 
     Attributes:
         rank: The number of this rank.
@@ -62,6 +63,7 @@ class DistributedIncrementalModel(Readings):
         backend: BackendName = "auto",
         accumulate_dtype: torch.dtype | None = None,
         scrub_rows: int = 0,
+        compile_after: int | None = 8,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise UnsupportedModelError(
@@ -69,7 +71,8 @@ class DistributedIncrementalModel(Readings):
                 f"{type(model).__name__}); pass the trained model itself"
             )
         rounds = Rounds(SingleProcess() if comm is None else comm)
-        super().__init__(model, rounds, Settings(False, backend, accumulate_dtype, scrub_rows))
+        settings = Settings(False, backend, accumulate_dtype, scrub_rows, compile_after)
+        super().__init__(model, rounds, settings)
         self.version = 0
         self._call: Call | None = None
         self._scrub_next = 0

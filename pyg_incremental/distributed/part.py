@@ -105,9 +105,8 @@ class Part:
         self._merger = Merger(region, self.reader)
         nodes = {n: region.own[roles.nodes[n]].at_ids(rows) for n, rows in shard.nodes.items()}
         self.session = self._session(settings, nodes)
-        self._exchanges: list[ExchangeExecutor] = [
-            e for e in self.session.engine.node_executors if isinstance(e, ExchangeExecutor)
-        ]
+        executors: list[Any] = self.session.engine.node_executors
+        self._exchanges = [e for e in executors if isinstance(e, ExchangeExecutor)]
         self.interrupted = ""
         try:
             self.session.fill(nodes, others)

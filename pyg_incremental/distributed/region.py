@@ -120,7 +120,7 @@ class Region:
         self.serve(self.tell({d: boundary}, [], {}))
         link.newly = {}
         return DynamicGraph(
-            torch.from_numpy(local), max(self.own[near_kind].end, link.ghosts.end),
+            torch.from_numpy(local), max(self.own[near_kind].end, link.ghosts.room),
             {f"{k}{suffix_of(d)}": v for k, v in data.items()}, self.relations[name].by_target,
         )  # fmt: skip
 
@@ -216,7 +216,7 @@ class Region:
 
     def local_counts(self) -> dict[str, int]:
         """The number of nodes of each kind that the program knows: own ones, and far ones."""
-        far = {link.far: link.ghosts.end for link in self.links.values()}
+        far = {link.far: link.ghosts.room for link in self.links.values()}
         return {kind: own.end for kind, own in self.own.items()} | far
 
     # Reading -------------------------------------------------------------------------------------

@@ -35,7 +35,6 @@ from pyg_incremental.kernels.threads import (
     number_of_threads,
     shares,
 )
-from pyg_incremental.store import Scratch
 
 ROWS = 2048
 """Rows with which a thread goes through several maps: they are in its cache then."""
@@ -49,7 +48,6 @@ class Parts:
 
     Args:
         tables: The plan.
-        scratch: Marks and room for rows.
         zero: A zero of the dtype of rows.
         bits: An integer zero as wide.
 
@@ -58,8 +56,8 @@ class Parts:
         widest: Elements of the widest row; an edge that comes or leaves moves so many.
     """
 
-    def __init__(self, tables: Tables, scratch: Scratch, zero: Any, bits: Any) -> None:
-        self._tables, self._scratch = tables, scratch
+    def __init__(self, tables: Tables, zero: Any, bits: Any) -> None:
+        self._tables = tables
         self._kind = zero, bits
         self.widest = int(tables.cells[:, m.WIDTH].max(initial=0))
         self._spaces: list[Any] = []
@@ -101,7 +99,7 @@ class Parts:
 
     def total(self, step: int, places: Any, num_nodes: int, ends: tuple[Any, ...]) -> bool:
         """Push what changed in the messages of a sum; returns whether there is room for it."""
-        tables, scratch = self._tables, self._scratch
+        tables, scratch = self._tables, self._tables.nodes.scratch
         plan, stats, kind = tables.plan, tables.stats[step], self._kind
         epoch = scratch.epoch + 1
         scratch.epoch += SPARE
@@ -132,7 +130,7 @@ class Parts:
         rows = np.concatenate([t[:c] for t, c in zip(touched, counts, strict=True)])
         edges = sum(s[1] for s in spreads) + read.sum() + ends[0].size + ends[3].size
         stats[:4] = rows.size, rows.size, edges, reread.sum()
-        return tables.hold_ids(step, rows, scratch)
+        return tables.hold_ids(step, rows)
 
     def _bounds(self, *seen: Any) -> list[int]:
         """Bounds of as many parts of all rows as there are threads.
@@ -146,7 +144,7 @@ class Parts:
 
     def _room_for(self, step: int, messages: int, edges: int) -> tuple[Any, tuple[Any, Any, Any]]:
         """Room for the rows that a sum touches, and for what `spread_of_part` writes down."""
-        tables, scratch = self._tables, self._scratch
+        tables, scratch = self._tables, self._tables.nodes.scratch
         if len(self._touched) < self.count or self._touched[0].size < scratch.size:
             self._touched = [np.empty(scratch.size, np.int64) for _ in range(self.count)]
         width, columns = tables.width_of(step), 3 if tables.steps[step, m.WEIGHT] else 2

@@ -17,14 +17,21 @@ from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregator
 from pyg_incremental.edge_store import EdgeEvents, Edges
-from pyg_incremental.executors import InputExecutor
+from pyg_incremental.executors import MapExecutor
 from pyg_incremental.fast_path.chain import Chain, chain_from
 from pyg_incremental.fast_path.parts import Parts
 from pyg_incremental.fast_path.tables import Tables
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.kernels import graph_at
-from pyg_incremental.kernels.compiled.layout import INPUT, KIND, NOTHING
-from pyg_incremental.kernels.compiled.machine import SPARE, run, update
+from pyg_incremental.kernels.compiled.layout import EXCHANGE, INPUT, KIND, NOTHING
+from pyg_incremental.kernels.compiled.machine import (
+    FOR_RANKS,
+    FOR_THREADS,
+    SPARE,
+    arrive,
+    run,
+    update,
+)
 from pyg_incremental.resolving.plain import PlainDelta
 from pyg_incremental.store import NO_EDGES, Backend, NodeSet, ascending
 from pyg_incremental.update import Work
@@ -39,7 +46,7 @@ class FastPath:
 
     Args:
         executors: Those of node values, in order.
-        nodes: The only kind of nodes.
+        kinds: Their nodes.
         graph: The only graph.
         backend: Its arrays; compiled.
 
@@ -50,28 +57,37 @@ class FastPath:
     """
 
     def __init__(
-        self, executors: Sequence[Any], nodes: NodeSet, graph: DynamicGraph, backend: Backend
+        self,
+        executors: Sequence[Any],
+        kinds: Sequence[NodeSet],
+        graph: DynamicGraph,
+        backend: Backend,
     ) -> None:
-        self._nodes, self._graph, self._backend = nodes, graph, backend
-        self.tables = t = Tables(executors, nodes, backend.like.dtype)
+        self._kinds, self._graph, self._backend = kinds, graph, backend
+        self.tables = t = Tables(executors, kinds, backend.like.dtype)
         self.aggregators = [e for e in executors[t.known :] if isinstance(e, Aggregator)]
         self.is_worth_it = any(isinstance(e, Aggregator) for e in t.executors)
         self._inputs = {
             e.out.value.name: s for s, e in enumerate(t.executors) if t.steps[s, KIND] == INPUT
         }
-        kinds = t.steps[:, KIND]
-        self._first_input = next((s for s, kind in enumerate(kinds) if kind != NOTHING), -1)
+        steps = t.steps[:, KIND]
+        self._first_input = next((s for s, kind in enumerate(steps) if kind != NOTHING), -1)
         self._names = [(e.out.value.name, *_kind_of(e)) for e in t.executors]
         self._no_rows = np.empty((0, 1), t.space.dtype)
         self._zero = t.space.dtype.type(0)
         self._bits = np.int32(0) if t.space.itemsize == 4 else np.int64(0)
-        self._parts = Parts(t, nodes.scratch, self._zero, self._bits)
+        self._parts = Parts(t, self._zero, self._bits)
+        self._exchanges = [
+            e for e, kind in zip(t.executors, steps, strict=True) if kind == EXCHANGE
+        ]
         self._slots = np.zeros((2, 1 + _EDGES), np.int64)
-        self._moves = -1
+        self._located: tuple[int, ...] = ()
 
     def takes(self, events: EdgeEvents, rows: Mapping[str, tuple[Tensor, Tensor]]) -> bool:
         """Whether an update is plain enough to begin with."""
         if len(events.changed.slots) or len(rows) > 1:
+            return False
+        if not all(e.is_shared for e in self._exchanges):
             return False
         for name, (ids, _) in rows.items():
             step = self._inputs.get(name)
@@ -119,10 +135,10 @@ class FastPath:
                 return None
         if is_large:
             return self._run_beside(delta, ready, given, new, stats)
-        scratch = self._nodes.scratch
+        scratch = self.tables.nodes.scratch
         step, count, used = update(
             self.tables.plan, self._graph.places(), added, gone, *ready, self._slots,
-            scratch.epoch, self._nodes.num_nodes, given, ids, new, self._zero, self._bits,
+            scratch.epoch, self._num_nodes, given, ids, new, self._zero, self._bits,
             many,
         )  # fmt: skip
         if step < 0:
@@ -144,7 +160,7 @@ class FastPath:
         To begin, only the ends of the edges have to be known.
         """
         added, gone, places = delta.added, delta.gone, self._graph.places()
-        comes, leaves, num_nodes = added.shape[1], gone.shape[1], self._nodes.num_nodes
+        comes, leaves, num_nodes = added.shape[1], gone.shape[1], self._num_nodes
         if self._slots.shape[1] <= max(comes, leaves):
             self._slots = np.zeros((2, 2 * max(comes, leaves)), np.int64)
         free, num_free, end, order = ready
@@ -195,7 +211,7 @@ class FastPath:
 
         `ends` are sources, targets and slots of the edges that left, and of those that came.
         """
-        tables, scratch, num_nodes = self.tables, self._nodes.scratch, self._nodes.num_nodes
+        tables, scratch, num_nodes = self.tables, self.tables.nodes.scratch, self._num_nodes
         parts, places, many = self._parts, self._graph.places(), self._parts.many()
         is_large = given >= 0 and ids.size * tables.width_of(given) > many
         if step < 0 and (is_large or (ends[0].size + ends[3].size) * parts.widest > many):
@@ -204,7 +220,11 @@ class FastPath:
         if is_large and given == self._first_input:
             step, given = self._compute(chain_from(tables, given, len(ids)), ids, new), -1
         while count <= 0 or count <= tables.room_of(step):
-            if count < 0:
+            if count == FOR_RANKS:
+                if not self._exchange(step, places):
+                    break
+                step += 1
+            elif count == FOR_THREADS:
                 fits = parts.total(step, places, num_nodes, ends)
                 step += 1
                 if not fits:
@@ -229,14 +249,39 @@ class FastPath:
 
         `ids` are those of the first one, which is an input if its new rows are `given`.
         """
-        self._parts.compute(chain, self._graph.places(), self._nodes.num_nodes, ids, given)
+        self._parts.compute(chain, self._graph.places(), self._num_nodes, ids, given)
         return chain[-1].step + 1
+
+    def _exchange(self, step: int, places: Any) -> bool:
+        """Send other processes what changed here, and put what they send.
+
+        Returns whether there is room for it; if not, the executor goes on with what was sent.
+        """
+        e, tables = self.tables.executors[step], self.tables
+        ids, _, _ = tables.changed(e.source)
+        here = _NO_IDS if ids is None else ids
+        arrived, rows = e.swap(here)
+        if here.size + arrived.size > tables.room_of(step):
+            e.arrived = arrived, rows
+            return False
+        none = (_NO_IDS,) * 6
+        flat = self._flat(rows)
+        arrive(
+            tables.plan, places, step, self._num_nodes, none, arrived, flat, self._zero, self._bits
+        )
+        return True
+
+    @property
+    def _num_nodes(self) -> int:
+        """All ids are smaller."""
+        return max(nodes.num_nodes for nodes in self._kinds)
 
     def _locate(self) -> None:
         """See that the machine knows where everything is."""
-        if self._moves != self._backend.moves:
+        places = (self._backend.moves, *[nodes.num_nodes for nodes in self._kinds])
+        if self._located != places:
             self.tables.locate()
-            self._moves = self._backend.moves
+            self._located = places
 
     def _flat(self, rows: Tensor) -> Any:
         """Rows as the kernels take them."""
@@ -253,4 +298,6 @@ def _kind_of(executor: Any) -> tuple[str, str]:
     """How the work of a step is called, and the way in which it is done here."""
     if isinstance(executor, Aggregator):
         return executor.step.kind, "push"
-    return "input" if isinstance(executor, InputExecutor) else "map", ""
+    if isinstance(executor, MapExecutor):
+        return "map", ""
+    return executor.step.kind, ""

@@ -22,7 +22,7 @@ from pyg_incremental.kernels.address import address_of, zeros
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS
 from pyg_incremental.program import Domain
-from pyg_incremental.store import Cell, NodeSet, Scratch
+from pyg_incremental.store import Cell, NodeSet
 
 SAMPLE = 8
 """Rows on which translated maps are tried."""
@@ -36,16 +36,20 @@ class Tables:
     Args:
         executors: Those of node values, in order. Steps from the first on that the machine does not
             know are left out.
-        nodes: The only kind of nodes.
+        kinds: Their nodes. Ids of one kind and of another may be equal; marks are per step.
         dtype: That of all rows.
 
     Attributes:
+        nodes: Those with most room for ids.
         known: How many of the executors the machine knows.
         why: What the first unknown one is, or an empty string.
     """
 
-    def __init__(self, executors: Sequence[Any], nodes: NodeSet, dtype: torch.dtype) -> None:
-        self._nodes = nodes
+    def __init__(
+        self, executors: Sequence[Any], kinds: Sequence[NodeSet], dtype: torch.dtype
+    ) -> None:
+        self._kinds = kinds
+        self.nodes = self._widest()
         self._dtype = dtype
         self._at: dict[Cell, int] = {}
         self._ids: list[Any] = []
@@ -67,6 +71,9 @@ class Tables:
         self.known = len(self.executors)
         self.space, self.index = space.arrays(dtype)
         self._lay_out(maps)
+
+    def _widest(self) -> NodeSet:
+        return max(self._kinds, key=lambda nodes: nodes.scratch.size)
 
     # Which steps the machine knows ---------------------------------------------------------------
 
@@ -92,6 +99,10 @@ class Tables:
         if isinstance(e, InputExecutor):
             if e.out.domain is Domain.NODE and e.out.rows is None:
                 raise UntranslatableError("it has no rows")
+            return
+        if e.step.kind == "exchange":
+            if not e.is_shared:
+                raise UntranslatableError("it has rows of its own")
             return
         if not isinstance(e, Aggregator) or e.step.loops == "only":
             raise UntranslatableError("this kind of step is not known")
@@ -148,6 +159,8 @@ class Tables:
             elif isinstance(e, ExtremumState) and isinstance(e.messages, StoredMessages):
                 step[m.KIND], step[m.SOURCE] = m.EXTREMUM, self._cell(e.messages.source)
                 step[m.LARGEST] = e.largest
+            elif e.step.kind == "exchange":
+                step[m.KIND], step[m.SOURCE] = m.EXCHANGE, self._cell(e.source)
             if isinstance(e, Aggregator):
                 step[m.DROP], step[m.REVERSE] = e.drop, e.step.reverse
                 if isinstance(e, SumState | SoftmaxState):
@@ -162,7 +175,10 @@ class Tables:
         self.cells = np.zeros((len(self._at), m.CELL_COLUMNS), np.int64)
         for cell, at in self._at.items():
             self._give_room(cell, self.cells[at])
-        self.where = np.empty(max(self._nodes.scratch.size, BLOCK), np.int64)
+        for step, e in zip(self.steps, self.executors, strict=True):
+            if step[m.KIND] == m.EXCHANGE:
+                self._share_room(e)
+        self.where = np.empty(max(self.nodes.scratch.size, BLOCK), np.int64)
         self.plan = np.zeros(m.PLAN_SIZE, np.int64)
         for table, at, size in (
             (self.space, m.SPACE, m.SPACE_SIZE), (self.ops, m.OPS, m.NUM_OPS),
@@ -183,7 +199,7 @@ class Tables:
         dtype, fresh, old = self.space.dtype, None, None
         has_fresh = not cell.stored and sample is not None
         kept = max(width * (cell.keeps_old + has_fresh), 1)
-        room = min(self._nodes.scratch.size, max(MOST // kept, 1))
+        room = min(self.nodes.scratch.size, max(MOST // kept, 1))
         ids = np.empty(room, np.int64)
         row[m.WIDTH], row[m.BY_VALUE], row[m.ROOM] = width, cell.compares_values, room
         row[m.IDS] = address_of(ids)
@@ -196,16 +212,25 @@ class Tables:
         self._rooms[cell] = ids, old, fresh
         self._ids.append(ids)
 
+    def _share_room(self, e: Any) -> None:
+        """What other processes send comes behind what changed in the value that is exchanged."""
+        source, out = self._at[e.source], self._at[e.out]
+        self._rooms[e.source], self._ids[source] = self._rooms[e.out], self._ids[out]
+        for column in (m.ROOM, m.IDS, m.OLD):
+            self.cells[source, column] = self.cells[out, column]
+
     # Where rows are ------------------------------------------------------------------------------
 
     def locate(self) -> None:
         """Write down where the rows of all cells and aggregations are now."""
-        scratch = self._nodes.scratch
+        self.nodes = self._widest()
+        scratch = self.nodes.scratch
         self.plan[m.STAMP], self.plan[m.NUM_ROWS] = address_of(scratch.stamp), scratch.size
         self.plan[m.TOUCHED] = address_of(scratch.touched)
         for cell, at in self._at.items():
+            row = self.cells[at]
+            row[m.NODES] = 0 if cell.nodes is None else cell.nodes.num_nodes
             if cell.stored and cell.array is not None:
-                row = self.cells[at]
                 row[m.ROWS], row[m.CAPACITY] = address_of(cell.array), cell.array.shape[0]
         for step, e in zip(self.steps, self.executors, strict=True):
             edge: Cell | None = None
@@ -241,11 +266,11 @@ class Tables:
 
     # What threads have done ----------------------------------------------------------------------
 
-    def hold_ids(self, step: int, rows: Any, scratch: Scratch) -> bool:
+    def hold_ids(self, step: int, rows: Any) -> bool:
         """Say which rows of a step changed; returns whether there is room for them."""
         at = int(self.steps[step, m.OUT])
         fits = len(rows) <= self.room_of(step)
-        room = self._ids[at] if fits else scratch.touched
+        room = self._ids[at] if fits else self.nodes.scratch.touched
         room[: len(rows)] = rows
         self.cells[at, m.COUNT] = len(rows) if fits else -len(rows)
         return fits
@@ -271,7 +296,7 @@ class Tables:
         if not count:
             return None, None, None
         if count < 0:
-            return self._nodes.scratch.touched[:-count], None, None
+            return self.nodes.scratch.touched[:-count], None, None
         ids, old, fresh = self._rooms[cell]
         new = None if fresh is None else self.fresh_of(cell)[:count]
         return ids[:count], None if old is None else old[:count], new

@@ -33,6 +33,20 @@ def test_exact_in_float64(case, seed):
     sides.walk()
 
 
+COMPILED = (
+    "SAGE-mean", "SAGE-max", "SAGE-multi", "SAGE-std", "Graph-weighted", "GIN-max-eps", "GAT-attr",
+    "MF", "WLContinuous",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if str(c) in COMPILED], ids=str)
+def test_pairs_in_compiled_code(case, seed):
+    """One graph between two kinds of nodes, whose ids overlap."""
+    sides = HeteroSides(case, seed=seed + 3, backend="compiled", compile_after=1)
+    sides.walk()
+    assert sides.inc._session.engine._fast is not None
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_exact_on_reference_kernels(case, seed):
     HeteroSides(case, seed=seed + 1, backend="reference").walk()

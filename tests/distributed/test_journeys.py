@@ -5,6 +5,8 @@ import torch
 
 from pyg_incremental import UnsupportedModelError
 from pyg_incremental.distributed import local_ids
+from pyg_incremental.fast_path import parts, tables
+from pyg_incremental.fast_path.run import FastPath
 from tests.distributed.journey import Travel
 from tests.distributed.threads import all_well, run_ranks
 from tests.distributed.worlds import BY_NAME, EVERY, HETERO, HYPER, travel
@@ -64,6 +66,52 @@ def test_a_journey_with_other_settings(name, options, seed):
         travel(comm, name, seed=seed, single=False, **options).walk()
 
     all_well(run_ranks(3, work))
+
+
+COMPILED = [
+    ("gcn-plain", 3), ("gat-heads", 2), ("sage-mean", 2), ("sage-max", 3),
+    ("GraphSAGE", 4), ("GIN", 2), ("GAT", 2), ("GraphSAGE-max-norm-jk", 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("name", "size"), COMPILED)
+def test_a_journey_in_compiled_code(name, size, threads, seed, monkeypatch):
+    """The plan of every rank is one for the machine, which stops at exchanges."""
+    if threads > 1:
+        monkeypatch.setattr(parts, "MANY", 0)
+        monkeypatch.setattr(parts, "number_of_threads", lambda: threads)
+    exchanges = _noted(monkeypatch)
+
+    def work(comm):
+        travel(comm, name, seed=seed, compile_after=1, backend="compiled").walk()
+
+    all_well(run_ranks(size, work))
+    assert exchanges.count(True) > 10
+
+
+def _noted(monkeypatch):
+    """Whether there was room for what arrived, at each exchange that the machine meets."""
+    notes, exchange = [], FastPath._exchange
+
+    def noting(*args):
+        notes.append(exchange(*args))
+        return notes[-1]
+
+    monkeypatch.setattr(FastPath, "_exchange", noting)
+    return notes
+
+
+def test_more_rows_arrive_than_the_machine_has_room_for(seed, monkeypatch):
+    monkeypatch.setattr(tables, "MOST", 24)
+    exchanges = _noted(monkeypatch)
+
+    def work(comm):
+        journey = travel(comm, "GraphSAGE", seed=seed, compile_after=1, backend="compiled")
+        journey.walk(["add_edges", "change_features", "delete_edges", "mixed", "change_hub"] * 2)
+
+    all_well(run_ranks(2, work))
+    assert {True, False} == set(exchanges)
 
 
 def test_a_journey_in_float32(seed):

@@ -18,15 +18,16 @@ from pyg_incremental.typing import Array
 
 # A cell for every value: where its rows are, how many there are and how wide; room for the ids of
 # `ROOM` changed rows, for their OLD rows if somebody retracts these, and for the new rows if these
-# are not stored; how many rows have changed; whether rows are compared by value, not bit by bit.
-ROWS, CAPACITY, WIDTH, IDS, OLD, FRESH, ROOM, COUNT, BY_VALUE = range(9)
-CELL_COLUMNS = 9
+# are not stored; how many rows have changed; whether rows are compared by value, not bit by bit;
+# how many nodes there are of the kind whose rows they are.
+ROWS, CAPACITY, WIDTH, IDS, OLD, FRESH, ROOM, COUNT, BY_VALUE, NODES = range(10)
+CELL_COLUMNS = 10
 
 # A step for each executor.
 KIND, OUT, SOURCE, DROP, REVERSE, WEIGHT, SLOTS, DRIFT, SCALE, TARGET, LOOP, OWNER = range(12)
 LARGEST, FIRST_INPUT, LAST_INPUT, FIRST_OP, LAST_OP, RESULT = range(12, 18)
 STEP_COLUMNS = 18
-NOTHING, INPUT, MAP, TOTAL, SOFTMAX, EXTREMUM = range(6)
+NOTHING, INPUT, MAP, TOTAL, SOFTMAX, EXTREMUM, EXCHANGE = range(7)
 """Kinds of step."""
 
 LIMIT, SLOPE = range(2)

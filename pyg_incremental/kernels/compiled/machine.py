@@ -1,8 +1,8 @@
 """A whole update in one call, as long as every step is a few rows or a cheap one.
 
 `run` goes through the steps of a plan (see `layout`) as the executors do, with the same kernels,
-but without leaving compiled code. It stops at a step for which there is no room, and at one for
-threads; behind that it is called again.
+but without leaving compiled code. It stops at a step for which there is no room, at one for
+threads, and at one that other processes have a part in; behind these two it is called again.
 """
 
 import numpy as np
@@ -14,6 +14,7 @@ from pyg_incremental.kernels.compiled.layout import (
     BY_VALUE,
     CELL,
     COUNT,
+    EXCHANGE,
     EXTREMUM,
     FIRST_INPUT,
     FIRST_OP,
@@ -55,6 +56,8 @@ DENSE = 8
 """From one row in so many on, looking at all of them is the fastest way to find distinct ones."""
 SPARE = 4
 """Marks that each step may use."""
+FOR_THREADS, FOR_RANKS = -1, -2
+"""Why `run` stops at a sum, or at an exchange with other processes."""
 
 
 @njit(cache=True)
@@ -230,8 +233,8 @@ def run(  # type: ignore[no-untyped-def]
             threads.
 
     Returns:
-        (the first step that was not done, the number of its rows if these stand in `touched`, or -1
-        if it is a sum for threads)
+        (the first step that was not done, the number of its rows if these stand in `touched`, or
+        `FOR_THREADS` or `FOR_RANKS`)
     """
     m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
     if first < 0:
@@ -252,7 +255,7 @@ def run(  # type: ignore[no-untyped-def]
             return s, 0
         elif kind == TOTAL:
             if reach_of(m, s) * m.cells[m.steps[s, OUT], WIDTH] > many:
-                return s, -1
+                return s, FOR_THREADS
             if not total(m, s, epoch):
                 return s + 1, 0
         elif kind == SOFTMAX:
@@ -260,7 +263,21 @@ def run(  # type: ignore[no-untyped-def]
                 return s + 1, 0
         elif kind == EXTREMUM and not extremum(m, s, epoch):
             return s, 0
+        elif kind == EXCHANGE:
+            return s, FOR_RANKS
     return m.steps.shape[0], 0
+
+
+@njit(cache=True, nogil=True)
+def arrive(plan, places, s, num_nodes, events, ids, rows, zero, bits):  # type: ignore[no-untyped-def]
+    """Put rows that other processes have sent behind those that changed here.
+
+    Both values of an exchange have one memory, and one room for what changes.
+    """
+    m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
+    out, done = m.cells[m.steps[s, OUT]], m.cells[m.steps[s, SOURCE], COUNT]
+    out[COUNT] = done + _put(out, ids, rows, done, m.where, num_nodes, zero, bits)
+    m.stats[s, 0], m.stats[s, 1] = done + ids.size, out[COUNT]
 
 
 @njit(cache=True, nogil=True)

@@ -26,6 +26,7 @@ from pyg_incremental.kernels.compiled.layout import (
     LARGEST,
     LIMIT,
     LOOP,
+    NODES,
     OLD,
     OUT,
     OWNER,
@@ -223,7 +224,10 @@ def softmax(m, s, epoch):  # type: ignore[no-untyped-def]
         own = m.cells[step[LOOP]]
         loop = stored(own, m.zero)
         renewed = unite(changed_ids(own), m.touched, renewed, m.stamp, epoch)
-        renewed = unite(changed_ids(source), m.touched, renewed, m.stamp, epoch)
+        ids = changed_ids(source)
+        if source[NODES] > out[NODES]:  # the others have no self-loop here
+            ids = ids[ids < out[NODES]]
+        renewed = unite(ids, m.touched, renewed, m.stamp, epoch)
     count = _reached(m, step, m.touched, renewed, epoch)
     if not source[COUNT] and not count:
         return True
