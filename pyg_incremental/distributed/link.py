@@ -61,9 +61,18 @@ class Link:
         self._there: list[NDArray[np.int32] | None] = [None] * self.rounds.size
 
     def subscribe(self, rank: int, local: Ids, there: Ids) -> None:
-        """From now on another rank holds ghosts of some own nodes, under the ids `there`."""
+        """From now on another rank holds ghosts of some own nodes, under the ids `there`.
+
+        Until `settle` it is one that holds them newly.
+        """
         if local.size:
+            self.newly[rank] = local, there
+
+    def settle(self) -> None:
+        """The running update is through."""
+        for rank, (local, there) in self.newly.items():
             self._room(rank)[local] = there
+        self.newly = {}
 
     def unsubscribe(self, rank: int, local: Ids) -> None:
         """From now on another rank needs no rows of some own nodes."""
@@ -87,11 +96,8 @@ class Link:
         held = self._there[rank]
         if held is None or not ids.size:
             return _NONE, _NONE.astype(np.int32)
-        inside = ids < held.size
-        there = np.where(inside, held[np.where(inside, ids, 0)], np.int32(-1)).astype(np.int32)
-        if rank in self.newly:
-            there[np.isin(ids, self.newly[rank][0])] = -1
-        at = np.flatnonzero(there >= 0)
+        there = held.take(ids, mode="clip")
+        at = np.flatnonzero((there >= 0) & (ids < held.size))
         return at, there[at]
 
     def boundary(self, rank: int) -> Ids:

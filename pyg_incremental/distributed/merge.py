@@ -237,5 +237,5 @@ def _count(
     lost, less = np.unique(gone.dst if out else gone.src, return_counts=True)
     ghosts = link.ghosts.is_ghost(lost)
     lost, less = lost[ghosts], less[ghosts]
-    degree = (graph.inn if out else graph.out).degree[lost]
-    boundary.leave = lost[(degree == less) & ~np.isin(lost, resolved.added[end])]
+    lost = lost[(graph.inn if out else graph.out).degree[lost] == less]
+    boundary.leave = lost[~np.isin(lost, resolved.added[end])]

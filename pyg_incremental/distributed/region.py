@@ -118,7 +118,7 @@ class Region:
         local = np.stack([near, far] if out else [far, near])
         boundary = Boundary(offered, link.ghosts.end, ghosts, offered)
         self.serve(self.tell({d: boundary}, [], {}))
-        link.newly = {}
+        link.settle()
         return DynamicGraph(
             torch.from_numpy(local), max(self.own[near_kind].end, link.ghosts.room),
             {f"{k}{suffix_of(d)}": v for k, v in data.items()}, self.relations[name].by_target,
@@ -166,16 +166,12 @@ class Region:
 
     def serve(self, told: list[Any]) -> None:
         """Note which rows of own nodes other ranks need from now on."""
-        for link in self.links.values():
-            link.newly = {}
         for rank, asked in enumerate(told):
             for d, (ids, there, left) in (asked[0] if asked is not None else {}).items():
                 link = self.links[d]
                 local = link.own.find(ids)
                 link.unsubscribe(rank, link.own.find(left))
                 link.subscribe(rank, local, there)
-                if ids.size:
-                    link.newly[rank] = local, there
 
     def take(
         self,
@@ -209,8 +205,9 @@ class Region:
         return {k: n - before[k] for k, n in self.local_counts().items() if n > before[k]}
 
     def let_go(self, boundaries: Mapping[Direction, Boundary]) -> None:
-        """Forget the ghosts that no edge needs any more."""
+        """The update is through: forget the ghosts that no edge needs any more."""
         for d, link in self.links.items():
+            link.settle()
             if boundaries[d].leave.size:
                 link.ghosts.leave(boundaries[d].leave)
 
