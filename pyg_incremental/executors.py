@@ -130,7 +130,7 @@ class MapExecutor:
     def _joined(self, make: Callable[[int, int], Tensor], count: int, capacity: int) -> Tensor:
         """Rows made in parts, so that what else is needed meanwhile stays small."""
         first = make(0, min(PART, count))
-        rows = self.context.backend.zeros(first, capacity, *first.shape[1:])
+        rows = self.context.backend.zeros(first, capacity, *first.shape[1:], unread=count)
         rows[: len(first)] = first
         for begin in range(PART, count, PART):
             end = min(begin + PART, count)

@@ -53,9 +53,13 @@ class DynamicGraph(EdgeStore):
     def to_edge_index(self) -> Tensor:
         """The current edges, int64 `[2, num_edges]`, in order of insertion."""
         slots = self.slots_in_order()
-        return torch.from_numpy(
-            np.stack([self.slots.src[slots], self.slots.dst[slots]]).astype(np.int64)
-        )
+        return torch.from_numpy(self._ends_of(slots))
+
+    def _ends_of(self, slots: Ids) -> Ids:
+        """Sources and targets of the edges in some slots, int64 `[2, k]`."""
+        ends = np.empty((2, slots.size), np.int64)
+        ends[0], ends[1] = self.slots.src[slots], self.slots.dst[slots]
+        return ends
 
     # Changing a graph of one's own -----------------------------------------------------------
 
@@ -149,7 +153,7 @@ class DynamicGraph(EdgeStore):
             slots = slots[self.slots.order[slots] < order]
         slots = np.setdiff1d(slots, removed)
         slots = slots[np.argsort(self.slots.order[slots], kind="stable")]
-        kept = np.stack([self.slots.src[slots], self.slots.dst[slots]]).astype(np.int64)
+        kept = self._ends_of(slots)
         at = torch.from_numpy(slots)
         rows = {
             k: torch.cat([t[at], data[k]]) if k in data else t[at]
@@ -171,7 +175,7 @@ class DynamicGraph(EdgeStore):
         slots = slots[np.argsort(self.slots.order[slots], kind="stable")]
         for name, rows in events.overwritten.items():
             self.edge_data[name][torch.from_numpy(events.changed.slots)] = rows
-        edges = np.stack([self.slots.src[slots], self.slots.dst[slots]]).astype(np.int64)
+        edges = self._ends_of(slots)
         data = {name: rows[torch.from_numpy(slots)] for name, rows in self.edge_data.items()}
         return DynamicGraph(torch.from_numpy(edges), num_nodes, data, self.by_target)
 
@@ -181,10 +185,9 @@ class DynamicGraph(EdgeStore):
         They are in order of insertion, or as a model is given them.
         """
         slots = self.slots_for_model() if for_model else self.slots_in_order()
-        edges = np.stack([self.slots.src[slots], self.slots.dst[slots]]).astype(np.int64)
         at = torch.from_numpy(slots)
         return {
-            "edge_index": torch.from_numpy(edges),
+            "edge_index": torch.from_numpy(self._ends_of(slots)),
             **{k: t[at] for k, t in self.edge_data.items()},
         }
 

@@ -109,6 +109,7 @@ class Aggregator(ABC):
     def _hold_no_sums(self, rows: Tensor, drift: Rows) -> float:
         """Make room for sums of such messages, `[k, ...]`, and for how far they have drifted.
 
+        The sums of all nodes have to be written before they are read; nothing has drifted.
         They are kept in the dtype asked for, but never in a coarser one than the messages.
 
         Returns:
@@ -119,7 +120,8 @@ class Aggregator(ABC):
         if torch.finfo(dtype).eps > torch.finfo(rows.dtype).eps:
             dtype = rows.dtype
         self.out.out_dtype = rows.dtype if dtype != rows.dtype else None
-        self.out.hold(zeros(rows, capacity, *rows.shape[1:], dtype=dtype))
+        count = self.context.num_nodes
+        self.out.hold(zeros(rows, capacity, *rows.shape[1:], dtype=dtype, unread=count))
         drift.hold(zeros(rows, capacity, dtype=dtype))
         self.scale.hold(channel_scale(rows.flatten(1)).to(dtype))
         return drift_limit(rows.dtype, dtype)

@@ -22,7 +22,7 @@ from pyg_incremental.aggregate.base import CHUNK, Aggregate, Aggregator
 from pyg_incremental.aggregate.message import BoundFunction, EdgeFunction
 from pyg_incremental.edge_store import Edges
 from pyg_incremental.errors import UnsupportedModelError
-from pyg_incremental.kernels.compiled.extremum import EMPTY, EXPOSED
+from pyg_incremental.kernels.compiled.extremum import EMPTY
 from pyg_incremental.program import Value
 from pyg_incremental.store import Cell, Context, Ids, Rows
 from pyg_incremental.typing import Array
@@ -198,12 +198,11 @@ class ExtremumState(Aggregator):
                 f"step '{self.step.output}' takes the {self.step.kind} of messages of "
                 f"{like.dtype}; expected floats"
             )
-        self.out.hold(context.backend.zeros(like, context.capacity, *like.shape[1:]))
+        capacity, count = context.capacity, context.num_nodes
+        self.out.hold(context.backend.zeros(like, capacity, *like.shape[1:], unread=count))
         self.owner.rows = None
         self._make_room()
-        nodes = context.all_nodes
-        self.owner.array[nodes.array] = EXPOSED
-        self._fill(nodes, context.scratch.next())
+        self._fill(context.all_nodes, context.scratch.next(), afresh=True)
 
     def all_rows(self) -> list[Rows]:
         """The output and its owners."""
@@ -216,12 +215,16 @@ class ExtremumState(Aggregator):
         self.out.hold(rows)
 
     def _make_room(self) -> None:
-        """See that every node that there is room for has owners."""
-        before, width = self.owner.rows, self.out.array.shape[1]
-        capacity, zeros = self.context.capacity, self.context.backend.zeros
-        rows = zeros(self.out.tensor, capacity, width, dtype=torch.int32).fill_(EMPTY)
+        """See that every node that there is room for has owners, those that there are now later."""
+        before, context = self.owner.rows, self.context
+        capacity, width = context.capacity, self.out.array.shape[1]
+        rows = context.backend.zeros(
+            self.out.tensor, capacity, width, dtype=torch.int32, unread=capacity
+        )
+        count = context.num_nodes if before is None else before.shape[0]
+        rows[count:] = EMPTY
         if before is not None:
-            rows[: before.shape[0]] = before
+            rows[:count] = before
         self.owner.hold(rows)
 
     def edges_changed(self) -> None:
@@ -264,20 +267,19 @@ class ExtremumState(Aggregator):
         done = _Done(np.zeros(3, np.int64), np.zeros(3, np.int64), [], [])
         rows, owner = scratch.taken(count).array, self.owner.array
         for _, part in self._parts(backend.ids_from(rows[:afresh]), self._lists()[1], CACHED):
-            before = out.bits[part.array]
-            owner[part.array] = EXPOSED
-            done.read += self._fill(part, read)
+            before = self._as_it_is(part)
+            done.read += self._fill(part, read, afresh=True)
             self._settle(part.array, before, lost, read, done)
         rest = rows[afresh:]
         if len(rest):
-            before = out.bits[rest]
+            before = self._as_it_is(backend.ids_from(rest))
             for listed in leaving:
                 kernels.extremum_retract(owner, listed.dst, listed.slot, stamp, lost)
             for listed in coming:
                 self._insert(listed)
             found = backend.room(len(rest))
             left = kernels.extremum_exposed(owner, rest, stamp, lost, found)
-            done.read += self._fill(backend.ids_from(found[:left]), read)
+            done.read += self._fill(backend.ids_from(found[:left]), read, afresh=False)
             self._settle(rest, before, lost, read, done)
 
         n = sum(map(len, done.changed))
@@ -293,6 +295,11 @@ class ExtremumState(Aggregator):
                 *done.classes.tolist(), exposed, "pull" if pulls else "push",
             )
         )  # fmt: skip
+
+    def _as_it_is(self, ids: Ids) -> Array:
+        """What stands in some rows, `[k, channels]` as integers."""
+        rows = self.context.backend.array(self.out.gather(ids))
+        return rows.reshape(ids.count, -1).view(self.out.bits.dtype)
 
     def _settle(self, rows: Array, before: Array, lost: int, read: int, done: _Done) -> None:
         """See which of some rows differ from what stood there, `[k, channels]` as integers."""
@@ -343,8 +350,8 @@ class ExtremumState(Aggregator):
                 self.largest,
             )  # fmt: skip
 
-    def _fill(self, ids: Ids, read: int) -> tuple[int, int, int]:
-        """Make the exposed channels of some rows afresh; rows that were read get the stamp `read`.
+    def _fill(self, ids: Ids, read: int, afresh: bool) -> tuple[int, int, int]:
+        """Make the exposed channels, or all, of some rows afresh; those read get the stamp `read`.
 
         Returns:
             (rows, channels, edges) that were read
@@ -356,7 +363,7 @@ class ExtremumState(Aggregator):
             messages = self.messages.of(_Listed(src, part.array[index], slot))
             rows, channels = context.kernels.extremum_fill(
                 self.out.array, self.owner.array, *messages, part.array, index, slot, self.largest,
-                context.scratch.stamp, read,
+                context.scratch.stamp, read, afresh,
             )  # fmt: skip
             num_rows += rows
             num_channels += channels

@@ -107,7 +107,7 @@ def _run_each_once() -> None:
             )
         state, owner, none = np.zeros((2, 3), dtype), np.full((2, 3), -2, np.int32), ids[:0]
         given = state, owner, message, ids, np.zeros(0, dtype)
-        compiled.extremum_fill(*given, v, none, none, True, stamp, 1)
+        compiled.extremum_fill(*given, v, none, none, True, stamp, 1, True)
         compiled.extremum_insert(*given, v, ids, True)
         compiled.extremum_retract(owner, v, ids, stamp, 1)
         compiled.extremum_exposed(owner, v, stamp, 1, touched)

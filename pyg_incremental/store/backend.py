@@ -86,12 +86,19 @@ class Backend:
         """A kernel's view of an array on the host."""
         return array if self.is_compiled else torch.from_numpy(array)
 
-    def zeros(self, like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Zeros on the device of `like`, of its dtype if no other is given."""
+    def zeros(
+        self, like: Tensor, *shape: int, dtype: torch.dtype | None = None, unread: int = 0
+    ) -> Tensor:
+        """Zeros on the device of `like`, of its dtype if no other is given.
+
+        Whatever the first `unread` rows hold: they are written before they are read.
+        """
         dtype = dtype or like.dtype
         for i, rows in enumerate(self.spare):
             if rows.shape == shape and rows.dtype == dtype and rows.device == like.device:
-                return self.spare.pop(i).zero_()
+                rows = self.spare.pop(i)
+                rows[unread:].zero_()
+                return rows
         if self.is_compiled and like.is_cpu and dtype in _KNOWN:
             return torch.from_numpy(zeros(_KNOWN[dtype], *shape))
         return like.new_zeros(shape, dtype=dtype)

@@ -36,8 +36,9 @@ class Rows:
 
     def put(self, rows: Tensor, capacity: int) -> None:
         """Store a copy of `rows`, `[n, ...]`, with room for `capacity`; the room is zero."""
-        room = self.backend.zeros(rows, max(capacity, rows.shape[0]), *rows.shape[1:])
-        room[: rows.shape[0]] = rows
+        count, tail = rows.shape[0], rows.shape[1:]
+        room = self.backend.zeros(rows, max(capacity, count), *tail, unread=count)
+        room[:count] = rows
         self.hold(room)
 
     def grow(self, capacity: int) -> None:

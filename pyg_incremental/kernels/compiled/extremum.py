@@ -21,6 +21,8 @@ from pyg_incremental.kernels.address import fetch
 
 EMPTY = -1
 EXPOSED = -2
+NOBODY = np.iinfo(np.int32).max
+"""In place of an owner: any edge is ahead of it."""
 MANY = 6
 """Reading all channels of an edge costs as much as jumping to one in so many of them."""
 AHEAD = 4
@@ -28,10 +30,14 @@ AHEAD = 4
 
 
 @njit(cache=True)
-def _ahead(a, b, one):  # type: ignore[no-untyped-def]
-    """Whether `a` comes before `b` when the largest is sought."""
-    signs = (a == b) & (math.copysign(one, a) > math.copysign(one, b))
-    return (a > b) | ((a != a) & (b == b)) | signs
+def _takes(a, b, slot, owner, one):  # type: ignore[no-untyped-def]
+    """Whether `a` of a slot comes before `b` of its owner when the largest is sought.
+
+    `one` is a one of the type of `a`.
+    """
+    x, y, tie = math.copysign(one, a), math.copysign(one, b), slot < owner
+    same = (a == b) & ((x > y) | ((x == y) & tie))
+    return (a > b) | same | ((a != a) & ((b == b) | tie))
 
 
 @njit(cache=True)
@@ -42,7 +48,7 @@ def _offer(state, owner, v, f, m, slot, sign):  # type: ignore[no-untyped-def]
     held before from any edge.
     """
     a, b, o = sign * m, sign * state[v, f], owner[v, f]
-    if o == EMPTY or _ahead(a, b, sign) or ((o == EXPOSED or slot < o) and not _ahead(b, a, sign)):
+    if o == EMPTY or _takes(a, b, slot, NOBODY if o == EXPOSED else o, sign):
         state[v, f] = m if m == m else state.dtype.type(np.nan)
         owner[v, f] = slot
 
@@ -100,54 +106,88 @@ def extremum_exposed(owner, rows, stamp, lost, found):  # type: ignore[no-untype
 
 
 @njit(cache=True)
+def _offer_row(best, own, row, slot, w):  # type: ignore[no-untyped-def]
+    """Let the messages `w * row` have the channels in which they are ahead of `best`.
+
+    A function of its own, without branches: so this loop runs on vectors.
+    """
+    one = best.dtype.type(1)
+    for f in range(best.size):
+        a, b, o = w * row[f], best[f], own[f]
+        takes = _takes(a, b, slot, o, one)
+        best[f] = a if takes else b
+        own[f] = slot if takes else o
+
+
+@njit(cache=True)
+def _cover(state, owner, best, own, sign, afresh):  # type: ignore[no-untyped-def]
+    """Write what was found to one row: to exposed channels, or to all; likewise on vectors."""
+    none, nan, empty = state.dtype.type(0), state.dtype.type(np.nan), owner.dtype.type(EMPTY)
+    for f in range(best.size):
+        m, o = sign * best[f], own[f]
+        m = m if m == m else nan
+        best[f] = m if o != NOBODY else none
+        own[f] = o if o != NOBODY else empty
+    if afresh:
+        state[:], owner[:] = best, own
+        return
+    for f in range(best.size):
+        covers = owner[f] == EXPOSED
+        state[f] = best[f] if covers else state[f]
+        owner[f] = own[f] if covers else owner[f]
+
+
+@njit(cache=True)
 def extremum_fill(  # type: ignore[no-untyped-def]
-    state, owner, message, at, weight, rows, index, slot, largest, stamp, read
+    state, owner, message, at, weight, rows, index, slot, largest, stamp, read, afresh
 ):
     """Make the exposed channels of some rows afresh from all of their in-edges.
 
+    With `afresh` those are all channels, whoever owns them, and nothing that stands there is read.
     `index` is the position in `rows` that a listed edge leads to, ascending. Rows that have an
     in-edge are stamped with `read`; the others become empty.
 
     Returns:
         (rows, channels) that have been read
     """
-    sign = state.dtype.type(1 if largest else -1)
-    w = state.dtype.type(1)
+    sign = w = state.dtype.type(1 if largest else -1)
     width = state.shape[1]
-    exposed, is_exposed = np.empty(width, np.int64), np.empty(width, np.bool_)
-    values, slots = np.empty(width, state.dtype), np.empty(width, owner.dtype)
+    exposed = np.empty(width, np.int64)
+    best, own = np.empty(width, state.dtype), np.empty(width, owner.dtype)
     i, num_rows, num_channels = 0, 0, 0
     for r in range(rows.size):
-        v, n, first = rows[r], 0, i
-        for f in range(state.shape[1]):
-            if owner[v, f] == EXPOSED:
-                state[v, f] = 0
-                owner[v, f] = EMPTY
-                exposed[n] = f
-                n += 1
-        whole = n * MANY > exposed.size
-        if whole:
-            for f in range(exposed.size):
-                is_exposed[f] = owner[v, f] == EMPTY
-                values[f], slots[f] = state[v, f], owner[v, f]
+        v, n, first = np.uint64(rows[r]), 0, i  # no index from the end
+        if r + AHEAD < rows.size:
+            fetch(state, rows[r + AHEAD])
+            fetch(owner, rows[r + AHEAD])
+        if afresh:
+            n = width
+        else:
+            for f in range(width):
+                n += owner[v, f] == EXPOSED
+        whole = n * MANY > width  # one loop over neighbours in memory is faster than many jumps
+        if not whole:
+            n = 0
+            for f in range(width):
+                if owner[v, f] == EXPOSED:
+                    exposed[n] = f
+                    n += 1
+        best[:], own[:] = -np.inf, NOBODY
         while i < index.size and index[i] == r:
             if i + AHEAD < index.size:
                 fetch(message, at[i + AHEAD])
-            u, s = at[i], owner.dtype.type(slot[i])
+            u, s = np.uint64(at[i]), owner.dtype.type(slot[i])
             if weight.size:
-                w = state.dtype.type(weight[s])
-            if whole:  # one loop over neighbours in memory is faster than many jumps
-                for f in range(exposed.size):
-                    _offer(state, owner, v, f, w * message[u, f], s, sign)
+                w = sign * state.dtype.type(weight[s])
+            if whole:
+                _offer_row(best, own, message[u], s, w)
             else:
                 for k in range(n):
                     f = exposed[k]
-                    _offer(state, owner, v, f, w * message[u, f], s, sign)
+                    if _takes(w * message[u, f], best[f], s, own[f], sign):
+                        best[f], own[f] = w * message[u, f], s
             i += 1
-        if whole:  # the other channels keep what they have
-            for f in range(exposed.size):
-                if not is_exposed[f]:
-                    state[v, f], owner[v, f] = values[f], slots[f]
+        _cover(state[v], owner[v], best, own, sign, afresh)
         if i > first:
             stamp[v] = read
             num_rows += 1

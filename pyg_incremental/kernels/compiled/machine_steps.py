@@ -310,7 +310,7 @@ def extremum(m, s, epoch):  # type: ignore[no-untyped-def]
         position, src, slots = _expanded(found[:left], read_over, drop)
         exposed, channels = extremum_fill(
             state, owner, message, src, weight, found[:left], position, slots, largest, m.stamp,
-            read,
+            read, False,
         )  # fmt: skip
         edges += slots.size
     changed = id_room(out)

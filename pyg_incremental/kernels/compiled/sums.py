@@ -14,36 +14,40 @@ FAR = 32
 """How many edges ahead of its use a single number is asked for."""
 STAGE = 12
 """How many sources lie between one look ahead at their lists and the next."""
-
-
-@njit(cache=True)
-def _sum_row(v, state, drift, message, weight, inn, drop):  # type: ignore[no-untyped-def]
-    """Sum one row afresh over its in-edges."""
-    row = state[v]
-    row[:] = 0
-    drift[v] = 0
-    for k in range(inn.start[v], inn.start[v] + inn.degree[v]):
-        if k + AHEAD < inn.start[v] + inn.degree[v]:
-            fetch(message, inn.neighbor[k + AHEAD])
-        u = inn.neighbor[k]
-        if drop and u == v:
-            continue
-        if weight.size:
-            w = weight[inn.edge[k]]
-            for f in range(row.size):
-                row[f] += row.dtype.type(message[u, f]) * w
-        else:
-            for f in range(row.size):
-                row[f] += message[u, f]
+NEAR = 8
+"""How many rows lie between asking for the messages of one and summing it."""
+FIRST = 16
+"""How many messages of a row are asked for then; the others follow while it is summed."""
 
 
 @njit(cache=True)
 def sum_rows(ids, state, drift, message, weight, inn, drop):  # type: ignore[no-untyped-def]
     """Sum the rows `ids` afresh. Returns the number of edges read."""
     edges = 0
-    for i in range(ids.size):
-        _sum_row(ids[i], state, drift, message, weight, inn, drop)
-        edges += inn.degree[ids[i]]
+    for i in range(ids.size):  # calls would take as long here as the sum of a narrow row
+        if i + NEAR < ids.size:
+            v = ids[i + NEAR]
+            for k in range(inn.start[v], inn.start[v] + min(inn.degree[v], FIRST)):
+                fetch(message, inn.neighbor[k])
+        v = ids[i]
+        row = state[v]
+        row[:] = 0
+        drift[v] = 0
+        end = inn.start[v] + inn.degree[v]
+        for k in range(inn.start[v], end):
+            if k + FIRST < end:
+                fetch(message, inn.neighbor[k + FIRST])
+            u = inn.neighbor[k]
+            if drop and u == v:
+                continue
+            if weight.size:
+                w = weight[inn.edge[k]]
+                for f in range(row.size):
+                    row[f] += row.dtype.type(message[u, f]) * w
+            else:
+                for f in range(row.size):
+                    row[f] += message[u, f]
+        edges += inn.degree[v]
     return edges
 
 

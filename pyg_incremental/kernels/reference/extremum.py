@@ -102,11 +102,12 @@ def extremum_fill(
     largest: bool,
     stamp: Tensor,
     read: int,
+    afresh: bool,
 ) -> tuple[int, int]:
     """Make exposed channels afresh."""
     best, first = _best(message, at, weight, slot, index, len(rows), largest)
     now, o = state[rows], owner[rows]
-    exposed, none = o == EXPOSED, first == _LAST.max
+    exposed, none = (o == EXPOSED) | afresh, first == _LAST.max
     fresh = _floats(best, largest, state).masked_fill(none, 0)
     state[rows] = torch.where(exposed, fresh, now)
     owner[rows] = torch.where(exposed, first.masked_fill(none, EMPTY), o).to(owner.dtype)
