@@ -110,7 +110,7 @@ class Session:
             if same and theirs.shape[0] == cell.nodes.scratch.size:
                 cell.hold(theirs)
                 del given[name]
-        self.backend.spare = before.engine.give_up()
+        self.backend.spare, self._lent = before.engine.give_up(), before._lent
         self.fill(given, others)
 
     def update(
