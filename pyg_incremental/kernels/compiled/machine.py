@@ -48,12 +48,10 @@ from pyg_incremental.kernels.compiled.machine_steps import (
     total,
 )
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS, run_rows
-from pyg_incremental.kernels.compiled.rows import ALL, commit, unite
+from pyg_incremental.kernels.compiled.rows import ALL, DENSE, commit, marked, unite
 
 MANY = 1024
 """Changed messages up to which a step is never left to its executor because most changed."""
-DENSE = 8
-"""From one row in so many on, looking at all of them is the fastest way to find distinct ones."""
 SPARE = 4
 """Marks that each step may use."""
 FOR_THREADS, FOR_RANKS = -1, -2
@@ -129,9 +127,7 @@ def _dirty(m, step, epoch):  # type: ignore[no-untyped-def]
         else:
             count = unite(ids, m.touched, count, m.stamp, epoch)
     if by_stamps:
-        for v in range(m.num_nodes):
-            m.touched[count] = v
-            count += m.stamp[v] == epoch
+        count = marked(m.stamp, epoch, 0, m.num_nodes, m.touched)
     return m.touched[:count]
 
 

@@ -9,6 +9,8 @@ AHEAD = 8
 """How many rows ahead of its use a row is asked for, where little is done with each."""
 ALL = 1 << 62
 """A bound that no row reaches."""
+DENSE = 8
+"""From one row in so many on, looking at the marks of all is the fastest way to list some."""
 _BYTES = 1 << 13
 """What is asked for ahead where many rows are read in no order: as many waits for memory at once as
 a core can have."""
@@ -70,6 +72,16 @@ def take_rows(rows, ids, found):  # type: ignore[no-untyped-def]
         v = np.uint64(ids[i])  # no index from the end
         for f in range(rows.shape[1]):
             found[i, f] = rows[v, f]
+
+
+@njit(cache=True)
+def marked(stamp, epoch, low, high, touched):  # type: ignore[no-untyped-def]
+    """List the rows from `low` to before `high` that have the mark `epoch`; returns how many."""
+    count = 0
+    for v in range(low, high):
+        touched[count] = v
+        count += stamp[v] == epoch
+    return count
 
 
 @njit(cache=True)

@@ -4,7 +4,14 @@ import numpy as np
 from numba import njit
 
 from pyg_incremental.kernels.address import fetch
-from pyg_incremental.kernels.compiled.rows import AHEAD, ALL, magnitude, rows_ahead
+from pyg_incremental.kernels.compiled.rows import (
+    AHEAD,
+    ALL,
+    DENSE,
+    magnitude,
+    marked,
+    rows_ahead,
+)
 
 FEW = 4096
 """Edges that are written down at a time before something is added along them."""
@@ -106,8 +113,17 @@ def sum_settle(state, drift, limit, scale, inn, touched, count, again):  # type:
 
 
 @njit(cache=True)
-def _settled(state, drift, limit, scale, message, weight, inn, drop, touched, count):  # type: ignore[no-untyped-def]
-    """Settle the rows touched. Returns (rows summed afresh, edges read for that)."""
+def _settled(  # type: ignore[no-untyped-def]
+    state, drift, limit, scale, message, weight, inn, drop, touched, count, stamp, epoch, low, high
+):
+    """Settle the rows touched, which are those from `low` to before `high` that are marked.
+
+    Many are brought into ascending order: whoever reads them finds neighbours in memory.
+
+    Returns (rows summed afresh, edges read for that).
+    """
+    if count * DENSE > high - low:
+        marked(stamp, epoch, low, high, touched)
     again = np.empty(count, np.int64)
     fresh = sum_settle(state, drift, limit, scale, inn, touched, count, again)
     return fresh, sum_rows(again[:fresh], state, drift, message, weight, inn, drop)
@@ -239,7 +255,8 @@ def sum_push(  # type: ignore[no-untyped-def]
                 edges, end, difference, moved, weight, state, drift, touched, count, stamp, epoch
             )  # fmt: skip
     fresh, read = _settled(
-        state, drift, limit, scale, message, weight, inn, drop, touched, count
+        state, drift, limit, scale, message, weight, inn, drop, touched, count, stamp, epoch, 0,
+        stamp.size,
     )  # fmt: skip
     return count, pushed, fresh, read
 
@@ -286,6 +303,7 @@ def sum_collect(  # type: ignore[no-untyped-def]
                 mine, n, difference, moved, weight, state, drift, touched, count, stamp, epoch
             )  # fmt: skip
     fresh, read = _settled(
-        state, drift, limit, scale, message, weight, inn, drop, touched, count
+        state, drift, limit, scale, message, weight, inn, drop, touched, count, stamp, epoch, low,
+        min(high, stamp.size),
     )  # fmt: skip
     return count, fresh, read
