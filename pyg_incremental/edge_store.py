@@ -196,8 +196,11 @@ class EdgeStore:
             nodes.
         """
         listed, more = np.empty(src.size, np.int64), _NONE
+        with_nodes = sources.size or targets.size
+        if not with_nodes and pairs.find_distinct(src, dst, self._table, self.slots, listed)[1]:
+            return listed, more
         pairs.claim(src, dst, self._table, self.slots, listed)
-        if sources.size or targets.size:
+        if with_nodes:
             out, inn = self.out, self.inn
             more = np.empty(int(out.degree[sources].sum() + inn.degree[targets].sum()), np.int64)
             count = kernel.incident(sources, self.slots, out, more)

@@ -7,47 +7,58 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from pyg_incremental.kernels.address import fetch
+
 Ids = NDArray[np.int64]
 T = TypeVar("T", bound=np.generic)
 _FREE = -1
 _GONE = -2
+_AHEAD = 12
+"""How many ids ahead of its use an entry is asked for."""
 _NONE = np.empty(0, np.int64)
 
 
 @njit(cache=True)
-def _seek(key: int, keys: Ids) -> int:
-    mask = keys.size - 1
-    at = ((key * 0x9E3779B1) ^ (key >> 15)) & mask
-    while keys[at] != key and keys[at] != _FREE:
-        at = (at + 1) & mask
+def _place(key: int, table: Ids) -> int:
+    at: int = ((key * 0x9E3779B1) ^ (key >> 15)) & (table.shape[0] - 1)
     return at
 
 
 @njit(cache=True)
-def _find(ids: Ids, keys: Ids, values: Ids, found: Ids) -> None:
-    for i in range(ids.size):
-        at = _seek(ids[i], keys)
-        found[i] = values[at] if keys[at] == ids[i] else -1
+def _seek(key: int, table: Ids) -> int:
+    at = _place(key, table)
+    while table[at, 0] != key and table[at, 0] != _FREE:
+        at = (at + 1) & (table.shape[0] - 1)
+    return at
 
 
 @njit(cache=True)
-def _put(ids: Ids, numbers: Ids, keys: Ids, values: Ids) -> int:
+def _find(ids: Ids, table: Ids, found: Ids) -> None:
+    """Only looks for ids that were not found yet."""
+    for i in range(ids.size):
+        if i + _AHEAD < ids.size:
+            fetch(table, _place(ids[i + _AHEAD], table))
+        if found[i] < 0:
+            at = _seek(ids[i], table)
+            found[i] = table[at, 1] if table[at, 0] == ids[i] else -1
+
+
+@njit(cache=True)
+def _put(ids: Ids, numbers: Ids, table: Ids) -> int:
     used = 0
     for i in range(ids.size):
-        at = _seek(ids[i], keys)
-        if keys[at] == _FREE:
-            keys[at] = ids[i]
-            used += 1
-        values[at] = numbers[i]
+        at = _seek(ids[i], table)
+        used += table[at, 0] == _FREE
+        table[at, 0], table[at, 1] = ids[i], numbers[i]
     return used
 
 
 @njit(cache=True)
-def _drop(ids: Ids, keys: Ids) -> None:
+def _drop(ids: Ids, table: Ids) -> None:
     for i in range(ids.size):
-        at = _seek(ids[i], keys)
-        if keys[at] == ids[i]:
-            keys[at] = _GONE
+        at = _seek(ids[i], table)
+        if table[at, 0] == ids[i]:
+            table[at, 0] = _GONE
 
 
 class IdTable:
@@ -57,28 +68,29 @@ class IdTable:
         self._make(16)
 
     def _make(self, size: int) -> None:
-        self._keys = np.full(size, _FREE, np.int64)
-        self._values = np.empty(size, np.int64)
+        self._table = np.full((size, 2), _FREE, np.int64)
         self._used = 0
 
-    def find(self, ids: Ids) -> Ids:
-        """The numbers of some ids, int64 `[k]`; -1 for an id that is not there."""
-        found = np.empty(ids.size, np.int64)
-        _find(ids, self._keys, self._values, found)
+    def find(self, ids: Ids, found: Ids | None = None) -> Ids:
+        """The numbers of some ids, int64 `[k]`; -1 for an id that is not there.
+
+        Those that were `found` elsewhere are kept as they are.
+        """
+        found = np.full(ids.size, -1, np.int64) if found is None else found
+        _find(ids, self._table, found)
         return found
 
     def put(self, ids: Ids, numbers: Ids) -> None:
         """Enter ids with their numbers, `[k]` each."""
-        if 2 * (self._used + ids.size) > self._keys.size:
-            live = self._keys >= 0
-            keys, values = self._keys[live], self._values[live]
-            self._make(1 << int(4 * (keys.size + ids.size)).bit_length())
-            self._used = _put(keys, values, self._keys, self._values)
-        self._used += _put(ids, numbers, self._keys, self._values)
+        if 2 * (self._used + ids.size) > len(self._table):
+            live = self._table[self._table[:, 0] >= 0]
+            self._make(1 << int(4 * (len(live) + ids.size)).bit_length())
+            self._used = _put(live[:, 0], live[:, 1], self._table)
+        self._used += _put(ids, numbers, self._table)
 
     def drop(self, ids: Ids) -> None:
         """Forget some ids."""
-        _drop(ids, self._keys)
+        _drop(ids, self._table)
 
 
 class Grown(Generic[T]):

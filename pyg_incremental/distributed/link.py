@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pyg_incremental.distributed.local_ids import Ghosts, Own
 from pyg_incremental.distributed.rounds import Rounds
+from pyg_incremental.kernels.lent import Lent
 
 Ids = NDArray[np.int64]
 _NONE = np.empty(0, np.int64)
@@ -59,6 +60,7 @@ class Link:
     def __post_init__(self) -> None:
         # For each rank the id that each own node has there, -1 for none; made when first needed.
         self._there: list[NDArray[np.int32] | None] = [None] * self.rounds.size
+        self._lent = Lent()
 
     def subscribe(self, rank: int, local: Ids, there: Ids) -> None:
         """From now on another rank holds ghosts of some own nodes, under the ids `there`.
@@ -120,7 +122,7 @@ class Link:
         """
         row_bytes = rows.element_size() * rows.shape[1:].numel() + 4
         before = self.rounds.bytes_sent, self.rounds.bytes_received
-        got = self.rounds.exchange([_bytes_of(rows, *ids) for ids in packed])
+        got = self.rounds.exchange([_bytes_of(rows, *ids, self._lent) for ids in packed])
         arrived = [_rows_of(part, rows) for part in got if part.numel()]
         ids = np.concatenate([_NONE, *(at for at, _ in arrived)])
         new = [some for _, some in arrived]
@@ -134,20 +136,22 @@ class Link:
         return ids, new[0] if len(new) == 1 else torch.cat([rows[:0], *new])
 
 
-def _bytes_of(rows: Tensor, here: Ids, there: NDArray[np.int32]) -> Tensor | None:
+def _bytes_of(rows: Tensor, here: Ids, there: NDArray[np.int32], lent: Lent) -> Tensor | None:
     """Rows `here`, then the ids that they have there, as bytes."""
     count, width = len(there), rows.element_size() * rows.shape[1:].numel()
     if not count:
         return None
-    data = torch.empty(count * (width + 4), dtype=torch.uint8)
+    data = lent.array(np.uint8, count * (width + 4))
     if width:
-        place = data[: count * width].view(rows.dtype).view(count, *rows.shape[1:])
+        place = data[: count * width].reshape(count, width)
         if rows.is_cpu:
-            torch.index_select(rows, 0, torch.from_numpy(here), out=place)
+            raw = rows.contiguous().view(-1).view(torch.uint8).view(-1, width)
+            raw.numpy().take(here, 0, out=place, mode="clip")  # else NumPy writes to a copy first
         else:
-            place.copy_(rows[torch.from_numpy(here).to(rows.device)])
-    data[count * width :] = torch.from_numpy(there).view(torch.uint8)
-    return data
+            some = rows[torch.from_numpy(here).to(rows.device)].cpu().contiguous()
+            place[:] = some.view(-1).view(torch.uint8).view(-1, width).numpy()
+    data[count * width :] = there.view(np.uint8)
+    return torch.from_numpy(data)
 
 
 def _rows_of(data: Tensor, like: Tensor) -> tuple[Ids, Tensor]:

@@ -124,9 +124,9 @@ class Ghosts:
         mask: NDArray[np.bool_] = self._globals.array[local] >= 0
         return mask
 
-    def find(self, ids: Ids) -> Ids:
-        """The local ids of some nodes; -1 for those that are no ghosts here."""
-        return self._table.find(ids)
+    def find(self, ids: Ids, found: Ids | None = None) -> Ids:
+        """The local ids of some nodes, of those that were not `found` elsewhere; -1 for others."""
+        return self._table.find(ids, found)
 
     def offer(self, count: int, limit: int) -> Ids:
         """Local ids that new ghosts may have, int64 `[count]`; nothing changes.
@@ -232,8 +232,7 @@ class FarIds:
 
     def find(self, ids: Ids) -> Ids:
         """The local ids of some nodes, int64 `[k]`; -1 for those that are not known here."""
-        local = self._near.find(ids)
-        local = np.where(local < 0, self._ghosts.find(ids), local)
+        local = self._ghosts.find(ids, self._near.find(ids))
         if self.new.size:
             at = np.searchsorted(self.new, ids).clip(max=self.new.size - 1)
             local = np.where((local < 0) & (self.new[at] == ids), self.offered[at], local)

@@ -136,7 +136,7 @@ class Merger:
             listed = [p.listed[name] for p in parcels if name in p.listed]
             found.absent += _absent(held, said, places, label, listed)
         found.edges[d] = resolved = held.resolved(gone)
-        _count(boundary, link, graph, resolved, far.new, out)
+        _count(boundary, link, graph, resolved, far.new, out, local.added.shape[1])
 
 
 def _joined(
@@ -226,16 +226,19 @@ def _count(
     resolved: ResolvedEdges,
     new: Ids,
     out: bool,
+    said: int,
 ) -> None:
-    """Which ghosts come, and which lose their last edge."""
+    """Which ghosts come, and which lose their last edge; so many edges were `said` to come."""
     end = 1 if out else 0
-    needed = np.isin(boundary.offered, resolved.added[end])
-    boundary.come, boundary.come_local = new[needed], boundary.offered[needed]
+    boundary.come, boundary.come_local = new, boundary.offered
+    if new.size and resolved.added.shape[1] < said:
+        needed = np.isin(boundary.offered, resolved.added[end])
+        boundary.come, boundary.come_local = new[needed], boundary.offered[needed]
     if not resolved.removed.size:
         return
     gone = graph.edges(resolved.removed)
-    lost, less = np.unique(gone.dst if out else gone.src, return_counts=True)
-    ghosts = link.ghosts.is_ghost(lost)
-    lost, less = lost[ghosts], less[ghosts]
+    far = gone.dst if out else gone.src
+    lost, less = np.unique(far[link.ghosts.is_ghost(far)], return_counts=True)
     lost = lost[(graph.inn if out else graph.out).degree[lost] == less]
-    boundary.leave = lost[~np.isin(lost, resolved.added[end])]
+    if lost.size:
+        boundary.leave = lost[~np.isin(lost, resolved.added[end])]

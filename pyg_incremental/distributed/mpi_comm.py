@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pyg_incremental.distributed.comm import Integers, joined, offsets
 from pyg_incremental.distributed.errors import RankFailedError
+from pyg_incremental.kernels.lent import Lent
 
 
 class MPICommunicator:
@@ -40,6 +41,7 @@ class MPICommunicator:
         self.rank: int = self._comm.Get_rank()
         self.size: int = self._comm.Get_size()
         self.timeout = timeout
+        self._lent = Lent()
 
     def share(self, row: Integers) -> Integers:
         """Every rank's integers; see `Communicator.share`."""
@@ -52,7 +54,7 @@ class MPICommunicator:
         """All-to-all of bytes; see `Communicator.send`."""
         sizes_in, sizes_out = counts[:, self.rank], counts[self.rank]
         given = joined(parts).numpy()
-        got = np.empty(int(sizes_in.sum()), np.uint8)
+        got = self._lent.array(np.uint8, int(sizes_in.sum()))
         at_in, at_out = offsets(sizes_in), offsets(sizes_out)
         self._run(
             "Ialltoallv",

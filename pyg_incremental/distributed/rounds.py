@@ -89,9 +89,16 @@ class Rounds:
         return [_unpacked(got, self.device) for got in self.exchange([part] * self.size)]
 
     def swap(self, values: Sequence[Any]) -> list[Any]:
-        """Hand each rank its value; returns what each handed to this one. None costs nothing."""
-        parts = [None if v is None else _packed(v) for v in values]
-        return [_unpacked(got, self.device) for got in self.exchange(parts)]
+        """Hand each rank its value; returns what each handed to this one. None costs nothing.
+
+        What a rank hands to itself is not copied.
+        """
+        parts = [
+            None if v is None or rank == self.rank else _packed(v) for rank, v in enumerate(values)
+        ]
+        got = [_unpacked(data, self.device) for data in self.exchange(parts)]
+        got[self.rank] = values[self.rank]
+        return got
 
     def agree(self, error: Exception | None) -> None:
         """Raise on every rank the same error if any rank has one: that of the lowest rank."""

@@ -17,7 +17,7 @@ from pyg_incremental.kernels.lent import Lent
 T = TypeVar("T")
 MANY = 1 << 18
 """Elements to compute, to push or to copy that are worth waking threads."""
-FEW = 1 << 20
+FEW = 1 << 19
 """Elements up to which one call of NumPy takes rows faster than anything else."""
 TURNS = 4
 """Parts that one thread computes in turn, if none is slower than another."""

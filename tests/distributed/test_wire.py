@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from pyg_incremental.distributed.link import _bytes_of, _rows_of
+from pyg_incremental.kernels.lent import Lent
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.int8, torch.bool]
 
@@ -15,7 +16,7 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.int8, torch.bool]
 def test_rows_arrive_as_they_were_sent(dtype, tail, offset):
     rows = (torch.arange(9 * int(np.prod(tail))).reshape(9, *tail) % 7 - 3).to(dtype)
     here, there = np.array([7, 2, 2]), np.array([5, 1, 0], np.int32)
-    sent = _bytes_of(rows, here, there)
+    sent = _bytes_of(rows, here, there, Lent())
     behind_others = torch.cat([torch.zeros(offset, dtype=torch.uint8), sent])[offset:]
     ids, got = _rows_of(behind_others, rows)
     assert ids.tolist() == [5, 1, 0]

@@ -194,6 +194,15 @@ def test_one_parallel_edge_too_many_is_refused():
     check(graph, expected)
 
 
+@pytest.mark.parametrize("first", [[], [(1, 4)]], ids=["all there", "one missing"])
+def test_a_pair_listed_twice_gives_two_edges(first):
+    edges = torch.tensor([[0, 2, 0, 0], [1, 3, 1, 1]])
+    graph = DynamicGraph(edges, 5)
+    src, dst = np.array([*first, (0, 1), (2, 3), (0, 1)], np.int64).T.copy()
+    found, _ = graph.resolve_removal(src, dst, *[np.empty(0, np.int64)] * 2)
+    assert found.tolist() == [-1] * len(first) + [3, 1, 2]
+
+
 @pytest.mark.parametrize("node", [1, 3])
 def test_a_node_with_many_parallel_edges_is_removed(node):
     graph, expected = parallel()
