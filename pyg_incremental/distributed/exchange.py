@@ -143,8 +143,7 @@ class ExchangeExecutor:
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """What another rank is sent: changed rows, and all rows that it has just asked for."""
         link = self.step.link
-        at, there = link.needed(rank, ids)
-        here = ids[at]
+        here, there = link.needed(rank, ids)
         if rank in link.newly:
             asked, their_ids = link.newly[rank]
             here = np.concatenate([here, asked])

@@ -4,14 +4,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.distributed.local_ids import Ghosts, Own
 from pyg_incremental.distributed.rounds import Rounds
+from pyg_incremental.kernels.address import fetch
 from pyg_incremental.kernels.lent import Lent
+from pyg_incremental.kernels.threads import take_into
 
 Ids = NDArray[np.int64]
+_AHEAD = 32
+"""How many ids ahead of its use a single number is asked for."""
 _NONE = np.empty(0, np.int64)
 
 
@@ -91,16 +96,16 @@ class Link:
         return held
 
     def needed(self, rank: int, ids: Ids) -> tuple[Ids, NDArray[np.int32]]:
-        """Which of some own nodes a rank holds ghosts of: positions in `ids`, and ids there.
+        """Those of some own nodes of which a rank holds ghosts, and their ids there.
 
         Those of which it holds ghosts since the running update are left out.
         """
         held = self._there[rank]
         if held is None or not ids.size:
             return _NONE, _NONE.astype(np.int32)
-        there = held.take(ids, mode="clip")
-        at = np.flatnonzero((there >= 0) & (ids < held.size))
-        return at, there[at]
+        here, there = np.empty(ids.size, np.int64), np.empty(ids.size, np.int32)
+        count = _held(ids, held, here, there)
+        return here[:count], there[:count]
 
     def boundary(self, rank: int) -> Ids:
         """The own nodes of which another rank holds ghosts."""
@@ -136,6 +141,19 @@ class Link:
         return ids, new[0] if len(new) == 1 else torch.cat([rows[:0], *new])
 
 
+@njit(cache=True)
+def _held(ids: Ids, held: NDArray[np.int32], here: Ids, there: NDArray[np.int32]) -> int:
+    """Write down the ids that another rank holds, here and there; returns how many."""
+    count = 0
+    for i in range(ids.size):
+        if i + _AHEAD < ids.size:
+            fetch(held, ids[i + _AHEAD])
+        if ids[i] < held.size and held[ids[i]] >= 0:
+            here[count], there[count] = ids[i], held[ids[i]]
+            count += 1
+    return count
+
+
 def _bytes_of(rows: Tensor, here: Ids, there: NDArray[np.int32], lent: Lent) -> Tensor | None:
     """Rows `here`, then the ids that they have there, as bytes."""
     count, width = len(there), rows.element_size() * rows.shape[1:].numel()
@@ -143,13 +161,15 @@ def _bytes_of(rows: Tensor, here: Ids, there: NDArray[np.int32], lent: Lent) -> 
         return None
     data = lent.array(np.uint8, count * (width + 4))
     if width:
-        place = data[: count * width].reshape(count, width)
+        room = data[: count * width]
         if rows.is_cpu:
-            raw = rows.contiguous().view(-1).view(torch.uint8).view(-1, width)
-            raw.numpy().take(here, 0, out=place, mode="clip")  # else NumPy writes to a copy first
+            flat = rows.contiguous().view(len(rows), -1)
+            flat = flat if flat.dtype in (torch.float32, torch.float64) else flat.view(torch.uint8)
+            raw = flat.numpy()
+            take_into(raw, here, room.view(raw.dtype).reshape(count, -1))
         else:
             some = rows[torch.from_numpy(here).to(rows.device)].cpu().contiguous()
-            place[:] = some.view(-1).view(torch.uint8).view(-1, width).numpy()
+            room[:] = some.view(-1).view(torch.uint8).numpy()
     data[count * width :] = there.view(np.uint8)
     return torch.from_numpy(data)
 

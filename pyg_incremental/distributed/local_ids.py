@@ -214,9 +214,10 @@ class FarIds:
     Args:
         near: The own nodes among them.
         ghosts: The others.
-        named: Far ends of edges that come, global ids.
+        named: Far ends of edges that come, global ids, int64 `[k]`.
 
     Attributes:
+        named: Their local ids.
         new: Nodes that are no ghosts yet, global ids, ascending.
         offered: The local ids that they may have.
         end: Ids in use lie below.
@@ -224,19 +225,24 @@ class FarIds:
 
     def __init__(self, near: NearIds, ghosts: Ghosts, named: Ids) -> None:
         self._near, self._ghosts = near, ghosts
-        self.new: Ids = np.empty(0, np.int64)
-        self.offered = self.new
-        self.new = np.unique(named[self.find(named) < 0])
+        self.named = self._known(named)
+        lost = np.flatnonzero(self.named < 0)
+        self.new, which = np.unique(named[lost], return_inverse=True)
         self.offered = ghosts.offer(self.new.size, near.limit)
+        self.named[lost] = self.offered[which]
         self.end = max([ghosts.end, near.limit, *(self.offered[-1:] + 1).tolist()])
 
     def find(self, ids: Ids) -> Ids:
         """The local ids of some nodes, int64 `[k]`; -1 for those that are not known here."""
-        local = self._ghosts.find(ids, self._near.find(ids))
+        local = self._known(ids)
         if self.new.size:
             at = np.searchsorted(self.new, ids).clip(max=self.new.size - 1)
             local = np.where((local < 0) & (self.new[at] == ids), self.offered[at], local)
         return local
+
+    def _known(self, ids: Ids) -> Ids:
+        """The same without new ghosts."""
+        return self._ghosts.find(ids, self._near.find(ids))
 
     def globals(self, local: Ids) -> Ids:
         """The global ids of some nodes."""

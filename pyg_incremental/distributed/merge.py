@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -124,9 +125,10 @@ class Merger:
         gone = (here, there) if out else (there, here)
         if not parts and not gone[0].size and not gone[1].size:
             return
+        come = near.find(said.added[0 if out else 1])
         local = SaidEdges(
-            _translated(said.deleted, ends), _translated(said.added, ends), said.added_data,
-            _translated(said.changed, ends), said.changed_data,
+            _translated(said.deleted, ends), np.stack([come, far.named] if out else [far.named, come]),
+            said.added_data, _translated(said.changed, ends), said.changed_data,
         )  # fmt: skip
         refuse_too_many(graph, local.added.shape[1], max(near.end, far.end))
         before = region.own[near_kind].end, link.ghosts.end
@@ -180,11 +182,11 @@ def _known(end: NearIds | FarIds, ids: Ids) -> Ids:
 
 def _translated(edges: Ids, ends: _Ends) -> Ids:
     """Edges in local ids, int64 `[2, k]`; an end that is not known here is one without edges."""
-    local = []
-    for ids, end in zip(edges, ends, strict=True):
-        found = end.find(ids)
-        local.append(np.where(found < 0, end.end, found))
-    return np.stack(local)
+    local = np.empty(edges.shape, np.int64)
+    for ids, end, row in zip(edges, ends, local, strict=True):
+        row[:] = end.find(ids)
+        row[row < 0] = end.end
+    return local
 
 
 def _absent(
@@ -236,9 +238,24 @@ def _count(
         boundary.come, boundary.come_local = new[needed], boundary.offered[needed]
     if not resolved.removed.size:
         return
-    gone = graph.edges(resolved.removed)
-    far = gone.dst if out else gone.src
-    lost, less = np.unique(far[link.ghosts.is_ghost(far)], return_counts=True)
-    lost = lost[(graph.inn if out else graph.out).degree[lost] == less]
-    if lost.size:
-        boundary.leave = lost[~np.isin(lost, resolved.added[end])]
+    far = (graph.slots.dst if out else graph.slots.src)[resolved.removed]
+    boundary.leave = _losing_all(
+        far[link.ghosts.is_ghost(far)], resolved.added[end], (graph.inn if out else graph.out).degree
+    )
+
+
+@njit(cache=True)
+def _losing_all(gone: Ids, come: Ids, degree: NDArray[np.int32]) -> Ids:
+    """Nodes that as many edges leave as they have, and to which none come; far ends of both."""
+    gone, come = np.sort(gone), np.sort(come)
+    lost, n, count = np.empty(gone.size, np.int64), 0, 0
+    for i in range(gone.size):
+        count += 1
+        if i + 1 == gone.size or gone[i + 1] != gone[i]:
+            if count == degree[gone[i]]:
+                at = np.searchsorted(come, gone[i])
+                if at == come.size or come[at] != gone[i]:
+                    lost[n] = gone[i]
+                    n += 1
+            count = 0
+    return lost[:n]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from pyg_incremental.distributed.ids import Grown
@@ -70,3 +71,26 @@ def load_of(owners: Mapping[str, Owners]) -> Ids:
     """Nodes of each rank, of all kinds, int64 `[size]`."""
     total: Ids = sum(o.sizes for o in owners.values())  # type: ignore[assignment]
     return total
+
+
+def by_rank(ranks: Ranks, size: int) -> dict[int, Ids]:
+    """The places of each rank that occurs in a list, ascending, int64 `[k]`."""
+    if not ranks.size:
+        return {}
+    order, begins = np.empty(ranks.size, np.int64), np.zeros(size + 1, np.int64)
+    _group(ranks, order, begins)
+    bounds = begins.tolist()
+    return {r: order[bounds[r] : bounds[r + 1]] for r in range(size) if bounds[r] < bounds[r + 1]}
+
+
+@njit(cache=True)
+def _group(ranks: Ranks, order: Ids, bounds: Ids) -> None:
+    """Sort places by what stands there; takes where those of each rank begin, and the last end."""
+    for i in range(ranks.size):
+        bounds[ranks[i] + 1] += 1
+    for rank in range(1, bounds.size):
+        bounds[rank] += bounds[rank - 1]
+    place = bounds[:-1].copy()
+    for i in range(ranks.size):
+        order[place[ranks[i]]] = i
+        place[ranks[i]] += 1

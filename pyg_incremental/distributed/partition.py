@@ -88,7 +88,7 @@ def partition(
         num_parts: Number of parts.
         method: `'metis'` cuts fewest edges, and holds the graph twice (Karypis and Kumar, "A Fast
             and High Quality Multilevel Scheme for Partitioning Irregular Graphs", 1998; the
-            `partition` extra); `'ldg'` streams (see `pyg_incremental.distributed.ldg`); `'hash'`
+            `partition` extra), and balances nodes and in-edges together; `'ldg'` streams (see `pyg_incremental.distributed.ldg`); `'hash'`
             looks at no edge.
         seed: Seed of METIS and of the hash.
 
@@ -253,5 +253,9 @@ def _metis(
     low, high = pairs // num_nodes, pairs % num_nodes
     start, neighbor = ldg.both_ways(low, high, num_nodes)
     graph = pymetis.CSRAdjacency(start, neighbor)
-    _, owner = pymetis.part_graph(num_parts, graph, options=pymetis.Options(seed=seed))
+    # An update takes as long as its busiest rank, and most of that goes by the in-edges of a node.
+    weights = 1 + np.bincount(dst, minlength=num_nodes)
+    _, owner = pymetis.part_graph(
+        num_parts, graph, vweights=weights, options=pymetis.Options(seed=seed)
+    )
     return np.asarray(owner, np.int16)

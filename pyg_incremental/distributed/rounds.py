@@ -153,12 +153,36 @@ _AS_ARRAYS = {torch.float32, torch.float64, torch.int64, torch.int32, torch.bool
 def _packed(value: Any) -> Tensor:
     """A value as bytes. The ranks are one program, so they may trust each other's pickles."""
     try:
-        data = _dumped(value)
+        return _written(value)
     except Exception:
         if not isinstance(value, Exception):
             raise
-        data = _dumped(RuntimeError(f"{type(value).__name__}: {value}"))
-    return torch.frombuffer(data, dtype=torch.uint8)
+        return _written(RuntimeError(f"{type(value).__name__}: {value}"))
+
+
+def _written(value: Any) -> Tensor:
+    """How many arrays there are, the bytes of the pickle and of each, and these themselves.
+
+    Arrays stand behind the pickle, so that each is copied once, and read where it arrives.
+    """
+    pickled, arrays = io.BytesIO(), list[pickle.PickleBuffer]()
+    _Pickler(pickled, protocol=5, buffer_callback=arrays.append).dump(value)
+    pieces = [pickled.getbuffer(), *(a.raw() for a in arrays)]
+    sizes = [p.nbytes for p in pieces]
+    begins = _begins(sizes)
+    data = np.empty(begins[-1], np.uint8)
+    data[: begins[0]].view(np.int64)[:] = [len(arrays), *sizes]
+    for piece, begin in zip(pieces, begins, strict=False):
+        data[begin : begin + piece.nbytes] = np.frombuffer(piece, np.uint8)
+    return torch.from_numpy(data)
+
+
+def _begins(sizes: Sequence[int]) -> list[int]:
+    """Where pieces of so many bytes begin, behind their sizes, and where the last one ends."""
+    begins = [8 * (1 + len(sizes))]
+    for size in sizes:
+        begins.append(begins[-1] + -(-size // 8) * 8)
+    return begins
 
 
 def is_elsewhere(value: Any) -> bool:
@@ -181,19 +205,21 @@ class _Pickler(pickle.Pickler):
 class _Unpickler(pickle.Unpickler):
     """Reads them again: what came from an accelerator goes to that of this rank."""
 
-    def __init__(self, data: bytes, device: torch.device) -> None:
-        super().__init__(io.BytesIO(data))
+    def __init__(self, data: Any, arrays: Sequence[Any], device: torch.device) -> None:
+        super().__init__(io.BytesIO(data), buffers=arrays)
         self._device = device
 
     def persistent_load(self, pid: Any) -> Tensor:
         return torch.from_numpy(pid).to(self._device)
 
 
-def _dumped(value: Any) -> bytearray:
-    file = io.BytesIO()
-    _Pickler(file, protocol=5).dump(value)
-    return bytearray(file.getbuffer())
-
-
 def _unpacked(data: Tensor, device: torch.device) -> Any:
-    return _Unpickler(data.numpy().tobytes(), device).load() if data.numel() else None
+    """What `_packed` was given; None where nothing came."""
+    if not data.numel():
+        return None
+    raw = data.numpy()
+    count = int(raw[:8].view(np.int64)[0])
+    sizes = raw[8 : 8 * (count + 2)].view(np.int64).tolist()
+    begins = _begins(sizes)
+    pickled, *arrays = (raw[b : b + n] for b, n in zip(begins, sizes, strict=False))
+    return _Unpickler(pickled, arrays, device).load()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.delta import GraphDelta
-from pyg_incremental.distributed.owners import Owners, Ranks, load_of
+from pyg_incremental.distributed.owners import Owners, Ranks, by_rank, load_of
 from pyg_incremental.distributed.parcel import EdgeParcel, Parcel
 from pyg_incremental.distributed.place import Names, place_new
 from pyg_incremental.distributed.rewrite import Direction
@@ -27,6 +27,7 @@ from pyg_incremental.reading.edges import SaidEdges
 
 Ids = NDArray[np.int64]
 _NOTHING = Arrivals({}, {})
+_NONE = np.empty(0, np.int64)
 
 
 class _Head(NamedTuple):
@@ -36,11 +37,25 @@ class _Head(NamedTuple):
         counts: How many new nodes of each kind bring their rows.
         named: For each kind whose nodes come with edges one more than the largest id named.
         missing: What to do about edges that are not there; None if there is no part.
+        is_all: Whether nothing is left to say but the parcel that comes with it.
     """
 
     counts: dict[str, int]
     named: dict[str, int]
     missing: str | None
+    is_all: bool
+
+
+class _Opening(NamedTuple):
+    """What a rank is told first by another.
+
+    Attributes:
+        head: What all are told.
+        parcel: What concerns this one, unless there are new nodes, which have to be counted first.
+    """
+
+    head: _Head
+    parcel: Parcel | None
 
 
 @dataclass
@@ -95,14 +110,19 @@ class Router:
         Raises:
             InvalidDeltaError: On every rank, if a part does not fit.
         """
-        heads, arrivals = self._heads(delta, wanted)
-        if all(h is None for h in heads):
+        openings, arrivals = self._openings(delta, wanted)
+        told = self._rounds.swap(openings)
+        raise_first(told)
+        if all(t is None for t in told):
             return None
+        heads = [None if t is None else t.head for t in told]
         modes = {h.missing for h in heads if h is not None and h.missing is not None}
         if len(modes) > 1:
             raise InvalidDeltaError(f"missing: the ranks differ (got {sorted(modes)})")
         if not modes:
             return Routed([], {}, "error")
+        if all(h is None or h.is_all for h in heads):
+            return Routed([None if t is None else t.parcel for t in told], {}, modes.pop())
         spans = {kind: self._spans(kind, heads) for kind in self._owners}
         mine = {kind: ids[self._rounds.rank] for kind, ids in spans.items()}
         total = {
@@ -122,33 +142,44 @@ class Router:
             raise_first(placed)
             for kind in {kind: None for p in placed if p is not None for kind in p}:
                 new[kind] = np.concatenate([p[kind] for p in placed if p and kind in p])
-        told: list[Parcel | Exception | None] = [failure] * self._rounds.size
+        parcels: list[Parcel | Exception | None] = [failure] * self._rounds.size
         if said is not None:
-            told = list(self._parcels(said, mine, new))
-        got = self._rounds.swap(told)
+            parcels = list(self._parcels(said, mine, new))
+        got = self._rounds.swap(parcels)
         raise_first(got)
         return Routed(got, new, modes.pop())
 
-    def _heads(
+    def _openings(
         self, delta: GraphDelta | Exception | None, wanted: bool
-    ) -> tuple[list[_Head | None], Arrivals]:
-        """What each rank says first, and the new nodes of this rank's part."""
-        head: _Head | Exception | None = None
-        arrivals = _NOTHING
+    ) -> tuple[list[_Opening | Exception | None], Arrivals]:
+        """What this rank tells each rank first, and the new nodes of its part."""
+        size = self._rounds.size
         if isinstance(delta, Exception):
-            head = delta
-        elif delta is not None:
-            try:
-                arrivals = self._reader.arrivals(delta)
-                counts = {kind: len(next(iter(r.values()))) for kind, r in arrivals.rows.items()}
-                head = _Head(counts, arrivals.named, delta.missing)
-            except Exception as error:
-                head = error
-        elif wanted:
-            head = _Head({}, {}, None)
-        heads = self._rounds.everywhere(head)
-        raise_first(heads)
-        return heads, arrivals
+            return [delta] * size, _NOTHING
+        if delta is None:
+            said = _Opening(_Head({}, {}, None, True), None) if wanted else None
+            return [said] * size, _NOTHING
+        try:
+            arrivals = self._reader.arrivals(delta)
+            counts = {kind: len(next(iter(r.values()))) for kind, r in arrivals.rows.items()}
+        except Exception as error:
+            return [error] * size, _NOTHING
+        parcels = self._parcels_of_known(delta, arrivals)
+        head = _Head(counts, arrivals.named, delta.missing, parcels is not None)
+        return [_Opening(head, p) for p in parcels or [None] * size], arrivals
+
+    def _parcels_of_known(
+        self, delta: GraphDelta, arrivals: Arrivals
+    ) -> list[Parcel | None] | None:
+        """What each rank is to be told of a part that names no new nodes; None if it may."""
+        total = {kind: owners.num_nodes for kind, owners in self._owners.items()}
+        if arrivals.rows or any(end > total[kind] for kind, end in arrivals.named.items()):
+            return None
+        try:
+            said = self._reader.read(delta, arrivals, total)
+        except InvalidDeltaError:  # unless another rank brings the nodes that it names
+            return None
+        return self._parcels(said, dict.fromkeys(total, range(0)), {})
 
     def _spans(self, kind: str, heads: list[_Head | None]) -> list[range]:
         """The ids of the new nodes of one kind that each rank brings, in the order of the ranks."""
@@ -189,8 +220,7 @@ class Router:
 
         def parts(kind: str, ids: Ids) -> Iterable[tuple[int, Ids]]:
             """The places of some nodes, for each rank that owns any of them."""
-            to = self._owners[kind].with_new(new.get(kind), ids)
-            return ((rank, np.flatnonzero(to == rank)) for rank in np.unique(to).tolist())
+            return by_rank(self._owners[kind].with_new(new.get(kind), ids), size).items()
 
         for kind, span in mine.items():
             ids = np.arange(span.start, span.stop)
@@ -226,16 +256,20 @@ class Router:
         relation, end = self._relations[graph], 0 if out else 1
         kind = relation.source if out else relation.target
         owners, ranks = self._owners[kind], new.get(kind)
-        to = [owners.with_new(ranks, e[end]) for e in (said.deleted, said.added, said.changed)]
+        gone, come, other = (
+            by_rank(owners.with_new(ranks, edges[end]), self._rounds.size)
+            for edges in (said.deleted, said.added, said.changed)
+        )
         found = {}
-        for rank in np.unique(np.concatenate(to)).tolist():
-            gone, come, other = (np.flatnonzero(t == rank) for t in to)
+        for rank in {**gone, **come, **other}:
+            leave, enter, change = (at.get(rank, _NONE) for at in (gone, come, other))
             part = SaidEdges(
-                said.deleted[:, gone],
-                said.added[:, come], {k: v[_at(come)] for k, v in said.added_data.items()},
-                said.changed[:, other], {k: v[_at(other)] for k, v in said.changed_data.items()},
+                said.deleted.take(leave, 1),
+                said.added.take(enter, 1), {k: v[_at(enter)] for k, v in said.added_data.items()},
+                said.changed.take(change, 1),
+                {k: v[_at(change)] for k, v in said.changed_data.items()},
             )  # fmt: skip
-            found[rank] = EdgeParcel(part, gone, other)
+            found[rank] = EdgeParcel(part, leave, change)
         return found
 
 

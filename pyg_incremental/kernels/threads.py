@@ -85,19 +85,31 @@ def take(rows: Any, ids: Any, lent: Lent | None = None) -> Any:
 
     Not to be called in one of them: it would wait for itself.
     """
-    if ids.size * rows[:1].size < FEW or rows.dtype not in (np.float32, np.float64):
+    if _is_for_numpy(rows, ids):
         return rows.take(ids, 0)
     found = (lent or Lent()).array(rows.dtype, ids.size, *rows.shape[1:])
-    flat, to = rows.reshape(len(rows), -1), found.reshape(ids.size, -1)
+    take_into(rows.reshape(len(rows), -1), ids, found.reshape(ids.size, -1))
+    return found
+
+
+def take_into(rows: Any, ids: Any, found: Any) -> None:
+    """Write `rows[ids]`, of an array `[n, width]`, to `found`; see `take`."""
+    if _is_for_numpy(rows, ids):
+        rows.take(ids, 0, out=found, mode="clip")  # else NumPy writes to a copy first
+        return
     count = number_of_threads() if found.size > MANY else 1
     bounds = shares(ids.size, count)
 
     def part(p: int, _: int) -> None:
         some = slice(bounds[p], bounds[p + 1])
-        take_rows(flat, ids[some], to[some])
+        take_rows(rows, ids[some], found[some])
 
     in_turns(count, len(bounds) - 1, part)
-    return found
+
+
+def _is_for_numpy(rows: Any, ids: Any) -> bool:
+    """Whether NumPy takes some rows faster, or nobody else does."""
+    return ids.size * rows[:1].size < FEW or rows.dtype not in (np.float32, np.float64)
 
 
 if hasattr(os, "register_at_fork"):  # not everywhere

@@ -122,9 +122,15 @@ def test_metis_says_how_to_get_it(monkeypatch):
 
 
 @pytest.mark.kernels
-def test_an_id_table_forgets_and_grows(seed):
+@pytest.mark.parametrize("first", [0, 1, 5_000])
+def test_an_id_table_forgets_and_grows(seed, first):
     rng = np.random.default_rng(seed)
     table, want = IdTable(), {}
+    ascending = np.sort(rng.choice(10_000, first, replace=False))
+    if first:
+        table.put(ascending, np.arange(7, 7 + first))
+        want |= dict(zip(ascending.tolist(), range(7, 7 + first), strict=True))
+        assert table.find(np.arange(10_000)).tolist() == [want.get(i, -1) for i in range(10_000)]
     for _ in range(30):
         ids = rng.choice(10_000, 50, replace=False)
         table.put(ids, ids + 1)
