@@ -1,11 +1,12 @@
 """Several ranks against one process, in turns: the same deltas, the same machine, the same run.
 
 Ranks are processes that talk through gloo or MPI (`--engine`), one thread each. For each delta they
-take a turn, and the first of them takes another one alone, with a model of its own on the whole
-graph, while the others wait; who is first changes. `speedup` is the median over the turns of the
-ratio of both times. A rank's time is split into what it computes, the small collectives that begin
-every round (mostly waiting for slower ranks) and moving bytes; a mean over the ranks is given of
-each.
+take a turn, and the first of them takes two more alone, with models of its own on the whole graph,
+while the others wait: one is `IncrementalModel`, which knows of no ranks, and the other the
+partitioned mode on one rank. Who is first changes. `speedup` is the median over the turns of the
+time of the one process over that of the ranks, `scaling` that of the one rank. A rank's time is
+split into what it computes, the small collectives that begin every round (mostly waiting for slower
+ranks) and moving bytes; a mean over the ranks is given of each.
 
 The delta is handed in by one rank, so that it first has to travel to the owners, or by every rank
 an equal share.
@@ -75,20 +76,22 @@ def run(args: argparse.Namespace) -> None:
 def _row(ranks: int, cells: tuple[dict[str, Any], ...]) -> Row:
     """One model and batch size: what each rank has noted of it, put together."""
     turns = list(zip(*(cell["turns"] for cell in cells), strict=True))
-    alone = [turn[0]["one"] for turn in turns]
-    together = [max(one["ranks"] for one in turn) for turn in turns]
+    one, one_rank = ([turn[0][who] for turn in turns] for who in ("one", "one_rank"))
+    together = [max(rank["ranks"] for rank in turn) for turn in turns]
     row: Row = {name: cells[0][name] for name in ("model", "batch", "handed_in")}
     row |= {
         "ranks": ranks,
         "updates": len(turns),
-        "one_ms": 1e3 * median(alone),
+        "one_ms": 1e3 * median(one),
+        "one_rank_ms": 1e3 * median(one_rank),
         "ranks_ms": 1e3 * median(together),
-        "speedup": median(a / t for a, t in zip(alone, together, strict=True)),
+        "speedup": median(a / t for a, t in zip(one, together, strict=True)),
+        "scaling": median(a / t for a, t in zip(one_rank, together, strict=True)),
     }
     for part in PARTS:
-        means = [sum(one[part] for one in turn) / ranks for turn in turns]
+        means = [sum(rank[part] for rank in turn) / ranks for turn in turns]
         row[f"{part}_ms"] = 1e3 * median(means)
     row["slowest_computing_ms"] = 1e3 * median(max(r["computing"] for r in t) for t in turns)
-    row["bytes_sent"] = round(sum(one["bytes"] for turn in turns for one in turn) / len(turns))
+    row["bytes_sent"] = round(sum(rank["bytes"] for turn in turns for rank in turn) / len(turns))
     row["off_by"] = max(cell["off_by"] for cell in cells)
     return row | {"turns": turns}

@@ -53,17 +53,18 @@ def traffic(comm: Communicator, work: Workload, owner: Tensor, job: Job) -> Any:
 
 
 def speed(comm: Communicator, work: Workload, owner: Tensor, job: Job) -> Any:
-    """Times of the ranks, and of one process: in turns on the first rank, while all others wait."""
+    """Times of the ranks, and of those that are alone: in turns on the first rank, others wait."""
     warm_up()
     cells = []
     for name in job["model"]:
         model = compare.model_for(name, job["layers"], job["hidden"], work)
         inc = DistributedIncrementalModel(model, comm)
         inc(work.x, work.edge_index, partition_by=owner)
-        one = None
+        alone: dict[str, Any] = {}
         if comm.rank == 0:
-            one = to_incremental(model)
-            one(work.x, work.edge_index)
+            alone = {"one": to_incremental(model), "one_rank": DistributedIncrementalModel(model)}
+            for other in alone.values():
+                other(work.x, work.edge_index)
         stream = Stream(work)
         here = []
         for size in job["batch"]:
@@ -74,19 +75,26 @@ def speed(comm: Communicator, work: Workload, owner: Tensor, job: Job) -> Any:
                     mine = _share(delta, comm) if by == "every" else delta
                     if by == "one" and comm.rank:
                         mine = None
-                    alone = None
-                    if one is not None and turn % 2:
-                        alone = _timed(one, delta)
-                    together = _together(inc, mine, comm)
-                    if one is not None and not turn % 2:
-                        alone = _timed(one, delta)
-                    turns.append({"one": alone, **together})
+                    took: dict[str, float] = {}
+                    for who in _in_turns(turn):
+                        if who == "ranks":
+                            took |= _together(inc, mine, comm)
+                        elif who in alone:
+                            took[who] = _timed(alone[who], delta)
+                    turns.append(took)
                 cell = {"model": name, "batch": size, "handed_in": by}
                 here.append({**cell, "turns": turns[WARM_UP:]})
         off_by = inc.verify() / _largest(inc)
         cells += [{**cell, "off_by": off_by} for cell in here]
-        del inc, one
+        del inc, alone
     return cells
+
+
+def _in_turns(turn: int) -> list[str]:
+    """Who updates in which order; another one begins each time."""
+    who = ["one", "ranks", "one_rank"]
+    first = turn % len(who)
+    return who[first:] + who[:first]
 
 
 def _meet(comm: Communicator) -> None:

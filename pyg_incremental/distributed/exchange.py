@@ -153,7 +153,7 @@ class ExchangeExecutor:
     def clear(self, ids: Tensor) -> None:
         """Zero the rows of ghosts that come under ids that others had before, int64 `[k]`."""
         rows = self.out.tensor
-        rows[ids[ids < rows.shape[0]].to(rows.device)] = 0
+        rows.index_fill_(0, ids[ids < rows.shape[0]].to(rows.device), 0)
 
 
 _NO_IDS = np.empty(0, np.int64)

@@ -126,9 +126,10 @@ class Merger:
         if not parts and not gone[0].size and not gone[1].size:
             return
         come = near.find(said.added[0 if out else 1])
+        added = np.stack([come, far.named] if out else [far.named, come])
         local = SaidEdges(
-            _translated(said.deleted, ends), np.stack([come, far.named] if out else [far.named, come]),
-            said.added_data, _translated(said.changed, ends), said.changed_data,
+            _translated(said.deleted, ends), added, said.added_data,
+            _translated(said.changed, ends), said.changed_data,
         )  # fmt: skip
         refuse_too_many(graph, local.added.shape[1], max(near.end, far.end))
         before = region.own[near_kind].end, link.ghosts.end
@@ -238,10 +239,9 @@ def _count(
         boundary.come, boundary.come_local = new[needed], boundary.offered[needed]
     if not resolved.removed.size:
         return
-    far = (graph.slots.dst if out else graph.slots.src)[resolved.removed]
-    boundary.leave = _losing_all(
-        far[link.ghosts.is_ghost(far)], resolved.added[end], (graph.inn if out else graph.out).degree
-    )
+    far = (graph.slots.dst if out else graph.slots.src)[resolved.removed].astype(np.int64)
+    degree = (graph.inn if out else graph.out).degree
+    boundary.leave = _losing_all(far[link.ghosts.is_ghost(far)], resolved.added[end], degree)
 
 
 @njit(cache=True)

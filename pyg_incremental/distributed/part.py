@@ -260,7 +260,9 @@ class Part:
         """Global ids and new rows of what the last update changed, in the output's structure."""
         local, rows = self.session.changed()
         kinds, own = self.session.output_kinds, self.region.own
-        ids = pytree.tree_map(lambda k, at: torch.from_numpy(own[k].globals)[at], kinds, local)
+        ids = pytree.tree_map(
+            lambda k, at: torch.from_numpy(own[k].globals).index_select(0, at), kinds, local
+        )
         if any(o.has_holes for o in own.values()):
             rows = pytree.tree_map(lambda i, r: r[(i >= 0).to(r.device)], ids, rows)
             ids = pytree.tree_map(lambda i: i[i >= 0], ids)

@@ -86,10 +86,10 @@ def partition(
         edge_index: Sources and targets, int64 `[2, num_edges]`; may be memory-mapped.
         num_nodes: Number of nodes.
         num_parts: Number of parts.
-        method: `'metis'` cuts fewest edges, and holds the graph twice (Karypis and Kumar, "A Fast
-            and High Quality Multilevel Scheme for Partitioning Irregular Graphs", 1998; the
-            `partition` extra), and balances nodes and in-edges together; `'ldg'` streams (see `pyg_incremental.distributed.ldg`); `'hash'`
-            looks at no edge.
+        method: `'metis'` cuts fewest edges, balances nodes and in-edges together, and holds the
+            graph twice (Karypis and Kumar, "A Fast and High Quality Multilevel Scheme for
+            Partitioning Irregular Graphs", 1998; the `partition` extra); `'ldg'` streams (see
+            `pyg_incremental.distributed.ldg`); `'hash'` looks at no edge.
         seed: Seed of METIS and of the hash.
 
     Raises:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pyg_incremental.distributed.comm import Communicator, Integers
 from pyg_incremental.distributed.errors import RankFailedError
+from pyg_incremental.kernels.lent import Lent
 
 T = TypeVar("T")
 WELL, FAILED = 0, 1
@@ -49,6 +50,7 @@ class Rounds:
         self.bytes_sent = self.bytes_received = self.count = 0
         self.seconds_waiting = self.seconds_sending = 0.0
         self._broken = ""
+        self._lent = Lent()
 
     def exchange(self, parts: Sequence[Tensor | None]) -> list[Tensor]:
         """Send each rank its part, uint8 `[n]` (None for nothing); returns what each sent here.
@@ -85,7 +87,7 @@ class Rounds:
 
     def everywhere(self, value: Any) -> list[Any]:
         """Every rank's value, on every rank; None costs nothing."""
-        part = None if value is None else _packed(value)
+        part = None if value is None else _packed(value, self._lent)
         return [_unpacked(got, self.device) for got in self.exchange([part] * self.size)]
 
     def swap(self, values: Sequence[Any]) -> list[Any]:
@@ -94,7 +96,8 @@ class Rounds:
         What a rank hands to itself is not copied.
         """
         parts = [
-            None if v is None or rank == self.rank else _packed(v) for rank, v in enumerate(values)
+            None if v is None or rank == self.rank else _packed(v, self._lent)
+            for rank, v in enumerate(values)
         ]
         got = [_unpacked(data, self.device) for data in self.exchange(parts)]
         got[self.rank] = values[self.rank]
@@ -150,17 +153,17 @@ _NOTHING = torch.empty(0, dtype=torch.uint8)
 _AS_ARRAYS = {torch.float32, torch.float64, torch.int64, torch.int32, torch.bool}
 
 
-def _packed(value: Any) -> Tensor:
+def _packed(value: Any, lent: Lent) -> Tensor:
     """A value as bytes. The ranks are one program, so they may trust each other's pickles."""
     try:
-        return _written(value)
+        return _written(value, lent)
     except Exception:
         if not isinstance(value, Exception):
             raise
-        return _written(RuntimeError(f"{type(value).__name__}: {value}"))
+        return _written(RuntimeError(f"{type(value).__name__}: {value}"), lent)
 
 
-def _written(value: Any) -> Tensor:
+def _written(value: Any, lent: Lent) -> Tensor:
     """How many arrays there are, the bytes of the pickle and of each, and these themselves.
 
     Arrays stand behind the pickle, so that each is copied once, and read where it arrives.
@@ -170,7 +173,7 @@ def _written(value: Any) -> Tensor:
     pieces = [pickled.getbuffer(), *(a.raw() for a in arrays)]
     sizes = [p.nbytes for p in pieces]
     begins = _begins(sizes)
-    data = np.empty(begins[-1], np.uint8)
+    data = lent.array(np.uint8, begins[-1])
     data[: begins[0]].view(np.int64)[:] = [len(arrays), *sizes]
     for piece, begin in zip(pieces, begins, strict=False):
         data[begin : begin + piece.nbytes] = np.frombuffer(piece, np.uint8)

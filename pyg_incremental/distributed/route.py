@@ -227,12 +227,12 @@ class Router:
             rows = said.nodes[kind].new if kind in said.nodes else {}
             for rank, at in parts(kind, ids):
                 found[rank].new[kind] = ids[at]
-                found[rank].new_rows |= {name: t[_at(at)] for name, t in rows.items()}
+                found[rank].new_rows |= {name: _taken(t, at) for name, t in rows.items()}
                 says[rank] = True
         for kind, nodes in said.nodes.items():
             for name, (ids, values) in nodes.changed.items():
                 for rank, at in parts(kind, ids):
-                    found[rank].rows[name] = ids[at], values[_at(at)]
+                    found[rank].rows[name] = ids[at], _taken(values, at)
                     says[rank] = True
             if nodes.removed.size:
                 for parcel in found:
@@ -265,16 +265,17 @@ class Router:
             leave, enter, change = (at.get(rank, _NONE) for at in (gone, come, other))
             part = SaidEdges(
                 said.deleted.take(leave, 1),
-                said.added.take(enter, 1), {k: v[_at(enter)] for k, v in said.added_data.items()},
+                said.added.take(enter, 1),
+                {k: _taken(v, enter) for k, v in said.added_data.items()},
                 said.changed.take(change, 1),
-                {k: v[_at(change)] for k, v in said.changed_data.items()},
+                {k: _taken(v, change) for k, v in said.changed_data.items()},
             )  # fmt: skip
             found[rank] = EdgeParcel(part, leave, change)
         return found
 
 
-def _at(places: Ids) -> Tensor:
-    return torch.from_numpy(places)
+def _taken(rows: Tensor, at: Ids) -> Tensor:
+    return rows.index_select(0, torch.from_numpy(at).to(rows.device))
 
 
 def says_anything(delta: GraphDelta) -> bool:

@@ -7,7 +7,6 @@ something else, or that has an operation unknown here, stays with torch.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,9 +20,7 @@ from pyg_incremental.fast_path.composed import COMPOSED
 from pyg_incremental.fast_path.registers import Register, RowOps, Space, UntranslatableError
 from pyg_incremental.fast_path.translator import ROWS, Translator
 from pyg_incremental.kernels.compiled.row_ops import COLUMNS, run_rows
-
-_one_at_a_time = threading.Lock()
-"""Operations are listed by a tracer of PyTorch that threads would take from each other."""
+from pyg_incremental.tracer_lock import ONE_TRACER
 
 
 def translate(fn: Callable[..., Any], rows: Sequence[Tensor], space: Space) -> RowOps:
@@ -43,7 +40,7 @@ def translate(fn: Callable[..., Any], rows: Sequence[Tensor], space: Space) -> R
     before = space.size, len(space.constants), len(space.index), space.index_size
     try:
         examples = _examples(rows)
-        with _one_at_a_time:
+        with ONE_TRACER:
             found = _written(fn, [e[:ROWS] for e in examples], space, dtype)
         _hold_against(fn, examples, found, space, dtype)
     except Exception as error:

@@ -21,6 +21,7 @@ FEW = 1 << 19
 """Elements up to which one call of NumPy takes rows faster than anything else."""
 TURNS = 4
 """Parts that one thread computes in turn, if none is slower than another."""
+_COMPILED = (np.float32, np.float64)
 _pools: dict[int, ThreadPoolExecutor] = {}
 
 
@@ -85,7 +86,7 @@ def take(rows: Any, ids: Any, lent: Lent | None = None) -> Any:
 
     Not to be called in one of them: it would wait for itself.
     """
-    if _is_for_numpy(rows, ids):
+    if ids.size * rows[:1].size < FEW or rows.dtype not in _COMPILED:
         return rows.take(ids, 0)
     found = (lent or Lent()).array(rows.dtype, ids.size, *rows.shape[1:])
     take_into(rows.reshape(len(rows), -1), ids, found.reshape(ids.size, -1))
@@ -94,7 +95,7 @@ def take(rows: Any, ids: Any, lent: Lent | None = None) -> Any:
 
 def take_into(rows: Any, ids: Any, found: Any) -> None:
     """Write `rows[ids]`, of an array `[n, width]`, to `found`; see `take`."""
-    if _is_for_numpy(rows, ids):
+    if rows.dtype not in _COMPILED:
         rows.take(ids, 0, out=found, mode="clip")  # else NumPy writes to a copy first
         return
     count = number_of_threads() if found.size > MANY else 1
@@ -105,11 +106,6 @@ def take_into(rows: Any, ids: Any, found: Any) -> None:
         take_rows(rows, ids[some], found[some])
 
     in_turns(count, len(bounds) - 1, part)
-
-
-def _is_for_numpy(rows: Any, ids: Any) -> bool:
-    """Whether NumPy takes some rows faster, or nobody else does."""
-    return ids.size * rows[:1].size < FEW or rows.dtype not in (np.float32, np.float64)
 
 
 if hasattr(os, "register_at_fork"):  # not everywhere

@@ -15,6 +15,7 @@ from torch_geometric.nn.models.basic_gnn import TrimToLayer
 from pyg_incremental.calls.roles import Roles
 from pyg_incremental.calls.site import CallSite
 from pyg_incremental.calls.traced import NotTraceable, Traced
+from pyg_incremental.tracer_lock import ONE_TRACER
 from pyg_incremental.tracing.probe import Probe
 from pyg_incremental.tracing.writer import Writer
 
@@ -80,9 +81,6 @@ def _is_nothing(value: Any) -> bool:
     return all(map(_is_nothing, value)) if isinstance(value, tuple) else value is None
 
 
-_one_at_a_time = threading.Lock()
-
-
 @contextlib.contextmanager
 def _calls_are_seen() -> Iterator[None]:
     """Let fx see calls of aggregations, and how results of several edge types are put together.
@@ -121,7 +119,7 @@ def trace(site: CallSite, roles: Roles, probe: Probe) -> Traced:
         NotTraceable: If torch.fx cannot follow the model.
     """
     try:
-        with _one_at_a_time, _calls_are_seen():
+        with ONE_TRACER, _calls_are_seen():
             graph = _Tracer().trace(_fixed_arity(site))
     except Exception as error:  # whatever a model does with a proxy: all of it means the same
         raise NotTraceable(

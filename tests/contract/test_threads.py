@@ -6,10 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch_geometric.nn import GAT, GCN, SAGEConv
 
 from pyg_incremental import to_incremental
+from pyg_incremental.fast_path.registers import Space
+from pyg_incremental.fast_path.row_ops import translate
 from tests.closeness import assert_close
 from tests.oracle import full
 from tests.strategies import generator, index, make_world
@@ -157,3 +159,33 @@ def test_deltas_of_two_threads_come_one_after_the_other(backend):
     assert found == sorted(world.pairs() + kept)
     for me in range(2):
         assert torch.equal(inc.x[me], rows[me, max(range(0, rounds, 3)), 0])
+
+
+def test_two_threads_that_trace_leave_no_patch_behind():
+    """One lists the steps of a model, the other the operations of a map; the first ends first."""
+    call = nn.Module.__call__
+    inside, begun, through = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(nn.Module):
+        def forward(self, x, edge_index):
+            if isinstance(x, fx.Proxy):
+                inside.set()
+                begun.wait(0.2)
+            return x + 1
+
+    def wrap():
+        world = make_world(generator(0))
+        to_incremental(Slow().double().eval())(world.x, world.edge_index())
+        through.set()
+
+    def slow_map(x):
+        begun.set()
+        through.wait(0.5)
+        return x + 1
+
+    first = threading.Thread(target=wrap)
+    first.start()
+    assert inside.wait(60)
+    translate(slow_map, [torch.ones(3, 2)], Space())
+    first.join(60)
+    assert nn.Module.__call__ is call
