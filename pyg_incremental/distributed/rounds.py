@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.distributed.comm import Communicator, Integers
@@ -22,6 +23,8 @@ from pyg_incremental.kernels.lent import Lent
 
 T = TypeVar("T")
 WELL, FAILED = 0, 1
+FEW = 16
+"""Ids that may as well be written in eight bytes each."""
 LARGEST = 1 << 30
 """Bytes that one rank sends another in one collective; MPI counts them in 32 bits."""
 
@@ -194,7 +197,10 @@ def is_elsewhere(value: Any) -> bool:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes tensors as arrays, which is several times as fast; also those on an accelerator."""
+    """Writes tensors as arrays, which is several times as fast; also those on an accelerator.
+
+    Ids that fit into four bytes travel in four.
+    """
 
     def persistent_id(self, obj: Any) -> Any:
         return obj.detach().cpu().numpy() if is_elsewhere(obj) else None
@@ -202,7 +208,19 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is Tensor and obj.dtype in _AS_ARRAYS:
             return torch.from_numpy, (obj.detach().numpy(),)
+        if type(obj) is np.ndarray and obj.dtype == np.int64 and _are_short(obj):
+            return _as_long, (obj.astype(np.int32),)
         return NotImplemented
+
+
+def _are_short(ids: Integers) -> bool:
+    """Whether some ids are worth to be written in four bytes each, and fit."""
+    limits = np.iinfo(np.int32)
+    return ids.size >= FEW and limits.min <= ids.min() and ids.max() <= limits.max
+
+
+def _as_long(ids: NDArray[np.int32]) -> Integers:
+    return ids.astype(np.int64)
 
 
 class _Unpickler(pickle.Unpickler):

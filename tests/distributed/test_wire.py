@@ -1,10 +1,11 @@
-"""Rows as they travel between ranks: of any dtype and shape, wherever their bytes begin."""
+"""Rows and values as they travel between ranks: of any dtype, wherever their bytes begin."""
 
 import numpy as np
 import pytest
 import torch
 
 from pyg_incremental.distributed.link import _bytes_of, _rows_of
+from pyg_incremental.distributed.rounds import _packed, _unpacked
 from pyg_incremental.kernels.lent import Lent
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.int8, torch.bool]
@@ -22,3 +23,61 @@ def test_rows_arrive_as_they_were_sent(dtype, tail, offset):
     assert ids.tolist() == [5, 1, 0]
     assert got.dtype == dtype
     assert torch.equal(got, rows[here])
+
+
+VALUES = {
+    "short ids": np.arange(-3, 40),
+    "long ids": np.arange(40) + 2**40,
+    "just too long": np.array([*range(20), 2**31]),
+    "just short enough": np.array([*range(20), -(2**31), 2**31 - 1]),
+    "few ids": np.array([7]),
+    "no ids": np.empty((2, 0), np.int64),
+    "pairs": np.arange(40).reshape(2, 20),
+    "turned": np.arange(40).reshape(2, 20).T,
+    "every other": np.arange(60)[::2],
+    "other integers": np.arange(20, dtype=np.int32),
+    "a flag": np.array([True, False, True]),
+}
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
+def test_arrays_arrive_as_they_were_sent(value):
+    first, (got, _) = _unpacked(_packed(["first", (value, "last")], Lent()), torch.device("cpu"))
+    assert first == "first"
+    assert got.dtype == value.dtype
+    assert got.shape == value.shape
+    assert (got == value).all()
+    assert got.flags.writeable
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.int64], ids=str)
+def test_tensors_arrive_as_they_were_sent(dtype):
+    values = [torch.arange(40).reshape(8, 5).to(dtype), torch.empty(0, 3, dtype=dtype)]
+    values.append(values[0].t())
+    for value in values:
+        got = _unpacked(_packed({"rows": value}, Lent()), torch.device("cpu"))["rows"]
+        assert got.dtype == dtype
+        assert torch.equal(got, value)
+
+
+def test_what_was_received_is_not_written_to_by_what_is_sent_next():
+    lent = Lent()
+    got = _unpacked(_packed(np.arange(50) + 2**40, lent), torch.device("cpu"))
+    for _ in range(4):
+        _packed(np.zeros(50, np.int64) + 2**40, lent)
+    assert (got == np.arange(50) + 2**40).all()
+
+
+class CannotTravel(Exception):
+    def __reduce__(self):
+        raise TypeError("no")
+
+
+def test_errors_travel_even_if_they_cannot():
+    got = _unpacked(_packed(CannotTravel("here"), Lent()), torch.device("cpu"))
+    assert isinstance(got, RuntimeError)
+    assert str(got) == "CannotTravel: here"
+
+
+def test_nothing_is_nothing():
+    assert _unpacked(torch.empty(0, dtype=torch.uint8), torch.device("cpu")) is None
