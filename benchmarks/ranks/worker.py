@@ -17,7 +17,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from benchmarks import compare, machine
-from benchmarks.compare import WARM_UP
 from benchmarks.ranks.launch import PATIENCE
 from benchmarks.stream import Stream
 from benchmarks.workload import Workload
@@ -70,24 +69,29 @@ def speed(comm: Communicator, work: Workload, owner: Tensor, job: Job) -> Any:
         for size in job["batch"]:
             for by in job["handed_in"]:
                 turns = []
-                for turn in range(job["updates"] + WARM_UP):
-                    delta = stream.take(size)
-                    mine = _share(delta, comm) if by == "every" else delta
-                    if by == "one" and comm.rank:
-                        mine = None
-                    took: dict[str, float] = {}
+                for turn in range(job["turns"] + 1):
+                    deltas = [stream.take(size) for _ in range(job["in_a_row"] + 1)]
+                    took: list[dict[str, float]] = [{} for _ in deltas]
                     for who in _in_turns(turn):
-                        if who == "ranks":
-                            took |= _together(inc, mine, comm)
-                        elif who in alone:
-                            took[who] = _timed(alone[who], delta)
-                    turns.append(took)
+                        for delta, one in zip(deltas, took, strict=True):
+                            if who == "ranks":
+                                one |= _together(inc, _handed_in(delta, by, comm), comm)
+                            elif who in alone:
+                                one[who] = _timed(alone[who], delta)
+                    turns.append(took[1:])
                 cell = {"model": name, "batch": size, "handed_in": by}
-                here.append({**cell, "turns": turns[WARM_UP:]})
+                here.append({**cell, "turns": turns[1:]})
         off_by = inc.verify() / _largest(inc)
         cells += [{**cell, "off_by": off_by} for cell in here]
         del inc, alone
     return cells
+
+
+def _handed_in(delta: GraphDelta, by: str, comm: Communicator) -> GraphDelta | None:
+    """What this rank hands in of a delta."""
+    if by == "every":
+        return _share(delta, comm)
+    return None if comm.rank else delta
 
 
 def _in_turns(turn: int) -> list[str]:

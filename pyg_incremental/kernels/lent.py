@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from pyg_incremental.kernels.address import address_of
+
 KEPT = 1 << 28
 """Bytes of a result up to which its memory is kept."""
 _LINE = 64
@@ -30,7 +32,7 @@ class Lent:
         """An array of that shape with anything in it; it begins with a cache line."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         memory = self._memory(size + _LINE)
-        first = -memory.ctypes.data % _LINE
+        first = -address_of(memory) % _LINE
         return memory[first : first + size].view(dtype).reshape(shape)
 
     def _memory(self, size: int) -> Any:
