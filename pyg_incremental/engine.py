@@ -80,7 +80,7 @@ class Engine:
             a.accumulate_dtype = accumulate_dtype
             for cell in (self.cells[v] for v in a.step.messages):
                 cell.old_if_few = a.pulls and (cell.old_if_few or not cell.keeps_old)
-                cell.keeps_old = True
+                cell.keeps_old, cell.most = True, max(cell.most, a.most)
         for value in stored:
             self.cells[value].stored = True
         readers = {v for s in steps for v in s.inputs}

@@ -57,6 +57,7 @@ class Aggregator(ABC):
     """
 
     pulls: ClassVar[bool] = False  # whether it needs no OLD messages if most have changed
+    most: ClassVar[float] = 0.5  # the part of them from which on it makes rows afresh
 
     def __init__(self, step: Aggregate, out: Cell, context: Context) -> None:
         self.step = step
@@ -194,12 +195,12 @@ class Aggregator(ABC):
 
         A push writes to a row somewhere in memory for each edge, and looks at the row once more for
         its drift; a row made afresh reads a message somewhere for each of its edges, changed or
-        not. With messages of every other node changed, the two cost about the same.
+        not.
         """
         ids, nodes = source.ids, source.nodes
         if ids is None or nodes is None:
             return False
-        return source.has_lost_old or nodes.are_most(ids.count)
+        return source.has_lost_old or nodes.are_most(ids.count, self.most)
 
     def _reach(self, source: Cell, count: int, epoch: int) -> int:
         """Collect the rows that changed messages reach behind `count` rows; returns how many.

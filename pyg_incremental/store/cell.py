@@ -47,6 +47,7 @@ class Cell(Rows):
         old: What stood in the rows `ids` before, as a kernel's array `[k, channels]`; only where an
             aggregation retracts it (`keeps_old`), and not always if most rows changed, where all
             that do make their rows afresh then (`old_if_few`).
+        most: The part of all rows from which on all of these do.
         old_changed: For an edge value, the OLD rows of the changed edges, or None if it did not
             change there.
         dirty: Whether a value of domain `WHOLE` changed.
@@ -66,6 +67,7 @@ class Cell(Rows):
         self.stored = False
         self.keeps_old = False
         self.old_if_few = False
+        self.most = 0.0
         self.compares_values = False
         self.out_dtype: torch.dtype | None = None
         self.content: Any = None
@@ -205,7 +207,7 @@ class Cell(Rows):
         nodes = self.nodes
         if nodes is None or looked_at * ENOUGH < nodes.num_nodes:
             return False
-        return nodes.are_most(changed * count // looked_at)
+        return nodes.are_most(changed * count // looked_at, self.most)
 
     @property
     def has_lost_old(self) -> bool:

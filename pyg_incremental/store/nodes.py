@@ -74,9 +74,9 @@ class NodeSet:
         if self.settle is not self._nobody or self.first_new != self.num_nodes:
             self.begin(self.num_nodes, self.num_nodes, NO_IDS)
 
-    def are_most(self, count: int) -> bool:
-        """Whether so many nodes are most of them."""
-        return count > MANY and 2 * count > self.num_nodes
+    def are_most(self, count: int, part: float = 0.5) -> bool:
+        """Whether so many nodes are more than a `part` of them."""
+        return count > MANY and count > part * self.num_nodes
 
     @property
     def all_nodes(self) -> Ids:

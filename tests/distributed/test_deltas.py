@@ -113,6 +113,42 @@ def test_a_mistake_on_one_rank_is_an_error_on_all(culprit, bad, message):
     assert len(set(on_ranks(2, work))) == 1
 
 
+def test_whatever_reading_raises_on_one_rank_all_ranks_raise():
+    def work(inc):
+        reader = inc._part.reader
+        if inc.rank == 1:
+            reader.read = lambda *_: 1 / 0
+        with pytest.raises(ZeroDivisionError):
+            inc.apply_delta(ADD)
+        if inc.rank == 1:
+            del reader.read
+        inc.apply_delta(ADD if inc.rank else None)
+        assert inc.verify() < 1e-9
+
+    on_ranks(3, work)
+
+
+def test_new_nodes_of_one_rank_are_named_by_another_in_the_same_delta():
+    rows = torch.eye(6, dtype=torch.float64)
+    parts = [
+        GraphDelta(x_changes=([60, 3], rows[:2]), edge_index_del=ARGS[1][:, :2]),
+        GraphDelta(x_add=rows[2:4], edge_index_add=[[61], [5]]),
+        None,
+    ]
+    whole = GraphDelta(
+        x_add=rows[2:4], edge_index_add=[[61], [5]],
+        x_changes=([60, 3], rows[:2]), edge_index_del=ARGS[1][:, :2],
+    )  # fmt: skip
+
+    def work(inc):
+        up = inc.apply_delta(parts[inc.rank])
+        assert up.stats.rounds == 6  # new nodes are counted, and then placed
+        return inc.gather_out()
+
+    for out in on_ranks(3, work):
+        assert torch.allclose(out, expected(whole), atol=1e-12)
+
+
 def test_an_absent_edge_is_named_as_in_one_process():
     _, edge_index = ARGS
     gone = torch.cat([edge_index[:, :3], torch.tensor([[1, 1], [1, 1]]), edge_index[:, 4:6]], 1)
