@@ -73,11 +73,11 @@ def speed(comm: Communicator, work: Workload, owner: Tensor, job: Job) -> Any:
                     deltas = [stream.take(size) for _ in range(job["in_a_row"] + 1)]
                     took: list[dict[str, float]] = [{} for _ in deltas]
                     for who in _in_turns(turn):
-                        for delta, one in zip(deltas, took, strict=True):
+                        for delta, noted in zip(deltas, took, strict=True):
                             if who == "ranks":
-                                one |= _together(inc, _handed_in(delta, by, comm), comm)
+                                noted |= _together(inc, _handed_in(delta, by, comm), comm)
                             elif who in alone:
-                                one[who] = _timed(alone[who], delta)
+                                noted[who] = _timed(alone[who], delta)
                     turns.append(took[1:])
                 cell = {"model": name, "batch": size, "handed_in": by}
                 here.append({**cell, "turns": turns[1:]})
