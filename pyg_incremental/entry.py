@@ -19,6 +19,7 @@ def to_incremental(
     scrub_rows: int = 0,
     compile_after: int | None = 8,
     store: StoreName = "fast",
+    check: bool = True,
 ) -> IncrementalModel:
     """Wrap a trained model so that its output stays exact while the graph changes.
 
@@ -40,6 +41,10 @@ def to_incremental(
             change itself. `'minimal'` keeps the graph, inputs, aggregates and the output, and
             computes other rows again when they are read: about half the memory, and updates that
             take several times longer (they go step by step, whatever `compile_after` says).
+        check: Hold the first pass on your graph against the original model: all rows if some step
+            runs on all rows, or is a conv of your own that was found to be local by trying, which
+            costs a full pass; else 16 nodes of each kind on what they see. Where they differ, every
+            update runs a full pass, and a warning names the step.
 
     Returns:
         The wrapped model. Call it once like the model itself, then call `apply_delta`.
@@ -55,6 +60,7 @@ def to_incremental(
         scrub_rows=scrub_rows,
         compile_after=compile_after,
         store=store,
+        check=check,
     )
 
 

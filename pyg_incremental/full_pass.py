@@ -1,22 +1,23 @@
 """The original model on the current graph: all nodes, or the neighbourhood that some nodes see."""
 
 import contextlib
+import copy
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch_geometric import EdgeIndex
-from torch_geometric.utils import k_hop_subgraph
 
 from pyg_incremental.calls.formats import to_format
 from pyg_incremental.calls.roles import Roles
 from pyg_incremental.calls.site import CallSite, device_of
 from pyg_incremental.program import Relation
 
-_CACHES = ("_cached_edge_index", "_cached_adj_t", "_cached_x", "_cached_h")
+CACHES = ("_cached_edge_index", "_cached_adj_t", "_cached_x", "_cached_h")
+"""Where convs with `cached=True` keep the graph or the rows of their first call."""
 
 
 @contextlib.contextmanager
@@ -29,7 +30,7 @@ def fresh_caches(model: nn.Module) -> Iterator[None]:
         (m, name, getattr(m, name))
         for m in model.modules()
         if getattr(m, "cached", False)
-        for name in _CACHES
+        for name in CACHES
         if hasattr(m, name)
     ]
     for m, name, _ in kept:
@@ -61,10 +62,28 @@ def plainly(model: nn.Module) -> Iterator[None]:
 
 
 @torch.no_grad()
-def run(site: CallSite, tensors: list[Any]) -> Any:
-    """The model's own output. It is given copies, since some models write to their inputs."""
+def run(site: CallSite, tensors: list[Any], *, fresh: bool = False) -> Any:
+    """The model's own output. It is given copies, since some models write to their inputs.
+
+    Args:
+        site: The call.
+        tensors: Its arguments, in the order of `site.names`.
+        fresh: Run it on a copy, so that nothing stays in the model, and nothing that the model has
+            kept of this package's calls can matter. A model that keeps something from call to call
+            always runs on a copy.
+    """
+    if fresh or site.keeps:
+        site = site.on(copied(site.model))
     with plainly(site.model):
         return site(*[t.clone() if isinstance(t, Tensor) else t for t in tensors])
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A copy of a model; the model itself if it cannot be copied."""
+    try:
+        return copy.deepcopy(model)
+    except Exception:  # whatever a user's module keeps
+        return model
 
 
 def arguments(
@@ -109,21 +128,57 @@ def graph_object(
 
 
 def neighbourhood(
-    ids: Tensor, hops: int, edge_index: Tensor, num_nodes: int, both_ways: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What rows `ids` see within some hops against the edges, or in both directions.
+    asked: Mapping[str, Tensor],
+    hops: int,
+    relations: Iterable[Relation],
+    edge_index: Mapping[str, Tensor],
+    num_nodes: Mapping[str, int],
+    both_ways: bool,
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What some rows see within some hops against the edges, or in both directions.
+
+    Args:
+        asked: Ids of the rows of each kind of nodes.
+        hops: How far they see.
+        relations: The graphs.
+        edge_index: The edges of each graph, int64 `[2, num_edges]`.
+        num_nodes: The number of nodes of each kind.
+        both_ways: Whether they see along the edges, too.
 
     Returns:
-        The nodes, the edges relabelled, the mask of the edges, and where `ids` went.
+        For each kind of nodes whether a node is seen, bool `[num_nodes]`, and for each graph
+        whether both ends of an edge are, bool `[num_edges]`.
     """
-    seen = torch.cat([edge_index, edge_index.flip(0)], 1) if both_ways else edge_index
-    subset, _, _, _ = k_hop_subgraph(ids, hops, seen, num_nodes=num_nodes)
-    inside = torch.zeros(num_nodes, dtype=torch.bool)
-    inside[subset] = True
-    mask = inside[edge_index[0]] & inside[edge_index[1]]
-    place = torch.full((num_nodes,), -1)
-    place[subset] = torch.arange(len(subset))
-    return subset, place[edge_index[:, mask]], mask, place[ids]
+    relations = list(relations)
+    seen = {kind: torch.zeros(n, dtype=torch.bool) for kind, n in num_nodes.items()}
+    for kind, ids in asked.items():
+        seen[kind][ids] = True
+    for _ in range(hops):
+        reached = {kind: mask.clone() for kind, mask in seen.items()}
+        for r in relations:
+            src, dst = edge_index[r.graph]
+            reached[r.source][src[seen[r.target][dst]]] = True
+            if both_ways:
+                reached[r.target][dst[seen[r.source][src]]] = True
+        seen = reached
+    return seen, {
+        r.graph: seen[r.source][edge_index[r.graph][0]] & seen[r.target][edge_index[r.graph][1]]
+        for r in relations
+    }
+
+
+_AGREE = {torch.float64: 1e-8, torch.float32: 1e-3}
+
+
+def gap(ours: Any, theirs: Any) -> float:
+    """Largest absolute difference of two outputs if it is more than rounding, else zero."""
+    leaves = [t for t in pytree.tree_leaves(theirs) if isinstance(t, Tensor)]
+    dtype = next((t.dtype for t in leaves if t.dtype.is_floating_point), torch.float64)
+    scale = max(
+        (float(t.abs().double().nan_to_num(0, 0, 0).max()) for t in leaves if t.numel()), default=0.0
+    )
+    found = difference(ours, theirs)
+    return found if found > _AGREE.get(dtype, 0.1) * max(scale, 1.0) else 0.0
 
 
 def difference(a: Any, b: Any) -> float:

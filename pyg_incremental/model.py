@@ -48,6 +48,7 @@ class IncrementalModel:
         scrub_rows: int = 0,
         compile_after: int | None = 8,
         store: StoreName = "fast",
+        check: bool = True,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise UnsupportedModelError(
@@ -56,7 +57,7 @@ class IncrementalModel:
             )
         self.model = model
         self._settings = Settings(
-            strict, backend, accumulate_dtype, scrub_rows, compile_after, store
+            strict, backend, accumulate_dtype, scrub_rows, compile_after, store, check
         )
         self._scrub_next = 0
         self._session: Session | None = None

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from pyg_incremental import full_pass
@@ -21,11 +22,15 @@ from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.program import Domain, Program
 from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
+from pyg_incremental.tracing.copies import Kept, ModelCopy
 from pyg_incremental.tracing.probe import Probe, probe_of
 from pyg_incremental.tracing.trace import trace
 
 _NO_VALUES = torch.empty(0)
-_AGREE = {torch.float64: 1e-8, torch.float32: 1e-3}
+
+
+class _NotCopied(Exception):
+    """A model that cannot be tried without touching it."""
 
 
 def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
@@ -35,20 +40,24 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
         UnsupportedModelError: If `strict` and some step has to run on all rows.
     """
     try:
-        roles, probe, expected = _tried(site, roles)
+        roles, probe, tried, expected = _tried(site, roles)
     except Exception as error:  # a user's model may raise anything
-        reason = f"it does not run on a probe of {_sizes(site, roles)} nodes ({_written(error)})"
+        reason = str(error) if isinstance(error, _NotCopied) else (
+            f"it does not run on a probe of {_sizes(site, roles)} nodes ({_written(error)})"
+        )
         # A broken call raises here as it does in PyG.
         expected = full_pass.run(site, list(site.tensors.values()))
         step = _one_step(site, roles, expected, roles.num_nodes)
-        plan = CallPlan(site, _lean(roles), step, reason.splitlines()[0])
+        plan = CallPlan(site, _lean(roles), step, site.whole or reason.partition("\n")[0])
     else:
         lean = _lean(roles)
         try:
+            if site.keeps or site.whole:
+                raise NotTraceable(site.whole or f"it keeps {site.keeps} from call to call")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                plan = CallPlan(site, lean, trace(site, roles, probe), "")
-                _hold_against(plan, expected, probe, settings)
+                plan = CallPlan(site, lean, trace(site, roles, probe, tried), "")
+                _hold_against(plan, site.on(tried.model), expected, probe, settings)
         except NotTraceable as error:
             plan = CallPlan(
                 site, lean, _one_step(site, roles, expected, probe.num_nodes), str(error)
@@ -67,14 +76,16 @@ def _lean(roles: Roles) -> Roles:
     return replace(roles, edge_index={}, values=dict.fromkeys(roles.values, _NO_VALUES))
 
 
-def _tried(site: CallSite, roles: Roles) -> tuple[Roles, Probe, Any]:
-    """A probe on which the model runs, and what it gives.
+def _tried(site: CallSite, roles: Roles) -> tuple[Roles, Probe, ModelCopy, Any]:
+    """A probe on which the model runs, the copy on which that was tried, and what it gives.
 
     A model that fails on it, but runs on its own number of nodes, and has a parameter with as many
     rows, has learned one row for each of them.
     """
     try:
         return _run_on_probe(site, roles)
+    except _NotCopied:
+        raise
     except Exception:
         count = roles.num_nodes.get("")
         why = None if count is None or roles.fixed else why_fixed(site.model, count)
@@ -87,11 +98,22 @@ def _tried(site: CallSite, roles: Roles) -> tuple[Roles, Probe, Any]:
         raise
 
 
-def _run_on_probe(site: CallSite, roles: Roles) -> tuple[Roles, Probe, Any]:
+def _run_on_probe(site: CallSite, roles: Roles) -> tuple[Roles, Probe, ModelCopy, Any]:
+    """Call a copy of the model on a probe, and see whether anything stays in it."""
     probe = probe_of(site, roles)
+    arguments = probe.arguments(site, roles)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the first pass itself will say it
-        return roles, probe, full_pass.run(site, probe.arguments(site, roles))
+        if any(is_lazy(p) for p in site.model.parameters()):
+            full_pass.run(site, arguments)  # the first call of all gives them their shape
+        try:
+            tried = ModelCopy(site.model)
+        except Exception as error:  # whatever a user's module holds
+            raise _NotCopied(f"it cannot be copied ({_written(error)})") from error
+        kept = Kept(tried.model)
+        expected = full_pass.run(site.on(tried.model), arguments)
+    site.keeps = kept.changed()
+    return roles, probe, tried, expected
 
 
 def _sizes(site: CallSite, roles: Roles) -> str:
@@ -135,6 +157,9 @@ def _one_step(site: CallSite, roles: Roles, expected: Any, num_nodes: Mapping[st
     else:
         result = program.whole("model", model, values, Domain.WHOLE, "the model")
         for i, leaf in enumerate(leaves):
+            if leaf is None:
+                places.append(None)
+                continue
             if not isinstance(leaf, Tensor):
                 raise UnsupportedModelError(
                     f"{type(site.model).__name__} returns {type(leaf).__name__} beside tensors, "
@@ -148,12 +173,14 @@ def _one_step(site: CallSite, roles: Roles, expected: Any, num_nodes: Mapping[st
                     kind or "",
                 )
             )  # fmt: skip
-            places.append(Output(i))
+            places.append(Output(len(program.outputs) - 1))
     return Traced(program, pytree.tree_unflatten(places, structure))
 
 
-def _hold_against(plan: CallPlan, expected: Any, probe: Probe, settings: Settings) -> None:
-    """Run the program on the probe, then a delta, and compare with the model.
+def _hold_against(
+    plan: CallPlan, original: CallSite, expected: Any, probe: Probe, settings: Settings
+) -> None:
+    """Run the program on the probe, then a delta, and compare with a copy of the model.
 
     Raises:
         NotTraceable: If they disagree: the trace has missed something that the model does.
@@ -176,9 +203,8 @@ def _hold_against(plan: CallPlan, expected: Any, probe: Probe, settings: Setting
         session.fill(nodes, others)
         _same_or_raise(session.output(copy=False), expected, "on a probe")
         session.update(session.resolver.resolve(_delta(roles, probe, graphs)))
-        _same_or_raise(
-            session.output(copy=False), session.model_output(), "on a probe after a delta"
-        )
+        theirs = full_pass.run(original, session.arguments())
+        _same_or_raise(session.output(copy=False), theirs, "on a probe after a delta")
     except NotTraceable:
         raise
     except Exception as error:  # a user's model may raise anything when it sees fewer rows
@@ -231,15 +257,9 @@ def _tripled(rows: Tensor) -> Tensor:
 
 
 def _same_or_raise(ours: Any, theirs: Any, where: str) -> None:
-    leaves = [t for t in pytree.tree_leaves(theirs) if isinstance(t, Tensor)]
-    dtype = next((t.dtype for t in leaves if t.dtype.is_floating_point), torch.float64)
-    scale = max(
-        (float(t.double().nan_to_num(0, 0, 0).abs().max()) for t in leaves if t.numel()),
-        default=0.0,
-    )
-    own = [t for t in pytree.tree_leaves(ours) if isinstance(t, Tensor)]
-    if [t.dtype for t in own] != [t.dtype for t in leaves]:
+    own, want = ([t for t in pytree.tree_leaves(o) if isinstance(t, Tensor)] for o in (ours, theirs))
+    if [t.dtype for t in own] != [t.dtype for t in want]:
         raise NotTraceable(f"its inputs are of different dtypes, and its output {where} too")
-    gap = full_pass.difference(ours, theirs)
-    if gap > _AGREE.get(dtype, 0.1) * max(scale, 1.0):
+    gap = full_pass.gap(ours, theirs)
+    if gap:
         raise NotTraceable(f"the traced program differs from the model by {gap:.3g} {where}")

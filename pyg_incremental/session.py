@@ -12,6 +12,7 @@ from pyg_incremental.calls.plan import CallPlan
 from pyg_incremental.calls.site import device_of
 from pyg_incremental.calls.state import described
 from pyg_incremental.calls.traced import Output
+from pyg_incremental.conv.own import is_tried
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.edge_store import EdgeEvents
 from pyg_incremental.engine import NOTHING, Engine
@@ -25,6 +26,10 @@ from pyg_incremental.resolving.plain import PlainDelta, resolved_plain
 from pyg_incremental.settings import Settings
 from pyg_incremental.store import NO_EVENTS, NO_IDS, Backend, Cell, Ids
 from pyg_incremental.update import Work
+
+
+CHECKED = 16
+"""Nodes of each kind that the first pass of a program made of known steps is checked at."""
 
 
 class Session:
@@ -302,8 +307,8 @@ class Session:
         return full_pass.graph_object(relation, state, self.num_nodes, self.like.device)
 
     def model_output(self) -> Any:
-        """A full pass of the original model."""
-        return full_pass.run(self.plan.site, self.arguments())
+        """A full pass of a copy of the original model."""
+        return full_pass.run(self.plan.site, self.arguments(), fresh=True)
 
     def output(self, copy: bool) -> Any:
         """The current output, as live views or copies."""
@@ -363,31 +368,71 @@ class Session:
         return pytree.tree_map(filled, structure, is_leaf=_is_output)
 
     def against_full_pass(self, num_nodes: int | None, seed: int) -> tuple[Any, Any]:
-        """Our output and the model's, for all nodes or on what a sample of them sees."""
-        program, roles = self.plan.program, self.roles
-        whole = bool(program.whole_steps) or any(v.domain is Domain.WHOLE for v in program.outputs)
-        total = sum(self.num_nodes.values())
-        sampled = roles.is_plain and not roles.fixed and not whole
-        if num_nodes is None or num_nodes >= total or not sampled:
+        """Our output and the model's, for all nodes or on what a sample of them sees.
+
+        The model is a copy, so that nothing it may have kept of earlier calls can matter.
+        """
+        if num_nodes is None or num_nodes >= self.count or not self._sees_parts():
             return self.output(copy=False), self.model_output()
+        program, relations = self.plan.program, self.roles.relations
         generator = torch.Generator().manual_seed(seed)
-        ids = torch.randperm(total, generator=generator)[:num_nodes]
-        relation = roles.relations[0]
-        state = self.graphs[relation.graph].state(for_model=True)
+        asked = {
+            kind: torch.randperm(n, generator=generator)[:num_nodes]
+            for kind, n in self.num_nodes.items()
+        }
+        states = {name: g.state(for_model=True) for name, g in self.graphs.items()}
         reverse = any(getattr(s, "reverse", False) for s in program.steps)
-        subset, edge_index, mask, place = full_pass.neighbourhood(
-            ids, program.depth, state["edge_index"], total, reverse
+        edges = {name: state["edge_index"] for name, state in states.items()}
+        seen, kept = full_pass.neighbourhood(
+            asked, program.depth, relations, edges, self.num_nodes, reverse
         )
-        nodes = {k: v[subset] for k, v in self.nodes().items()}
-        seen = {k: edge_index if k == "edge_index" else v[mask] for k, v in state.items()}
+        place = {kind: mask.cumsum(0) - 1 for kind, mask in seen.items()}
+        small = {
+            r.graph: {k: v[kept[r.graph]] for k, v in states[r.graph].items() if k != "edge_index"}
+            for r in relations
+        }
+        for r in relations:
+            src, dst = edges[r.graph][:, kept[r.graph]]
+            small[r.graph]["edge_index"] = torch.stack([place[r.source][src], place[r.target][dst]])
+        nodes = {k: v[seen[self.roles.nodes[k]]] for k, v in self.nodes().items()}
+        counts = {kind: int(mask.sum()) for kind, mask in seen.items()}
         arguments = full_pass.arguments(
-            self.plan.site, roles, nodes, {relation.graph: seen},
-            dict.fromkeys(self.num_nodes, len(subset)), self.others(),
-        )  # fmt: skip
-        theirs = full_pass.run(self.plan.site, arguments)
-        return pytree.tree_map(lambda t: t[ids], self.output(copy=False)), pytree.tree_map(
-            lambda t: t[place], theirs
+            self.plan.site, self.roles, nodes, small, counts, self.others()
         )
+        theirs = full_pass.run(self.plan.site, arguments, fresh=True)
+        kinds = self.output_kinds
+        ours = pytree.tree_map(
+            lambda t, kind: t[asked[kind]] if isinstance(t, Tensor) else t,
+            self.output(copy=False), kinds,
+        )  # fmt: skip
+        return ours, pytree.tree_map(
+            lambda t, kind: t[place[kind][asked[kind]]] if isinstance(t, Tensor) else t,
+            theirs, kinds,
+        )  # fmt: skip
+
+    def _sees_parts(self) -> bool:
+        """Whether the model can be run on what some rows see."""
+        program, roles = self.plan.program, self.roles
+        return not (
+            roles.fixed
+            or program.whole_steps
+            or any(v.domain is not Domain.NODE for v in program.outputs)
+            or any(roles.grows(kind) for kind in self.num_nodes)
+        )
+
+    def why_not_trusted(self) -> str:
+        """Hold the first pass against the original model; why it is not exact, if it is not.
+
+        All rows are compared where some step runs on all rows or is a conv's own `forward`, of
+        which only trying told that it is local; else `CHECKED` nodes of each kind.
+        """
+        tried = [s.output.name for s in self.plan.program.steps if is_tried(s)]
+        doubtful = [s.output.name for s in self.plan.program.whole_steps] + tried
+        gap = full_pass.gap(*self.against_full_pass(None if doubtful else CHECKED, seed=0))
+        if not gap:
+            return ""
+        steps = ", ".join(f"'{name}'" for name in tried or doubtful) or "a step"
+        return f"the program differs from the model by {gap:.3g} on this graph, at {steps}"
 
     # Undoing -------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ class Settings:
     scrub_rows: int = 0
     compile_after: int | None = 8
     store: StoreName = "fast"
+    check: bool = True
 
     def __post_init__(self) -> None:
         if self.accumulate_dtype not in (None, torch.float32, torch.float64):

@@ -32,6 +32,10 @@ def from_call(site: CallSite, settings: Settings) -> Session:
     del roles
     site.tensors = {}  # edges that were copied out of another format are let go of
     session.fill(nodes, others)
+    if settings.check and not plan.fallback:
+        site.whole = session.why_not_trusted()
+        if site.whole:
+            return from_session(session, settings, broken=False)
     return session
 
 

@@ -1,5 +1,6 @@
 """A call of a model, with everything fixed but its tensors."""
 
+import copy
 import inspect
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,6 +46,9 @@ class CallSite(nn.Module):
             tensor, or None, under each key.
         hetero: For each argument that is a `HeteroData` object the name of a tensor for each type
             (of nodes or edges) and field.
+        keeps: What the model keeps from call to call, if it does; every full pass then runs on a
+            copy, for which it is the first call.
+        whole: Why the model is not to be traced, if it is not.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class CallSite(nn.Module):
             else:
                 self.constants[key] = value
         self.names = list(self.tensors)
+        self.keeps = self.whole = ""
         self.eval()
 
     def _unpack(self, argument: str, value: Any) -> None:
@@ -103,6 +108,12 @@ class CallSite(nn.Module):
                     names[kind, field] = name = name_in(field, kind)
                     self.tensors[name] = value
                     self.keys[name] = kind
+
+    def on(self, model: nn.Module) -> "CallSite":
+        """The same call of another model, such as a copy."""
+        made = CallSite.__new__(CallSite)
+        made.__dict__ = {**self.__dict__, "_modules": {"model": model}}
+        return made
 
     def forward(self, *tensors: Any) -> Any:
         """Call the model with `tensors` in the order of `names`."""
@@ -177,7 +188,8 @@ def _fields_read(model: nn.Module, arguments: Mapping[str, Any], data: Data) -> 
         small = _Recording(data.subgraph(torch.arange(min(30, data.num_nodes or 0))))
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model(**{k: small if v is data else v for k, v in arguments.items()})
+            copied = copy.deepcopy(model)
+            copied(**{k: small if v is data else v for k, v in arguments.items()})
     except Exception:  # a user's model may raise anything; the usual fields are the best guess
         return tuple(usual)
     read: set[str] = small.__dict__["read"]

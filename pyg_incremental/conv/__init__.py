@@ -38,7 +38,13 @@ from pyg_incremental.conv import (
     transformer,
 )
 from pyg_incremental.conv.call import ConvCall
-from pyg_incremental.conv.registry import builder_of, register, register_conv, registered
+from pyg_incremental.conv.registry import (
+    builder_of,
+    has_program,
+    register,
+    register_conv,
+    registered,
+)
 from pyg_incremental.program import NotIncremental
 
 __all__ = [
@@ -61,6 +67,7 @@ __all__ = [
     "general",
     "gin",
     "graph_conv",
+    "has_program",
     "heat",
     "hgt",
     "hypergraph",

@@ -157,6 +157,15 @@ def _program_of(conv: torch.nn.Module) -> Builder:
     return _BUILDERS[kind]
 
 
+def has_program(conv: torch.nn.Module) -> bool:
+    """Whether a conv is computed as its class says, and that has a program."""
+    try:
+        _program_of(conv)
+    except NotIncremental:
+        return False
+    return not has_hooks(conv)
+
+
 def registered() -> list[type[torch.nn.Module]]:
     """The conv classes with a program."""
     return list(_BUILDERS)

@@ -22,6 +22,7 @@ from pyg_incremental.settings import Settings
 from pyg_incremental.testing.compare import Found, compared, short
 from pyg_incremental.testing.destination import has_target, reads_target
 from pyg_incremental.testing.trials import Graph, Trial, as_delta, smallest
+from pyg_incremental.tracing.copies import ModelCopy
 from pyg_incremental.tracing.probe import probe_of
 from pyg_incremental.tracing.trace import trace
 
@@ -114,9 +115,8 @@ class Subject:
         self.trusted = self.plan = prepare(site, self.roles, Settings())
         self.distrust = ""
         try:
-            self.plan = CallPlan(
-                site, self.roles, trace(site, self.roles, probe_of(site, self.roles)), ""
-            )
+            probe, copied = probe_of(site, self.roles), ModelCopy(site.model)
+            self.plan = CallPlan(site, self.roles, trace(site, self.roles, probe, copied), "")
         except NotTraceable:
             return
         self.distrust = self.trusted.fallback

@@ -1,169 +1,177 @@
-"""torch.fx lists the operations of a model, and a probe tells the shape of every result."""
+"""From a call to the program of its model: recorded on a copy, and then written as steps."""
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
-from torch_geometric.nn import MLP, Aggregation, HeteroDictLinear, HGTConv, MessagePassing
+from torch import Tensor, nn
+from torch_geometric.nn import MLP, Aggregation, HeteroDictLinear, MessagePassing
 from torch_geometric.nn.conv import hetero_conv
 from torch_geometric.nn.conv.hetero_conv import group
-from torch_geometric.nn.models.basic_gnn import TrimToLayer
 
 from pyg_incremental.calls.roles import Roles
 from pyg_incremental.calls.site import CallSite
 from pyg_incremental.calls.traced import NotTraceable, Traced
+from pyg_incremental.conv import has_program
+from pyg_incremental.full_pass import plainly
+from pyg_incremental.row_wise import why_not_row_wise
 from pyg_incremental.tracer_lock import ONE_TRACER
+from pyg_incremental.tracing.copies import ModelCopy, rng_state
+from pyg_incremental.tracing.names import where_raised
+from pyg_incremental.tracing.nested import tensors_as
 from pyg_incremental.tracing.probe import Probe
+from pyg_incremental.tracing.recorder import Recorder, recorded_modules
+from pyg_incremental.tracing.sizes import Sizes, is_fake
 from pyg_incremental.tracing.writer import Writer
 
-
-class _Tracer(fx.Tracer):
-    """Follows control flow; convs, normalisations, aggregations and the like are leaves."""
-
-    def __init__(self) -> None:
-        super().__init__(autowrap_modules=(), param_shapes_constant=True)  # type: ignore[arg-type]
-        self._thread = threading.get_ident()
-
-    def call_module(
-        self,
-        m: nn.Module,
-        forward: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """Fx patches modules for the whole process; what other threads call is not traced."""
-        if threading.get_ident() != self._thread:
-            return forward(*args, **kwargs)
-        if isinstance(m, TrimToLayer) and not kwargs and _is_nothing(args[1]) and args[2] is None:
-            return args[3:]  # nothing was sampled, so there is nothing to trim
-        result = super().call_module(m, forward, args, kwargs)
-        kinds = _kinds_returned(m, *args, **kwargs) if isinstance(m, HGTConv) else None
-        return result if kinds is None else {kind: result[kind] for kind in kinds}
-
-    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        """Likewise for the parameters that other threads read."""
-        if threading.get_ident() != self._thread:
-            return attr_val
-        return super().getattr(attr, attr_val, parameter_proxy_cache)
-
-    def is_leaf_module(self, module: nn.Module, qualified_name: str) -> bool:
-        if isinstance(module, (MessagePassing, Aggregation, TrimToLayer, MLP)):
-            return True
-        if module._forward_hooks or module._forward_pre_hooks:
-            return True
-        if isinstance(module, HeteroDictLinear):
-            return False  # one linear layer for each kind of nodes
-        home = type(module).__module__
-        if home.startswith(
-            (
-                "torch_geometric.nn.norm",
-                "torch_geometric.nn.dense",
-                "torch_geometric.nn.models.jumping",
-            )
-        ):
-            return True
-        return home.startswith("torch.nn") and not isinstance(
-            module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)
-        )
+_WHOLE_FAMILIES = (
+    "torch_geometric.nn.norm",
+    "torch_geometric.nn.dense",
+    "torch_geometric.nn.models.jumping",
+)
 
 
-def _kinds_returned(conv: HGTConv, x_dict: Any, *_: Any, **__: Any) -> list[str] | None:
-    """The keys of what a conv returns: a model may well run through them."""
-    if not isinstance(x_dict, dict):
-        return None
-    return [k for k in conv.kqv_lin.lins if k in x_dict and k in conv.dst_node_types]
-
-
-def _is_nothing(value: Any) -> bool:
-    return all(map(_is_nothing, value)) if isinstance(value, tuple) else value is None
-
-
-@contextlib.contextmanager
-def _calls_are_seen() -> Iterator[None]:
-    """Let fx see calls of aggregations, and how results of several edge types are put together.
-
-    `Aggregation` defines its own `__call__`, which fx does not patch and which looks into its
-    arguments; `group` looks into its result.
-    """
-    original, thread = Aggregation.__call__, threading.get_ident()
-
-    def call(self: Aggregation, *args: Any, **kwargs: Any) -> Any:
-        plain = threading.get_ident() == thread
-        return (nn.Module.__call__ if plain else original)(self, *args, **kwargs)
-
-    def grouped(xs: list[Any], aggr: str | None) -> Any:
-        proxy = next((x for x in xs if isinstance(x, fx.Proxy)), None)
-        if proxy is None or threading.get_ident() != thread or len(xs) < 2:
-            return group(xs, aggr)
-        return proxy.tracer.create_proxy("call_function", group, (tuple(xs), aggr), {})
-
-    Aggregation.__call__, hetero_conv.group = call, grouped
-    try:
-        yield
-    finally:
-        Aggregation.__call__, hetero_conv.group = original, group
-
-
-def trace(site: CallSite, roles: Roles, probe: Probe) -> Traced:
+def trace(site: CallSite, roles: Roles, probe: Probe, copied: ModelCopy) -> Traced:
     """Write the program of a call.
 
     Args:
-        site: The call.
+        site: The call; its model is not touched.
         roles: What its tensors are.
-        probe: A small call, to find the shape of every intermediate result.
+        probe: A small call, to try the model on.
+        copied: A copy of the model, for that.
 
     Raises:
-        NotTraceable: If torch.fx cannot follow the model.
+        NotTraceable: If what the model does depends on sizes or values, or cannot be seen.
     """
+    recorder = _recorded(site, roles, probe, copied)
+    return Writer(site, roles, recorder, probe).write(recorder.graph)
+
+
+def _recorded(site: CallSite, roles: Roles, probe: Probe, copied: ModelCopy) -> Recorder:
+    """Run a copy of the model once, and write down what it does."""
+    if any(isinstance(m, torch.jit.ScriptModule) for m in site.model.modules()):
+        raise NotTraceable("it is scripted, so that its Python code is not there any more")
+    on_copy = site.on(copied.model)
+    sizes, modules = Sizes(roles, probe), dict(site.named_modules())
+    recorder = Recorder(sizes, _LeafSizes(modules, sizes, probe), copied.originals())
+    _tell_attributes(recorder, on_copy)
+    given = []
+    for name, real in zip(site.names, probe.arguments(site, roles), strict=True):
+        own = real.clone() if isinstance(real, Tensor) else real
+        given.append(recorder.placeholder(name, own, sizes_of(sizes, roles, name, own)))
+    drawn = rng_state()
+    names = {path: m for path, m in on_copy.named_modules() if _is_one_call(m)}
     try:
-        with ONE_TRACER, _calls_are_seen():
-            graph = _Tracer().trace(_fixed_arity(site))
-    except Exception as error:  # whatever a model does with a proxy: all of it means the same
-        raise NotTraceable(
-            f"torch.fx cannot follow {type(site.model).__name__}: {_first_line(error)}"
-        ) from error
-    shapes = _Shapes(fx.GraphModule(site, graph))
-    try:
-        arguments = probe.arguments(site, roles)
-        shapes.run(*[t.clone() if isinstance(t, Tensor) else t for t in arguments])
-    except Exception as error:  # the traced graph may have lost something that the model needs
-        raise NotTraceable(
-            f"the trace of {type(site.model).__name__} does not run: {_first_line(error)}"
-        ) from error
-    return Writer(site, roles, shapes.results, probe).write(graph)
+        with torch.no_grad(), plainly(copied.model), _grouping_is_seen(recorder):
+            with warnings.catch_warnings(), recorded_modules(recorder, names), recorder:
+                warnings.simplefilter("ignore")  # the first pass itself will say it
+                result = on_copy(*given)
+            recorder.returns(result)
+    except Exception as error:  # whatever a model does with a tensor without values
+        why = recorder.why or f"{_first_line(error)}{where_raised(error)}"
+        raise NotTraceable(why) from error
+    if recorder.why:
+        raise NotTraceable(recorder.why)
+    if rng_state() != drawn:
+        raise NotTraceable("it draws random numbers")
+    return recorder
+
+
+def sizes_of(sizes: Sizes, roles: Roles, name: str, real: Any) -> list[Any] | None:
+    """The sizes of an argument; None for a graph that is no plain tensor."""
+    relation = next((r for r in roles.relations if r.graph == name), None)
+    if relation is not None:
+        return [2, sizes.edges[name]] if relation.format == "coo" else None
+    if not isinstance(real, Tensor):
+        return None
+    if name in roles.nodes:
+        return [sizes.nodes[roles.nodes[name]], *real.shape[1:]]
+    if name in roles.edges:
+        return [sizes.edges[roles.edges[name]], *real.shape[1:]]
+    return list(real.shape)
+
+
+def _tell_attributes(recorder: Recorder, module: nn.Module) -> None:
+    """Tell which tensors the model holds where."""
+    for path, m in module.named_modules():
+        held = {**vars(m), **m._buffers, **m._parameters}
+        for name, value in held.items():
+            if isinstance(value, Tensor):
+                recorder.attribute(f"{path}.{name}" if path else name, value)
+
+
+class _LeafSizes:
+    """The sizes of what a module returns whose kind tells them.
+
+    A conv with a program returns one row for each node; a module that is row-wise, one for each row
+    that it is given.
+    """
+
+    def __init__(self, modules: dict[str, nn.Module], sizes: Sizes, probe: Probe) -> None:
+        self._modules, self._sizes = modules, sizes
+        self._kinds = {count: kind for kind, count in probe.num_nodes.items()}
+
+    def __call__(self, path: str, given: Sequence[Any], real: Any) -> Any:
+        module = self._modules[path]
+        if isinstance(module, MessagePassing):
+            return self._of_conv(module, real)
+        rows = [v for v in given if is_fake(v)]
+        if not rows or why_not_row_wise(module, rows[0].dim()):
+            return None
+        first = rows[0].shape[0] if rows[0].dim() else None
+        return None if first is None else tensors_as(
+            lambda t, _: [first, *t.shape[1:]], real, real
+        )  # fmt: skip
+
+    def _of_conv(self, conv: MessagePassing, real: Any) -> Any:
+        parts = list(real.values()) if isinstance(real, dict) else [real]
+        if not has_program(conv) or not all(
+            isinstance(t, Tensor) and t.dim() and t.shape[0] in self._kinds for t in parts
+        ):
+            return None
+        return tensors_as(
+            lambda t, _: [self._sizes.nodes[self._kinds[t.shape[0]]], *t.shape[1:]], real, real
+        )
+
+
+def _is_one_call(module: nn.Module) -> bool:
+    """Whether a module is written down as one call, and not what it does inside."""
+    if isinstance(module, CallSite):
+        return False
+    if isinstance(module, (MessagePassing, Aggregation, MLP)):
+        return True
+    if module._forward_hooks or module._forward_pre_hooks:
+        return True
+    if isinstance(module, HeteroDictLinear):
+        return False  # one linear layer for each kind of nodes
+    home = type(module).__module__
+    if home.startswith(_WHOLE_FAMILIES):
+        return True
+    return home.startswith("torch.nn") and not isinstance(
+        module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+    )
+
+
+@contextlib.contextmanager
+def _grouping_is_seen(recorder: Recorder) -> Iterator[None]:
+    """Write down as one call how results of several edge types are put together."""
+    thread = threading.get_ident()
+
+    def grouped(xs: list[Any], aggr: str | None) -> Any:
+        if threading.get_ident() != thread or recorder.is_busy or len(xs) < 2:
+            return group(xs, aggr)
+        return recorder.function(group, tuple(xs), aggr)
+
+    with ONE_TRACER:
+        hetero_conv.group = grouped
+        try:
+            yield
+        finally:
+            hetero_conv.group = group
 
 
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def _fixed_arity(site: CallSite) -> nn.Module:
-    """Fx follows signatures, so give it one with a name for each tensor."""
-    names = ", ".join(f"_{i}" for i in range(len(site.names)))
-    scope: dict[str, Any] = {"call": CallSite.forward}
-    exec(f"def forward(self, {names}):\n    return call(self, {names})", scope)
-    fixed: Any = type("CallSite", (CallSite,), {"forward": scope["forward"]})
-    root: nn.Module = fixed.__new__(fixed)
-    root.__dict__ = site.__dict__
-    return root
-
-
-class _Shapes(fx.Interpreter):
-    """Runs the traced graph on a probe and keeps every result."""
-
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module, garbage_collect_values=False)
-        self.results: dict[fx.Node, Any] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        result = super().run_node(n)
-        # A copy, because what is here may be written to later.
-        self.results[n] = (
-            result.clone()
-            if isinstance(result, Tensor) and result.layout is torch.strided
-            else result
-        )
-        return result

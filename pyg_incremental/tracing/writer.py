@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.conv.hetero_conv import group
 
 from pyg_incremental.calls.roles import Roles
 from pyg_incremental.calls.site import CallSite
@@ -19,17 +20,13 @@ from pyg_incremental.calls.traced import NotTraceable, Output, Traced
 from pyg_incremental.conv import ConvCall, builder_of
 from pyg_incremental.full_pass import plainly
 from pyg_incremental.program import Domain, NotIncremental, Program, Value
-from pyg_incremental.row_wise import (
-    COSTLY_FUNCTIONS,
-    COSTLY_MODULES,
-    RESHAPES,
-    as_it_is,
-    why_not_index,
-    why_not_row_function,
-    why_not_row_wise,
-)
-from pyg_incremental.tracing.in_place import is_in_place, overwrite
+from pyg_incremental.row_wise import COSTLY_MODULES, as_it_is, why_not_row_wise
+from pyg_incremental.tracing import operations
+from pyg_incremental.tracing.names import name_of
+from pyg_incremental.tracing.nested import rebuilt
 from pyg_incremental.tracing.probe import Probe
+from pyg_incremental.tracing.recorder import Recorder, SizeFormula, size_of
+from pyg_incremental.tracing.sizes import is_fake, same_size
 
 
 class Writer:
@@ -38,19 +35,16 @@ class Writer:
     Args:
         site: The call that was traced.
         roles: What its tensors are.
-        results: What every node gave on the probe.
-        probe: The call that gave them.
+        recorded: What it does.
+        probe: The call on which that was recorded.
     """
 
-    def __init__(
-        self, site: CallSite, roles: Roles, results: dict[fx.Node, Any], probe: Probe
-    ) -> None:
+    def __init__(self, site: CallSite, roles: Roles, recorded: Recorder, probe: Probe) -> None:
         self.site = site
         self.roles = roles
-        self.results = results
+        self.recorded = recorded
+        self.results = recorded.real
         self.program = Program(fixed={kind: probe.num_nodes[kind] for kind in roles.fixed})
-        self.kinds = {size: kind for kind, size in probe.num_nodes.items()}
-        self.growing = {n for kind, n in probe.num_nodes.items() if kind not in roles.fixed}
         self.env: dict[fx.Node, Any] = {}
         self.names = iter(site.names)
         self.modules = dict(site.named_modules())
@@ -77,13 +71,9 @@ class Writer:
                 structure = self._output(node.args[0])
                 self._finish_outputs()
                 self.program.prune()
-            elif not node.users and node.op != "call_module":
-                continue  # such as the assertions that fx leaves behind
             else:
                 self.env[node] = self._operation(node)
                 self._remember(node)
-                if is_in_place(node, self._callable(node)[0]):
-                    overwrite(node, self.env, lambda n: self._callable(n)[0])
         return Traced(self.program, structure)
 
     def _input(self, name: str) -> Value:
@@ -109,6 +99,9 @@ class Writer:
         One with as many rows as there can ever be nodes is taken for node rows. Where it is none, a
         step that reads it does not look row-wise and runs on all rows.
         """
+        if path in self.recorded.constants:
+            constant = self.recorded.constants[path]
+            return _Live(lambda: constant)
         owner, _, name = path.rpartition(".")
         module = self.site.get_submodule(owner)
         held = getattr(module, name)
@@ -149,17 +142,11 @@ class Writer:
 
     def _operation(self, node: fx.Node) -> Any:
         fn, name = self._callable(node)
-        if (
-            node.op == "call_function"
-            and fn is operator.getitem
-            and isinstance(node.args[0], fx.Node)
-        ):
-            held = self.env[node.args[0]]
-            if isinstance(held, tuple) and isinstance(node.args[1], (int, slice)):
-                return held[node.args[1]]
-            if isinstance(held, dict):
-                return held[node.args[1]]
-        if _turns(node, fn) and self.env[node.args[0]] in self.program.graphs:  # type: ignore[index]
+        if fn is operator.getitem:  # of a result of several
+            held, key = self.env[node.args[0]], node.args[1]  # type: ignore[index]
+            if isinstance(held, (tuple, dict)):
+                return held[key]  # type: ignore[index]
+        if _turns(node) and self.env[node.args[0]] in self.program.graphs:  # type: ignore[index]
             graph = self.env[node.args[0]]  # type: ignore[index]
             run, values = self._closure(node, fn)
             reason = f"{name}: all edges are turned around"
@@ -270,24 +257,48 @@ class Writer:
             v.domain is Domain.WHOLE and v not in self.fixed for v in values
         ):
             return "it combines edge rows with something computed from all rows"
-        rows = next(r for n in node.all_input_nodes if (r := self._rows_of(n)) is not None).shape[0]
+        rows = next(r for n in node.all_input_nodes if (r := self._rows_of(n)) is not None)
         result = self.results[node]
-        results = result if isinstance(result, (tuple, list)) else [result]
-        if not all(isinstance(r, Tensor) and r.dim() > 0 and r.shape[0] == rows for r in results):
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        count = rows.shape[0]
+        if not all(isinstance(r, Tensor) and r.dim() > 0 and r.shape[0] == count for r in results):
             return "its result does not have one row for each input row"
-        if any(d in self.growing for r in results for d in r.shape[1:]):
+        if any(isinstance(d, torch.SymInt) for f in self._fakes(node) for d in f.shape[1:]):
             return "its rows grow with the graph"
         if node.op == "call_module":
-            return why_not_row_wise(fn)
-        if fn is operator.getitem:
-            return why_not_index(node.args[1])
-        ranks: list[int | None] = []
-        for a in (*node.args, *node.kwargs.values()):
-            held = self.env.get(a) if isinstance(a, fx.Node) else a
-            ranks += [self._rank(v) for v in a] if isinstance(a, (tuple, list)) else (
-                [results[0].dim()] * len(held) if isinstance(held, tuple) else [self._rank(a)]
-            )  # fmt: skip
-        return why_not_row_function(fn, node.args, dict(node.kwargs), ranks, results[0].dim())
+            return why_not_row_wise(fn, rows.dim())
+        if fn is group:
+            return ""
+        call = operations.Operation(
+            name_of(fn), self._abstract(node.args), self._abstract(node.kwargs), results[0].dim()
+        )
+        reason = operations.why_not_row_function(call)
+        if not reason and call.name.rstrip("_") in operations.RESHAPES:
+            return self._why_not_reshape(node)
+        return reason
+
+    def _fakes(self, node: fx.Node) -> list[Tensor]:
+        """The results of a node that are tensors, without values."""
+        result = self.recorded.fake[node]
+        parts = list(result) if isinstance(result, (tuple, list)) else [result]
+        return [part for part in parts if is_fake(part)]
+
+    def _why_not_reshape(self, node: fx.Node) -> str:
+        """The first dimension has to stay the rows, whatever their number."""
+        before, after = self.recorded.fake[node.args[0]], self.recorded.fake[node]  # type: ignore[index]
+        same = is_fake(before) and same_size(before.shape[0], after.shape[0])
+        return "" if same else "it does not keep the rows"
+
+    def _abstract(self, value: Any) -> Any:
+        """Arguments as the rules of `operations` see them."""
+        if not isinstance(value, fx.Node):
+            return rebuilt(value, self._abstract)
+        held, fake = self.env[value], self.recorded.fake[value]
+        if isinstance(held, tuple):
+            return [operations.Rows(part.dim()) for part in self.results[value]]
+        if isinstance(held, Value) and held.domain is not Domain.WHOLE:
+            return operations.Rows(self.results[value].dim())
+        return operations.fixed(fake) if isinstance(fake, Tensor) else _OfSize()
 
     def _rows_of(self, argument: Any) -> Tensor | None:
         """The probe's rows of an argument that has rows, or None."""
@@ -299,18 +310,13 @@ class Writer:
         has_rows = isinstance(held, Value) and held.domain is not Domain.WHOLE
         return result if has_rows and isinstance(result, Tensor) else None
 
-    def _rank(self, argument: Any) -> int | None:
-        rows = self._rows_of(argument)
-        return None if rows is None else rows.dim()
-
     def _row_map(self, node: fx.Node, fn: Any, name: str) -> Any:
-        costly = (
-            fn in COSTLY_FUNCTIONS if node.op != "call_module" else isinstance(fn, COSTLY_MODULES)
-        )
-        if isinstance(fn, (nn.Identity, nn.Dropout)) or fn is torch.nn.functional.dropout:
+        called = "" if node.op == "call_module" else name_of(fn)
+        costly = called in operations.COSTLY or isinstance(fn, COSTLY_MODULES)
+        if isinstance(fn, (nn.Identity, nn.Dropout)) or called in operations.NOTHING:
             return self.env[node.all_input_nodes[0]]
         result = self.results[node]
-        if fn in RESHAPES:
+        if called in operations.RESHAPES:
             tail = list(result.shape)[1:]
             return self.program.map(
                 name, lambda rows: rows.reshape(rows.shape[0], *tail), self._values(node)[:1]
@@ -334,16 +340,11 @@ class Writer:
         """`fn` with everything but program values filled in, and these values."""
         values = self._values(node)
         held = {n: self.env[n] for n in node.all_input_nodes}
-        if node.op == "call_method":
-            method = str(node.target)
-            call: Callable[..., Any] = lambda *a, **k: getattr(a[0], method)(*a[1:], **k)  # noqa: E731
-        elif isinstance(fn, nn.Module) and not fn._forward_hooks and not fn._forward_pre_hooks:
+        call: Callable[..., Any] = fn
+        if isinstance(fn, nn.Module) and not fn._forward_hooks and not fn._forward_pre_hooks:
             call = fn.forward
-        else:
-            call = fn
-        if is_in_place(node, fn):
-            # The rows handed in may be the stored ones.
-            change, call = call, lambda first, *a, **k: change(first.clone(), *a, **k)
+        if node in self.recorded.writes:
+            call = _on_copies(call)  # the rows handed in may be the stored ones
         if len(node.args) == 1 and not node.kwargs and isinstance(held.get(node.args[0]), Value):  # type: ignore[arg-type]
             return call, values
 
@@ -372,35 +373,41 @@ class Writer:
             self.fixed.add(value)
             return value
         rowed = any(v.domain is not Domain.WHOLE or self._is_graph(v) for v in values)
-        domain, kind = self._place_of(result)
+        domain, kind = self._place_of(self.recorded.fake[node], result)
         if not rowed and domain is Domain.WHOLE:
             return self.program.map(name, run, values)
         reason, pure = f"{name}: {reason}", self._picks(node, fn)
+        if isinstance(fn, SizeFormula) or fn is size_of:
+            reason, pure = "", True
         value = self.program.whole(name, run, values, domain, reason, kind, pure)
         if not isinstance(result, dict) or not all(isinstance(r, Tensor) for r in result.values()):
             return value
+        fakes = self.recorded.fake[node]
+        places = {k: self._place_of(fakes[k], r) for k, r in result.items()}
         return {
             key: self.program.whole(
                 f"{name}.{key}", operator.itemgetter(key), [value], domain, "", kind
             )
-            for key, (domain, kind) in {k: self._place_of(r) for k, r in result.items()}.items()
+            for key, (domain, kind) in places.items()
         }
 
     def _picks(self, node: fx.Node, fn: Any) -> bool:
         """Whether an operation is `rows[ids]` for a tensor of ids, which copies what it picks."""
-        if fn is not operator.getitem or not isinstance(node.args[1], fx.Node):
+        if name_of(fn) != "__getitem__" or not isinstance(node.args[1], fx.Node):
             return False
         ids = self.results[node.args[1]]
         return isinstance(ids, Tensor) and ids.dtype is torch.int64
 
-    def _place_of(self, result: Any) -> tuple[Domain, str]:
+    def _place_of(self, fake: Any, real: Any) -> tuple[Domain, str]:
         """Domain and kind of a result that is computed from all rows.
 
-        It has node rows if it has one for each node, of a width that does not grow with the graph.
+        It has node rows if it has one for each node whatever their number, of a width that does not
+        grow with the graph.
         """
-        shape = result.shape if isinstance(result, Tensor) else ()
-        if shape and shape[0] in self.kinds and not self.growing.intersection(shape[1:]):
-            return Domain.NODE, self.kinds[shape[0]]
+        if is_fake(fake) and isinstance(real, Tensor):
+            kind = self.recorded.sizes.kind_of(fake.shape)
+            if kind is not None:
+                return Domain.NODE, kind
         return Domain.WHOLE, ""
 
 
@@ -411,14 +418,28 @@ def _parts(held: Any) -> Iterable[Any]:
     return held if isinstance(held, tuple) else (held,)
 
 
-def _turns(node: fx.Node, fn: Any) -> bool:
+def _turns(node: fx.Node) -> bool:
     """Whether an operation turns all edges of an `edge_index` around."""
-    if not node.args or not isinstance(node.args[0], fx.Node):
+    if not node.args or not isinstance(node.args[0], fx.Node) or node.op != "call_function":
         return False
-    if fn in ("flip", torch.flip):
+    name = name_of(node.target)
+    if name == "flip":
         dims = [*node.args[1:], *node.kwargs.values()]
         return dims in ([[0]], [(0,)], [0])
-    return fn is operator.getitem and node.args[1] == [1, 0]
+    return name == "__getitem__" and node.args[1] == [1, 0]
+
+
+def _on_copies(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, for which what it writes to is its own."""
+
+    def copied(value: Any) -> Any:
+        return value.clone() if isinstance(value, Tensor) else rebuilt(value, copied)
+
+    return lambda *args, **kwargs: fn(*copied(args), **copied(kwargs))
+
+
+class _OfSize:
+    """A number that depends on sizes, as the rules of `operations` see it."""
 
 
 @dataclass(frozen=True)
