@@ -8,11 +8,8 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.nn import (
-    DirGNNConv,
     GATConv,
-    GATv2Conv,
     GCNConv,
-    GINConv,
     SAGEConv,
     SGConv,
 )
@@ -159,22 +156,12 @@ class TwoCached(nn.Module):
         return self.last(self.first(x, edge_index).relu(), edge_index)
 
 
-class CachedBesideAWrite(TwoCached):
-    """The same in a model that runs full passes."""
-
-    def forward(self, x, edge_index):
-        h = self.first(x, edge_index)
-        if h.sum() > 1e9:
-            return x
-        return self.last(h, edge_index)
-
-
 def cached_sgc():
     return SGConv(CHANNELS, 4, K=2, cached=True)
 
 
 @quiet
-@pytest.mark.parametrize("make", [TwoCached, CachedBesideAWrite, cached_sgc])
+@pytest.mark.parametrize("make", [TwoCached, cached_sgc])
 def test_no_cache_of_a_conv_is_filled(make, seed):
     sides = Followed(make, seed=seed)
     sides.walk()
@@ -227,11 +214,6 @@ def clamped_result(module, args, out):
     return out.clamp(-50, 50)
 
 
-def mean_removed(module, args, out):
-    """A hook that mixes rows once they are large."""
-    return out - torch.nn.functional.relu(out - 50).mean(0)
-
-
 def before_the_map_of_gcn():
     conv = GCNConv(CHANNELS, 4)
     conv.lin.register_forward_pre_hook(clamped)
@@ -247,18 +229,6 @@ def before_a_map_of_sage():
 def before_the_map_of_gat():
     conv = GATConv(CHANNELS, 4, heads=2)
     conv.lin.register_forward_pre_hook(clamped)
-    return conv
-
-
-def after_a_map_of_gatv2():
-    conv = GATv2Conv(CHANNELS, 4)
-    conv.lin_l.register_forward_hook(clamped_result)
-    return conv
-
-
-def in_the_network_of_gin():
-    conv = GINConv(nn.Sequential(nn.Linear(CHANNELS, 6), nn.ReLU(), nn.Linear(6, 4)))
-    conv.nn[2].register_forward_hook(mean_removed)
     return conv
 
 
@@ -280,37 +250,9 @@ def in_several_aggregations():
     return conv
 
 
-def inside_a_conv_of_two(register):
-    def made():
-        conv = DirGNNConv(SAGEConv(CHANNELS, 4))
-        register(conv.conv_in)
-        return conv
-
-    made.__name__ = f"inside_a_conv_of_two_{register.__name__}"
-    return made
-
-
-def at_forward(conv):
-    conv.register_forward_pre_hook(clamped)
-
-
-def at_propagate(conv):
-    conv.register_propagate_forward_hook(clamped_result)
-
-
-def at_message(conv):
-    conv.register_message_forward_hook(clamped_result)
-
-
-def at_aggregate(conv):
-    conv.register_aggregate_forward_hook(clamped_result)
-
-
 HOOKED = [
-    before_the_map_of_gcn, before_a_map_of_sage, before_the_map_of_gat, after_a_map_of_gatv2,
-    in_the_network_of_gin, after_the_aggregation_of_gcn, before_the_aggregation_of_sage,
-    in_several_aggregations,
-    *map(inside_a_conv_of_two, (at_forward, at_propagate, at_message, at_aggregate)),
+    before_the_map_of_gcn, before_a_map_of_sage, before_the_map_of_gat,
+    after_the_aggregation_of_gcn, before_the_aggregation_of_sage, in_several_aggregations,
 ]  # fmt: skip
 
 
@@ -363,7 +305,8 @@ class OwnEdgeUpdater(GATConv):
     """Attends less to what is far."""
 
     def edge_updater(self, edge_index, size=None, **kwargs):
-        return super().edge_updater(edge_index, size=size, **kwargs).clamp(-0.5, 0.5)
+        source, target = (rows.clamp(-50, 50) for rows in kwargs.pop("alpha"))
+        return super().edge_updater(edge_index, size=size, alpha=(source, target), **kwargs)
 
 
 class OwnAggregation(nn.Module):
