@@ -1,4 +1,4 @@
-"""What few models do: ids that are out of range, complex rows, TorchScript, a norm of embeddings."""
+"""What few models do: ids out of range, complex rows, TorchScript, embeddings with a norm."""
 
 import copy
 
