@@ -10,6 +10,7 @@ from pyg_incremental import full_pass
 from pyg_incremental.calls.roles import Roles, are_ones, classify
 from pyg_incremental.calls.site import CallSite, device_of
 from pyg_incremental.calls.state import relations_of, site_of
+from pyg_incremental.edge_order import settled
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.prepare import prepare
 from pyg_incremental.session import Session
@@ -23,7 +24,7 @@ def from_call(site: CallSite, settings: Settings) -> Session:
         site: The call; its tensors are taken over.
         settings: What the user chose.
     """
-    roles = classify(site)
+    roles = settled(site, classify(site))
     nodes = {name: site.tensors[name].detach() for name in roles.nodes}
     others = {name: site.tensors[name] for name in roles.others}
     plan = prepare(site, roles, settings)
