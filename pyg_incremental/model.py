@@ -206,7 +206,12 @@ class IncrementalModel:
         self._refuse_stale()
         _refuse_autocast()
         self._interrupted = "an update was interrupted"
-        done = session.update_at_once(plain)
+        try:
+            done = session.update_at_once(plain)
+        except Exception as error:
+            with torch.no_grad():
+                self._take_back(session, error)
+            raise
         self._interrupted = ""
         return None if done is None else self._updated(session, *done, began)
 
