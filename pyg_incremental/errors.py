@@ -16,6 +16,10 @@ class UnsupportedModelError(IncrementalError, TypeError):
     """A model or one of its layers cannot be kept current, or not in the way that was asked for."""
 
 
+class RowCountError(UnsupportedModelError):
+    """A step that stands for one row per node made another number of them."""
+
+
 class StaleStateError(IncrementalError, RuntimeError):
     """What is stored no longer belongs to the model, or an update was interrupted."""
 

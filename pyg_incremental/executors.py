@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyg_incremental.errors import RowCountError
 from pyg_incremental.program import Domain, RowMap, Step, Whole
 from pyg_incremental.store import Cell, Context, Ids
 
@@ -130,6 +131,7 @@ class MapExecutor:
     def _joined(self, make: Callable[[int, int], Tensor], count: int, capacity: int) -> Tensor:
         """Rows made in parts, so that what else is needed meanwhile stays small."""
         first = make(0, min(PART, count))
+        _refuse_other_count(self.out, len(first), min(PART, count))
         rows = self.context.backend.zeros(first, capacity, *first.shape[1:], unread=count)
         rows[: len(first)] = first
         for begin in range(PART, count, PART):
@@ -246,10 +248,18 @@ class WholeExecutor:
                 args.append(self.graphs[cell].object())
             else:
                 args.append(cell.content)
-        return self.step.fn(*args)
+        result = self.step.fn(*args)
+        if self.out.domain is Domain.NODE:
+            made = len(result) if isinstance(result, Tensor) and result.dim() else None
+            _refuse_other_count(self.out, made, self.context.num_nodes)
+        return result
 
     def full(self) -> None:
-        """Run once, on all rows."""
+        """Run once, on all rows.
+
+        Raises:
+            RowCountError: If the result has not one row for each node.
+        """
         result = self._compute()
         if self.out.domain is Domain.NODE:
             self.out.put(result, self.context.capacity)
@@ -279,6 +289,15 @@ class WholeExecutor:
             out.content, changed = result, rows if out.dirty else 0
         edges = sum(e.context.graph.num_edges for e in self.graphs.values())
         context.stats.append((out.value.name, "whole", rows, changed, edges, 0))
+
+
+def _refuse_other_count(out: Cell, rows: int | None, wanted: int) -> None:
+    """What has another number of rows than it stands for never reaches compiled code."""
+    if rows != wanted:
+        raise RowCountError(
+            f"step '{out.value}' made {'no rows' if rows is None else f'{rows} rows'}, but there "
+            f"are {wanted} nodes; the model has to run whole"
+        )
 
 
 def _part_of(rows: Tensor, first: int, last: int) -> Tensor:

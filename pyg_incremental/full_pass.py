@@ -175,7 +175,8 @@ def gap(ours: Any, theirs: Any) -> float:
     leaves = [t for t in pytree.tree_leaves(theirs) if isinstance(t, Tensor)]
     dtype = next((t.dtype for t in leaves if t.dtype.is_floating_point), torch.float64)
     scale = max(
-        (float(t.abs().double().nan_to_num(0, 0, 0).max()) for t in leaves if t.numel()), default=0.0
+        (float(t.abs().double().nan_to_num(0, 0, 0).max()) for t in leaves if t.numel()),
+        default=0.0,
     )
     found = difference(ours, theirs)
     return found if found > _AGREE.get(dtype, 0.1) * max(scale, 1.0) else 0.0

@@ -75,7 +75,8 @@ class IncrementalConv(MessagePassing):
                 # `apply_delta` then says that nothing is stored.
                 plain = True
         if plain or needs_grad:
-            return super().forward(x, edge_index, *args, **kwargs)
+            with full_pass.fresh_caches(self):  # of this call's graph, not of that of the first one
+                return super().forward(x, edge_index, *args, **kwargs)
         return out
 
     forward.keeps_computation = True  # type: ignore[attr-defined]

@@ -207,7 +207,11 @@ class IncrementalModel:
         self._refuse_stale()
         _refuse_autocast()
         self._interrupted = "an update was interrupted"
-        done = session.update_at_once(plain)
+        try:
+            done = session.update_at_once(plain)
+        except Exception as error:
+            with torch.no_grad():
+                return self._failed(session, GraphDelta(*parts), error, began)
         self._interrupted = ""
         return None if done is None else self._updated(session, *done, began)
 
@@ -224,8 +228,7 @@ class IncrementalModel:
         try:
             events, stats = session.update(resolved, self._next_scrub())
         except Exception as error:
-            self._take_back(session, error)
-            raise
+            return self._failed(session, delta, error, began)
         self._interrupted = ""
         added = sum(happened.added.slots.size for happened in events.values())
         removed = sum(happened.removed.slots.size for happened in events.values())
@@ -242,14 +245,30 @@ class IncrementalModel:
             changed, out, UpdateStats(session.mode, added, removed, seconds, stats), self.version
         )
 
-    def _take_back(self, session: Session, error: Exception) -> None:
-        """The model itself fails after a delta: go back to where it did not, if possible."""
+    def _failed(
+        self, session: Session, delta: GraphDelta, error: Exception, began: float
+    ) -> Update:
+        """An update has failed: go back to where it had not begun, if possible.
+
+        Where the model itself does not fail on the changed graph its program has missed something,
+        and it runs whole from here on.
+        """
+        refused = session.why_not_whole()
         with contextlib.suppress(Exception):  # else the state is stale
             before = session.taken_back()
             if before is not None:
                 self._session, self._interrupted = before, ""
-                if hasattr(error, "add_note"):  # since Python 3.11
-                    error.add_note("The model fails on the changed graph. Nothing was changed.")
+        if self._interrupted:
+            raise error
+        if refused:
+            if hasattr(error, "add_note"):  # since Python 3.11
+                error.add_note("The model fails on the changed graph. Nothing was changed.")
+            raise error
+        self._require().plan.site.whole = (
+            f"its program fails after a delta ({type(error).__name__}: {error})"
+        )
+        self._take(start.from_session(self._require(), self._settings, broken=False))
+        return self._apply(delta, began)
 
     def _next_scrub(self) -> Mapping[str, Tensor]:
         rows = self._settings.scrub_rows

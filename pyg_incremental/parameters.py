@@ -39,9 +39,12 @@ class ParameterWatch:
             (m._modules, name, child) for m in self._modules for name, child in m._modules.items()
         ]
         self._tensors = [t for _, _, t in held]
-        self._homes: list[dict[str, Any]] = [home for home, *_ in [*held, *children]]
-        self._names = [name for _, name, _ in [*held, *children]]
-        self._things: list[Any] = [thing for *_, thing in [*held, *children]]
+        # TorchScript makes a new object whenever it is asked for a tensor or a module.
+        found = [entry for entry in [*held, *children] if isinstance(entry[0], dict)]
+        self._homes: list[dict[str, Any]] = [home for home, *_ in found]
+        self._names = [name for _, name, _ in held]
+        self._keys = [name for _, name, _ in found]
+        self._things: list[Any] = [thing for *_, thing in found]
         self._hooks = [h for m in self._modules for h in (m._forward_hooks, m._forward_pre_hooks)]
         self._num_hooks = list(map(len, self._hooks)) if any(self._hooks) else []
         self._versions, self._memory = self._read()
@@ -55,9 +58,9 @@ class ParameterWatch:
         if any(map(_is_training, self._modules)):
             kind = type(next(filter(_is_training, self._modules))).__name__
             return f"the model is in training mode (at {kind}); call model.eval()"
-        if not all(map(is_, map(dict.get, self._homes, self._names), self._things)):
-            now = map(dict.get, self._homes, self._names)
-            pairs = zip(self._names, now, self._things, strict=True)
+        if not all(map(is_, map(dict.get, self._homes, self._keys), self._things)):
+            now = map(dict.get, self._homes, self._keys)
+            pairs = zip(self._keys, now, self._things, strict=True)
             return f"'{next(name for name, a, b in pairs if a is not b)}' was replaced"
         if (self._num_hooks or any(self._hooks)) and list(map(len, self._hooks)) != self._num_hooks:
             return "a forward hook was added or removed"

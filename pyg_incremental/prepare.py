@@ -42,8 +42,10 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
     try:
         roles, probe, tried, expected = _tried(site, roles)
     except Exception as error:  # a user's model may raise anything
-        reason = str(error) if isinstance(error, _NotCopied) else (
-            f"it does not run on a probe of {_sizes(site, roles)} nodes ({_written(error)})"
+        reason = (
+            str(error)
+            if isinstance(error, _NotCopied)
+            else (f"it does not run on a probe of {_sizes(site, roles)} nodes ({_written(error)})")
         )
         # A broken call raises here as it does in PyG.
         expected = full_pass.run(site, list(site.tensors.values()))
@@ -257,7 +259,9 @@ def _tripled(rows: Tensor) -> Tensor:
 
 
 def _same_or_raise(ours: Any, theirs: Any, where: str) -> None:
-    own, want = ([t for t in pytree.tree_leaves(o) if isinstance(t, Tensor)] for o in (ours, theirs))
+    own, want = (
+        [t for t in pytree.tree_leaves(o) if isinstance(t, Tensor)] for o in (ours, theirs)
+    )
     if [t.dtype for t in own] != [t.dtype for t in want]:
         raise NotTraceable(f"its inputs are of different dtypes, and its output {where} too")
     gap = full_pass.gap(ours, theirs)

@@ -27,7 +27,6 @@ from pyg_incremental.settings import Settings
 from pyg_incremental.store import NO_EVENTS, NO_IDS, Backend, Cell, Ids
 from pyg_incremental.update import Work
 
-
 CHECKED = 16
 """Nodes of each kind that the first pass of a program made of known steps is checked at."""
 
@@ -76,10 +75,8 @@ class Session:
         )
         self.resolver = Resolver(roles, graphs, num_nodes, {k: x[:0] for k, x in nodes.items()})
         self._pending: tuple[ResolvedDelta, dict[str, int], dict[str, int]] | None = None
-        self._at_once: tuple[PlainDelta, int] | None = None
+        self._at_once: tuple[PlainDelta, int, Tensor | None] | None = None
         self._settings = settings
-        # Only where a model runs as its author wrote it may a valid delta be too much for it.
-        self._may_fail = any(s.kind in ("whole", "rows") for s in plan.program.steps)
         self._undo: tuple[dict[str, EdgeEvents], dict[str, Tensor]] | None = None
         self._whole_outputs: dict[Value, Any] = {}
         first = plan.program.outputs[0]
@@ -131,9 +128,9 @@ class Session:
             resolved.rows[name] = ids, self._apart(name, rows)
         orders = {name: g.next_order for name, g in graphs.items()}
         self._pending = resolved, orders, dict(self.num_nodes)
-        old = self._old_rows(resolved) if self._may_fail else None
+        old = self._old_rows(resolved)  # any step but one of compiled code may raise an error
         events = self.resolver.apply(resolved, graphs, self.num_nodes)
-        self._undo = None if old is None else (events, old)
+        self._undo = events, old
         stats = self.engine.update(events, resolved.new_nodes, resolved.rows, renew)
         for name, happened in events.items():
             graphs[name].release(happened.removed.slots)
@@ -143,7 +140,7 @@ class Session:
     def plain(self, edge_index_add: Any, edge_index_del: Any, x_changes: Any) -> PlainDelta | None:
         """One of the most common deltas, if `update_at_once` may take it."""
         resolver = self.resolver.plain
-        if resolver is None or self._may_fail or not self.engine.takes_at_once:
+        if resolver is None or not self.engine.takes_at_once:
             return None
         return resolver.plain(edge_index_add, edge_index_del, x_changes)
 
@@ -157,7 +154,11 @@ class Session:
         if delta.rows is not None:
             delta = delta._replace(rows=self._apart(delta.name, delta.rows))
         (graph,) = self.graphs.values()
-        self._at_once = delta, graph.next_order
+        old = None
+        if delta.rows is not None and not self.engine.is_compiled:
+            stored = self._rows_of(delta.name)  # whether the ids are valid was not asked yet
+            old = stored[torch.from_numpy(delta.ids).clamp(0, len(stored) - 1)]
+        self._at_once = delta, graph.next_order, old
         work = self.engine.update_at_once(delta)
         self._at_once = None
         return None if work is None else (delta.added.shape[1], delta.gone.shape[1], work)
@@ -172,11 +173,16 @@ class Session:
         """See what an interrupted update at once has left to do."""
         if self._at_once is None:
             return
-        (delta, order), self._at_once = self._at_once, None
+        (delta, order, old), self._at_once = self._at_once, None
         happened = self.engine.events_at_once(delta)
         if happened is not None:
             resolved = self.resolver.of_plain(*resolved_plain(delta, happened.removed.slots))
             self._pending = resolved, dict.fromkeys(self.graphs, order), dict(self.num_nodes)
+            if old is not None or delta.rows is None:
+                self._undo = (
+                    dict.fromkeys(self.graphs, happened),
+                    {} if old is None else {delta.name: old},
+                )
 
     def _old_rows(self, resolved: ResolvedDelta) -> dict[str, Tensor]:
         """What stands where a delta is about to write, for each changed node input."""
@@ -191,6 +197,7 @@ class Session:
 
     def taken_back(self) -> "Session | None":
         """The state before an update in the midst of which the model failed; None if unknown."""
+        self._interrupted_at_once()
         if self._pending is None or self._undo is None:
             return None
         (resolved, orders, before), (events, old) = self._pending, self._undo
@@ -433,6 +440,22 @@ class Session:
             return ""
         steps = ", ".join(f"'{name}'" for name in tried or doubtful) or "a step"
         return f"the program differs from the model by {gap:.3g} on this graph, at {steps}"
+
+    def why_not_whole(self) -> str:
+        """Why the model itself cannot say what an update that failed should have given.
+
+        Empty if it runs on the graph as it was to be: then the program has missed something.
+        """
+        self._interrupted_at_once()
+        if self.plan.fallback or self._pending is None:
+            return "it has run whole"
+        graphs, num_nodes, nodes = self.finished(broken=True)
+        try:
+            arguments = self.arguments_on(graphs, num_nodes, nodes)
+            full_pass.run(self.plan.site, arguments, fresh=True)
+        except Exception as error:  # a user's model may raise anything
+            return f"{type(error).__name__}: {error}"
+        return ""
 
     # Undoing -------------------------------------------------------------------------------------
 

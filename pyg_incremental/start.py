@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from pyg_incremental import full_pass
+from pyg_incremental.calls.edge_order import settled
 from pyg_incremental.calls.roles import Roles, are_ones, classify
 from pyg_incremental.calls.site import CallSite, device_of
 from pyg_incremental.calls.state import relations_of, site_of
@@ -23,7 +24,7 @@ def from_call(site: CallSite, settings: Settings) -> Session:
         site: The call; its tensors are taken over.
         settings: What the user chose.
     """
-    roles = classify(site)
+    roles = settled(site, classify(site))
     nodes = {name: site.tensors[name].detach() for name in roles.nodes}
     others = {name: site.tensors[name] for name in roles.others}
     plan = prepare(site, roles, settings)
@@ -31,12 +32,15 @@ def from_call(site: CallSite, settings: Settings) -> Session:
     session = Session(plan, graphs, dict(roles.num_nodes), nodes, others, settings)
     del roles
     site.tensors = {}  # edges that were copied out of another format are let go of
-    session.fill(nodes, others)
-    if settings.check and not plan.fallback:
-        site.whole = session.why_not_trusted()
-        if site.whole:
-            return from_session(session, settings, broken=False)
-    return session
+    if plan.fallback:
+        session.fill(nodes, others)
+        return session
+    try:
+        session.fill(nodes, others)
+        site.whole = session.why_not_trusted() if settings.check else ""
+    except Exception as error:  # a user's model may raise anything; if it does so whole, it will
+        site.whole = f"its program fails on this graph ({type(error).__name__}: {error})"
+    return from_session(session, settings, broken=False) if site.whole else session
 
 
 def _graphs(roles: Roles, tensors: Mapping[str, Any]) -> dict[str, DynamicGraph]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.edge_store import Edges
+from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.program import Step, Value
 from pyg_incremental.store import Cell, Context, Ids, Rows
 from pyg_incremental.typing import DRIFT_LIMIT, Array
@@ -116,6 +117,8 @@ class Aggregator(ABC):
         Returns:
             How far they may drift.
         """
+        if rows.is_complex():
+            raise UnsupportedModelError(f"{self.out!r} would be a sum of complex messages")
         zeros, capacity = self.context.backend.zeros, self.context.capacity
         dtype = self.accumulate_dtype or rows.dtype
         if torch.finfo(dtype).eps > torch.finfo(rows.dtype).eps:

@@ -108,7 +108,7 @@ def classify(site: CallSite) -> Roles:
             source, target = ends_of(site.keys.get(name), num_nodes, where, name)
         counts = num_nodes[source], num_nodes[target]
         edges, held, fmt = _unpack(site.tensors[name], name, where, counts, (source, target))
-        # Where each edge has a row of the output, the order has to stay that of insertion.
+        # Pairs to be looked at are never sorted; whether edges stay so, `edge_order` finds out.
         by_target = fmt == "coo" and not is_label(name) and bool((edges[1].diff() >= 0).all())
         plain = len(graphs) == 1 and name not in site.keys
         relations.append(

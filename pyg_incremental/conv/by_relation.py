@@ -5,6 +5,7 @@ the other blocks get the value that changes nothing there, never zero times the 
 zero times NaN is NaN.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from pyg_incremental.aggregate import EdgeFunction
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.reduction import divided
 from pyg_incremental.program import NotIncremental, Value
+from pyg_incremental.row_wise import as_it_is
 
 _NOTHING: dict[type[torch.nn.Module], float] = {
     aggr.SumAggregation: 0.0,
@@ -29,8 +31,28 @@ def relations(edge_type: Tensor, count: int) -> Tensor:
     return edge_type.view(-1, 1) == torch.arange(count, device=edge_type.device)
 
 
+def there_is(edge_type: Tensor, count: int) -> Tensor:
+    """The types of some edges `[k]`, all of which have to lie in `[0, count)`.
+
+    Raises:
+        IndexError: If one does not, as in PyG.
+    """
+    if edge_type.numel():
+        low, high = (int(bound) for bound in edge_type.aminmax())
+        if low < 0 or high >= count:
+            raise IndexError(
+                f"'edge_type' names relation {low if low < 0 else high}, but there are {count}: "
+                f"types lie in [0, {count})"
+            )
+    return edge_type
+
+
 def reduced_by_relation(
-    call: ConvCall, message: EdgeFunction, edge_type: Value, count: int
+    call: ConvCall,
+    message: EdgeFunction,
+    edge_type: Value,
+    count: int,
+    read: Callable[[Tensor], Tensor] = as_it_is,
 ) -> Value:
     """Messages aggregated for each relation with the conv's `aggr`, `[num_nodes, count, channels]`.
 
@@ -40,6 +62,7 @@ def reduced_by_relation(
             between relations.
         edge_type: The relation of each edge, `[num_edges]` of integers.
         count: The number of relations.
+        read: Applied to the types of some edges before they are looked at.
 
     Raises:
         NotIncremental: If the conv does not take the sum, mean, maximum or minimum.
@@ -54,15 +77,15 @@ def reduced_by_relation(
     def blocks(*rows: Tensor) -> Tensor:
         made = message.fn(*rows[:width])
         made = made if made.dim() == 3 else made.unsqueeze(1)
-        return torch.where(relations(rows[width], count).unsqueeze(-1), made, nothing)
+        return torch.where(relations(read(rows[width]), count).unsqueeze(-1), made, nothing)
 
     placed = EdgeFunction(blocks, message.source, message.target, (*message.edges, edge_type))
     if kind is aggr.SumAggregation:
         total = call.total(placed, "relations")
         return call.map("by_relation", lambda rows: rows.unflatten(1, (count, -1)), total)
     dtype = call.dtype
-    ones = EdgeFunction(lambda types: relations(types, count).to(dtype), (), (), (edge_type,))
-    number = call.total(ones, "numbers")
+    one = EdgeFunction(lambda t: relations(read(t), count).to(dtype), (), (), (edge_type,))
+    number = call.total(one, "numbers")
 
     def mean(total: Tensor, number: Tensor) -> Tensor:
         return divided(total.unflatten(1, (count, -1)), number.unsqueeze(-1))

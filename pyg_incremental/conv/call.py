@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import MessagePassing, aggr
+from torch_geometric.nn import aggr
 
 from pyg_incremental.aggregate import (
     EdgeFunction,
@@ -306,10 +306,3 @@ class ConvCall(Arguments):
     def as_function(self, message: Message) -> EdgeFunction:
         """Any message as a function of rows."""
         return as_function(message)
-
-
-def has_hooks(conv: MessagePassing) -> bool:
-    """Whether user hooks or an explainer watch the conv; it then has to run as it is."""
-    return bool(conv.explain) or any(
-        bool(hooks) for name, hooks in vars(conv).items() if name.endswith(("_hooks",)) and hooks
-    )

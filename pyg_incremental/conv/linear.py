@@ -35,7 +35,7 @@ def linear(
     for layer in (module, bias_of):
         if layer is not None and (
             type(layer).forward not in (torch.nn.Linear.forward, PyGLinear.forward)
-            or layer._forward_hooks
+            or "weight" not in layer._parameters  # made of others, as by weight_norm
         ):
             raise NotIncremental(f"{type(layer).__name__} stands in the place of a linear layer")
     weight, biases = module._parameters, (bias_of or module)._parameters

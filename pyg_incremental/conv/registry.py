@@ -6,8 +6,9 @@ from types import MappingProxyType
 import torch
 from torch_geometric.nn import MessagePassing
 
-from pyg_incremental.conv.call import ConvCall, has_hooks
+from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.own import own_forward
+from pyg_incremental.conv.watched import why_another, why_other_parts, why_watched
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.program import NotIncremental, Value
 
@@ -86,17 +87,6 @@ def register_conv(conv: type[MessagePassing]) -> Callable[[Builder], Builder]:
     return register(conv)
 
 
-_HOOKS_OF_A_CONV = (
-    "forward",
-    "message",
-    "aggregate",
-    "update",
-    "edge_update",
-    "message_and_aggregate",
-    "propagate",
-)
-
-
 def builder_of(conv: torch.nn.Module) -> Builder:
     """The builder for a conv: its program, or its own `forward` on the rows to compute.
 
@@ -104,10 +94,12 @@ def builder_of(conv: torch.nn.Module) -> Builder:
     call that its program does not cover.
 
     Raises:
-        NotIncremental: If hooks watch the conv, which then have to see all rows.
+        NotIncremental: If hooks watch the conv or a part of it, which then have to see all rows, or
+            if a method was replaced.
     """
-    if has_hooks(conv):
-        raise NotIncremental("hooks or an explainer watch it")
+    watched = why_watched(conv)
+    if watched:
+        raise NotIncremental(watched)
     try:
         program = _program_of(conv)
     except NotIncremental as error:
@@ -145,15 +137,12 @@ def _program_of(conv: torch.nn.Module) -> Builder:
     kind = next((c for c in type(conv).__mro__ if c in _BUILDERS), None)
     if kind is None:
         raise NotIncremental(f"{type(conv).__name__} has no program")
-    for name in _HOOKS_OF_A_CONV:
-        defined = next(c for c in type(conv).__mro__ if name in vars(c))
-        own = vars(defined)[name]
-        if name == "propagate" and own is vars(defined).get("_jinja_propagate"):
-            continue  # PyG generates one for every class
-        if name in vars(conv) and name != "propagate":
-            raise NotIncremental(f"its {name} was replaced")
-        if not issubclass(kind, defined) and not getattr(own, "keeps_computation", False):
-            raise NotIncremental(f"{type(conv).__name__} overrides {kind.__name__}.{name}")
+    another = why_another(conv, kind)
+    if another:
+        raise NotIncremental(f"{type(conv).__name__} overrides {kind.__name__}.{another}")
+    parts = why_other_parts(conv) if kind.__module__.startswith("torch_geometric.") else ""
+    if parts:
+        raise NotIncremental(parts)
     return _BUILDERS[kind]
 
 
@@ -163,7 +152,7 @@ def has_program(conv: torch.nn.Module) -> bool:
         _program_of(conv)
     except NotIncremental:
         return False
-    return not has_hooks(conv)
+    return not why_watched(conv)
 
 
 def registered() -> list[type[torch.nn.Module]]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch_geometric.nn import RGATConv
 
 from pyg_incremental.aggregate import EdgeFunction
+from pyg_incremental.conv.by_relation import there_is
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.edge_attr import edge_attr
 from pyg_incremental.conv.reduction import divided
@@ -53,7 +54,7 @@ def rgat(call: ConvCall) -> Value:
 
     def picked(rows: Tensor, kinds: Tensor) -> Tensor:
         every = torch.arange(len(kinds), device=kinds.device)
-        return rows.view(len(kinds), count, rows.shape[1] // count)[every, kinds]
+        return rows.view(len(kinds), count, rows.shape[1] // count)[every, there_is(kinds, count)]
 
     def values(rows: Tensor, kinds: Tensor) -> Tensor:
         z = picked(rows[:, : count * width], kinds).view(-1, conv.heads, 1, conv.out_channels)

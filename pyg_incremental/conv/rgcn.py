@@ -11,10 +11,15 @@ from typing import Any
 import torch
 import torch_geometric
 from torch import Tensor
-from torch_geometric.nn import FastRGCNConv, RGCNConv
+from torch_geometric.nn import FastRGCNConv, RGCNConv, aggr
 
 from pyg_incremental.aggregate import EdgeFunction
-from pyg_incremental.conv.by_relation import reduced_by_relation, relations, typed
+from pyg_incremental.conv.by_relation import (
+    reduced_by_relation,
+    relations,
+    there_is,
+    typed,
+)
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.inner import with_bias
 from pyg_incremental.conv.registry import register
@@ -38,8 +43,9 @@ def rgcn(call: ConvCall) -> Value:
         rows = _pushed_down(call, source, edge_type, count)
     else:
         rows = reduced_by_relation(
-            call, EdgeFunction(as_it_is, (source,), (), ()), edge_type, count
-        )
+            call, EdgeFunction(as_it_is, (source,), (), ()), edge_type, count,
+            lambda types: _as_pyg_reads(conv, types),
+        )  # fmt: skip
         rows = call.map("total", lambda h: _transformed(conv, h).sum(1), rows, costly=True)
     if conv.root is None:
         return with_bias(call, rows)
@@ -89,6 +95,7 @@ def _pushed_down(call: ConvCall, source: Value, edge_type: Value, count: int) ->
     if call.is_sum:
 
         def one(z: Tensor, types: Tensor) -> Tensor:
+            types = _as_pyg_reads(conv, types)
             known = relations(types, count).any(1, keepdim=True)
             at = types.clamp(0, count - 1)
             return torch.where(
@@ -97,8 +104,24 @@ def _pushed_down(call: ConvCall, source: Value, edge_type: Value, count: int) ->
 
         return call.reduce(call.message(one, (z,), (), (edge_type,)))
     each = EdgeFunction(lambda z: z.unflatten(1, (count, -1)), (z,), (), ())
-    rows = reduced_by_relation(call, each, edge_type, count)
+    rows = reduced_by_relation(
+        call, each, edge_type, count, lambda types: _as_pyg_reads(conv, types)
+    )
     return call.map("total", lambda h: h.sum(1), rows)
+
+
+def _as_pyg_reads(conv: Any, types: Tensor) -> Tensor:
+    """The types of some edges `[k]`, where PyG takes them.
+
+    `FastRGCNConv` looks a weight up for each edge, so that a sum counts from the end below zero.
+    `RGCNConv` runs through its relations, but mostly counts their edges before, which fails.
+    """
+    count = conv.num_relations
+    if isinstance(conv, FastRGCNConv):
+        is_sum = type(conv.aggr_module) is aggr.SumAggregation
+        return there_is(torch.where(types < 0, types + count, types) if is_sum else types, count)
+    counts = conv.num_blocks is None and torch_geometric.backend.use_segment_matmul is None
+    return there_is(types, count) if counts else types
 
 
 def _transformed(conv: Any, rows: Tensor) -> Tensor:

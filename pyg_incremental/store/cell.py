@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.errors import RowCountError, UnsupportedModelError
 from pyg_incremental.kernels.lent import Lent
 from pyg_incremental.kernels.threads import take
 from pyg_incremental.program import Value
@@ -99,13 +99,16 @@ class Cell(Rows):
 
     def hold(self, rows: Tensor) -> None:
         """Store `rows` as they are, and remember their dtype and shape for `commit`."""
+        if self.keeps_old and rows.is_complex():
+            raise UnsupportedModelError(f"{self!r} is complex, and no aggregation retracts such")
         super().hold(rows)
         self._dtype, self._tail = rows.dtype, rows.shape[1:]
-        self.array = self.backend.array(rows.view(rows.shape[0], self._tail.numel()))
+        flat = _real(rows.view(rows.shape[0], self._tail.numel()))
+        self.array = self.backend.array(flat)
         self._no_old = self.array[:0]
         plain = self.backend.is_compiled and self.out_dtype is None
         self._plain = rows.numpy() if plain else None
-        self._bit_type = self.backend.bits[rows.element_size()]
+        self._bit_type = self.backend.bits[flat.element_size()]
         self.bits = self.array if self.compares_values else self.array.view(self._bit_type)
 
     def read(self, ids: Tensor) -> Tensor:
@@ -232,14 +235,21 @@ class Cell(Rows):
                 f"{self._dtype} {list(self._tail)} in the first pass; the model behaves "
                 "differently on fewer rows"
             )
+        if len(new) != len(ids):  # compiled code would read what is not there
+            raise RowCountError(f"step '{self.value}' made {len(new)} rows for {len(ids)} nodes")
         flat = new if new.dim() == 2 else new.reshape(len(new), self._tail.numel())
-        compare = self.backend.array(flat.contiguous())
+        compare = self.backend.array(_real(flat.contiguous()))
         if not self.compares_values:
             compare, old = compare.view(self._bit_type), old.view(self._bit_type)
         n: int = self.backend.kernels.commit(
             self.bits, ids, compare, old, first_new, changed, where
         )
         return n
+
+
+def _real(rows: Tensor) -> Tensor:
+    """Flat rows `[n, channels]` as kernels take them: a complex number as two real ones."""
+    return torch.view_as_real(rows).flatten(1) if rows.is_complex() else rows
 
 
 def _common(ids: NDArray[np.int64], of: NDArray[np.int64]) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 import torch_geometric
 
+import pyg_incremental
+
 _HOMES = (F, torch.special, torch.linalg, torch, torch.Tensor)
 _OTHERWISE = {torch.embedding: "torch.embedding"}  # its arguments are the other way round in F
 _SAME = {
@@ -41,8 +43,8 @@ _VALUES = frozenset(
     )
 )  # fmt: skip
 _QUIET = tuple(
-    str(Path(module.__file__).parent) for module in (torch, torch_geometric) if module.__file__
-) + (str(Path(__file__).parents[1]),)
+    str(Path(module.__file__ or "").parent) for module in (torch, torch_geometric, pyg_incremental)
+)
 
 
 def _named() -> dict[Any, str]:

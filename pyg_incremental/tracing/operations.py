@@ -4,7 +4,7 @@ This is a table of meanings: what is not in it runs on all rows, which is always
 stand in it by name (see `names`), in-place forms under the name without the underscore.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -300,7 +300,8 @@ _TABLE: dict[str, Rule] = dict.fromkeys(
         "isclose", "nan_to_num", "eq", "ne", "lt", "le", "gt", "ge", "not_equal", "less",
         "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_not",
         "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "zeros_like",
-        "ones_like", "full_like", "masked_fill", "celu", "selu", "gelu", "elu", "leaky_relu", "silu", "mish", "softplus",
+        "ones_like", "full_like", "masked_fill", "celu", "selu",
+        "gelu", "elu", "leaky_relu", "silu", "mish", "softplus",
         "softsign", "hardtanh", "hardswish", "hardsigmoid", "relu6", "logsigmoid", "tanhshrink",
         "softshrink", "hardshrink", "threshold", "prelu",
     ],

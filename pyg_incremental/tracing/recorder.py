@@ -20,13 +20,20 @@ from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
 from pyg_incremental.calls.traced import NotTraceable
-from pyg_incremental.tracing.nested import alike, holds_tensors, leaves, rebuilt, tensors_as
 from pyg_incremental.tracing.names import asks_for_values, name_of, where_in_forward
+from pyg_incremental.tracing.nested import alike, holds_tensors, leaves, rebuilt, tensors_as
 from pyg_incremental.tracing.sizes import SYMBOLIC, Size, Sizes, evaluated, is_fake
 
 LeafSizes = Callable[[str, Sequence[Any], Any], Any]
 """The sizes of what the module at a path returns, or None if its kind does not tell."""
-_FIXED_LENGTH = ("std_mean", "var_mean", "aminmax", "unique", "frexp", "multi_head_attention_forward")
+_FIXED_LENGTH = (
+    "std_mean",
+    "var_mean",
+    "aminmax",
+    "unique",
+    "frexp",
+    "multi_head_attention_forward",
+)
 
 
 @dataclass(frozen=True)
@@ -82,9 +89,7 @@ class Recorder(TorchFunctionMode):
         is_busy: Whether a call is being tried; nothing is written down then.
     """
 
-    def __init__(
-        self, sizes: Sizes, leaf_sizes: LeafSizes, constants: dict[int, Tensor]
-    ) -> None:
+    def __init__(self, sizes: Sizes, leaf_sizes: LeafSizes, constants: dict[int, Tensor]) -> None:
         super().__init__()
         self.sizes = sizes
         self.graph = fx.Graph()

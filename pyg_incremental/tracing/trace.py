@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 from torch_geometric.nn import MLP, Aggregation, HeteroDictLinear, MessagePassing
 from torch_geometric.nn.conv import hetero_conv
 from torch_geometric.nn.conv.hetero_conv import group
@@ -55,6 +56,8 @@ def _recorded(site: CallSite, roles: Roles, probe: Probe, copied: ModelCopy) -> 
     if any(isinstance(m, torch.jit.ScriptModule) for m in site.model.modules()):
         raise NotTraceable("it is scripted, so that its Python code is not there any more")
     on_copy = site.on(copied.model)
+    if _global_forward_hooks or _global_forward_pre_hooks:
+        raise NotTraceable("hooks on all modules watch it")
     sizes, modules = Sizes(roles, probe), dict(site.named_modules())
     recorder = Recorder(sizes, _LeafSizes(modules, sizes, probe), copied.originals())
     _tell_attributes(recorder, on_copy)

@@ -122,6 +122,8 @@ class Writer:
             if hasattr(result, "_fields"):
                 return type(result)(*made)
             return made if isinstance(result, list) else tuple(made)
+        if result is None:
+            return None
         if not isinstance(result, Value):
             raise NotTraceable(f"it returns {type(result).__name__} beside tensors")
         if result.domain is Domain.EDGE:
@@ -130,13 +132,13 @@ class Writer:
         return Output(len(self.program.outputs) - 1)
 
     def _finish_outputs(self) -> None:
-        values = self.program.outputs
+        values, returned = self.program.outputs, list(self.program.outputs)
         readers = {v for s in self.program.steps for v in s.inputs}
         for i, value in enumerate(values):
             # What leaves is compared by value, what goes on bit by bit; so one that does both gets
             # a step of its own.
             if value.domain is Domain.NODE and (
-                value in readers or not _is_map(self.program, value) or value in values[:i]
+                value in readers or not _is_map(self.program, value) or returned.count(value) > 1
             ):
                 values[i] = self.program.map("out", as_it_is, [value])
 

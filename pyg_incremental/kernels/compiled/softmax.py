@@ -25,8 +25,13 @@ exp(16) is far from any overflow.
 
 
 @njit(cache=True)
-def _logit(a, slope):  # type: ignore[no-untyped-def]
-    return a if a > 0 else (a * slope if a <= 0 else a)
+def _logit(a, slope, state):  # type: ignore[no-untyped-def]
+    """Leaky ReLU, rounded as it is kept in a state row.
+
+    A row's reference is one of its logits. Far from zero that logit would be no exact match for
+    itself unless both were rounded alike, and a difference of 1e5 is 0 or infinity behind `exp`.
+    """
+    return state.dtype.type(a if a > 0 else (a * slope if a <= 0 else a))
 
 
 @njit(cache=True)
@@ -49,6 +54,7 @@ def _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop)
     heads = target.shape[1]
     channels = message.shape[1] // heads - 1
     width = heads * channels
+    slope = message.dtype.type(slope)
     row = state[v]
     row[:] = 0
     drift[v] = 0
@@ -65,12 +71,12 @@ def _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop)
             a = message[u, width + h] + target[v, h]
             if edge.size:
                 a += edge[inn.edge[k], h]
-            a = _logit(a, slope)
+            a = _logit(a, slope, state)
             if not a <= top[h]:
                 top[h] = a
     if loop.size:
         for h in range(heads):
-            a = _logit(loop[v, h], slope)
+            a = _logit(loop[v, h], slope, state)
             if not a <= top[h]:
                 top[h] = a
     for k in range(begin, end):
@@ -83,12 +89,12 @@ def _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop)
             a = message[u, width + h] + target[v, h]
             if edge.size:
                 a += edge[inn.edge[k], h]
-            _softmax_term(row, h, heads, channels, message[u], _logit(a, slope) - top[h], 1)
+            shift = np.float64(_logit(a, slope, state)) - top[h]
+            _softmax_term(row, h, heads, channels, message[u], shift, 1)
     if loop.size:
         for h in range(heads):
-            _softmax_term(
-                row, h, heads, channels, message[v], _logit(loop[v, h], slope) - top[h], 1
-            )
+            shift = np.float64(_logit(loop[v, h], slope, state)) - top[h]
+            _softmax_term(row, h, heads, channels, message[v], shift, 1)
 
 
 @njit(cache=True)
@@ -111,12 +117,13 @@ def _softmax_edge(v, source, state, drift, scale, target, edge_row, slope, sign)
     heads = target.shape[1]
     channels = source.size // heads - 1
     width = heads * channels
+    slope = source.dtype.type(slope)
     row = state[v]
     for h in range(heads):
         a = source[width + h] + target[v, h]
         if edge_row.size:
             a += edge_row[h]
-        shift = _logit(a, slope) - row[width + heads + h]
+        shift = np.float64(_logit(a, slope, state)) - row[width + heads + h]
         if not shift <= REACH or (sign > 0 and row[width + h] == 0 and drift[v, 0] == 0):
             drift[v, 0] = np.inf
             return
