@@ -81,9 +81,29 @@ def run(site: CallSite, tensors: list[Any], *, fresh: bool = False) -> Any:
 def copied(model: nn.Module) -> nn.Module:
     """A copy of a model; the model itself if it cannot be copied."""
     try:
-        return copy.deepcopy(model)
+        return deep_copy(model, {})
     except Exception:  # whatever a user's module keeps
         return model
+
+
+def deep_copy(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    """A copy of a model; incremental convs in it are copied without what they have stored.
+
+    Args:
+        model: The model.
+        memo: As `copy.deepcopy` takes it: what was copied, by the ids of the originals.
+
+    Raises:
+        Exception: Whatever a part of the model raises that cannot be copied.
+    """
+    for m in model.modules():
+        if "_incremental" in vars(m):
+            memo[id(vars(m)["_incremental"])] = None
+    made: nn.Module = copy.deepcopy(model, memo)
+    for m in made.modules():
+        if "_incremental" in vars(m):
+            del m.__dict__["_incremental"]
+    return made
 
 
 def arguments(

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
 from pyg_incremental.tracing.copies import Kept, ModelCopy
 from pyg_incremental.tracing.probe import Probe, probe_of
-from pyg_incremental.tracing.trace import trace
+from pyg_incremental.tracing.trace import Trial, trace, tried_on
 
 _NO_VALUES = torch.empty(0)
 
@@ -40,7 +41,8 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
         UnsupportedModelError: If `strict` and some step has to run on all rows.
     """
     try:
-        roles, probe, tried, expected = _tried(site, roles)
+        roles, tried = _tried(site, roles)
+        expected = tried.output
     except Exception as error:  # a user's model may raise anything
         reason = (
             str(error)
@@ -49,7 +51,7 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
         )
         # A broken call raises here as it does in PyG.
         expected = full_pass.run(site, list(site.tensors.values()))
-        step = _one_step(site, roles, expected, roles.num_nodes)
+        step = _one_step(site, roles, expected)
         plan = CallPlan(site, _lean(roles), step, site.whole or reason.partition("\n")[0])
     else:
         lean = _lean(roles)
@@ -58,12 +60,10 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
                 raise NotTraceable(site.whole or f"it keeps {site.keeps} from call to call")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                plan = CallPlan(site, lean, trace(site, roles, probe, tried), "")
-                _hold_against(plan, site.on(tried.model), expected, probe, settings)
+                plan = CallPlan(site, lean, trace(site, roles, tried), "")
+                _hold_against(plan, tried, settings)
         except NotTraceable as error:
-            plan = CallPlan(
-                site, lean, _one_step(site, roles, expected, probe.num_nodes), str(error)
-            )
+            plan = CallPlan(site, lean, _one_step(site, roles, expected), str(error))
     if settings.strict and plan.why:
         raise UnsupportedModelError(
             f"{type(site.model).__name__} has steps that run on all rows with every update: "
@@ -78,14 +78,14 @@ def _lean(roles: Roles) -> Roles:
     return replace(roles, edge_index={}, values=dict.fromkeys(roles.values, _NO_VALUES))
 
 
-def _tried(site: CallSite, roles: Roles) -> tuple[Roles, Probe, ModelCopy, Any]:
-    """A probe on which the model runs, the copy on which that was tried, and what it gives.
+def _tried(site: CallSite, roles: Roles) -> tuple[Roles, Trial]:
+    """What a copy of the model does on a probe.
 
     A model that fails on it, but runs on its own number of nodes, and has a parameter with as many
     rows, has learned one row for each of them.
     """
     try:
-        return _run_on_probe(site, roles)
+        return roles, _on_probe(site, roles)
     except _NotCopied:
         raise
     except Exception:
@@ -93,29 +93,30 @@ def _tried(site: CallSite, roles: Roles) -> tuple[Roles, Probe, ModelCopy, Any]:
         why = None if count is None or roles.fixed else why_fixed(site.model, count)
         if why is None:
             raise
+        learned = replace(roles, fixed={"": why})
         try:
-            return _run_on_probe(site, replace(roles, fixed={"": why}))
+            return learned, _on_probe(site, learned)
         except Exception:  # then it was not for the number of nodes
             why = None
         raise
 
 
-def _run_on_probe(site: CallSite, roles: Roles) -> tuple[Roles, Probe, ModelCopy, Any]:
+def _on_probe(site: CallSite, roles: Roles) -> Trial:
     """Call a copy of the model on a probe, and see whether anything stays in it."""
     probe = probe_of(site, roles)
-    arguments = probe.arguments(site, roles)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the first pass itself will say it
         if any(is_lazy(p) for p in site.model.parameters()):
-            full_pass.run(site, arguments)  # the first call of all gives them their shape
+            # The first call of all gives them their shape.
+            full_pass.run(site, probe.arguments(site, roles))
         try:
-            tried = ModelCopy(site.model)
+            copied = ModelCopy(site.model)
         except Exception as error:  # whatever a user's module holds
             raise _NotCopied(f"it cannot be copied ({_written(error)})") from error
-        kept = Kept(tried.model)
-        expected = full_pass.run(site.on(tried.model), arguments)
+        kept = Kept(copied.model)
+        trial = tried_on(site, roles, probe, copied)
     site.keeps = kept.changed()
-    return roles, probe, tried, expected
+    return trial
 
 
 def _sizes(site: CallSite, roles: Roles) -> str:
@@ -126,8 +127,11 @@ def _written(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _one_step(site: CallSite, roles: Roles, expected: Any, num_nodes: Mapping[str, int]) -> Traced:
-    """The program that runs the whole model."""
+def _one_step(site: CallSite, roles: Roles, expected: Any) -> Traced:
+    """The program that runs the whole model.
+
+    Nothing is known of what it returns: another graph may give another number of rows.
+    """
     program = Program()
     relations = {r.graph: r for r in roles.relations}
     values = []
@@ -138,55 +142,39 @@ def _one_step(site: CallSite, roles: Roles, expected: Any, num_nodes: Mapping[st
                 program.input(relations[name].values, Domain.EDGE, name)
         else:
             values.append(roles.declare(program, name))
-    leaves, structure = pytree.tree_flatten(expected)
-    # Of several kinds only one can be told from another one by their numbers: that without a name.
-    clear = list(num_nodes.values()).count(num_nodes.get("", -1)) == 1
-    kinds = {
-        size: kind for kind, size in num_nodes.items() if roles.is_plain or (clear and not kind)
-    }
-
-    def kind_of(leaf: Any) -> str | None:
-        return kinds.get(leaf.shape[0]) if isinstance(leaf, Tensor) and leaf.dim() else None
 
     def model(*tensors: Any) -> Any:
         return full_pass.run(site, list(tensors))
 
+    leaves, structure = pytree.tree_flatten(expected)
+    result = program.whole("model", model, values, Domain.WHOLE, "the model")
     places: list[Any] = []
-    if isinstance(expected, Tensor) and (kind := kind_of(expected)) is not None:
-        whole = program.whole("model", model, values, Domain.NODE, "the model", kind)
-        program.outputs.append(whole)
-        places.append(Output(0))
-    else:
-        result = program.whole("model", model, values, Domain.WHOLE, "the model")
-        for i, leaf in enumerate(leaves):
-            if leaf is None:
-                places.append(None)
-                continue
-            if not isinstance(leaf, Tensor):
-                raise UnsupportedModelError(
-                    f"{type(site.model).__name__} returns {type(leaf).__name__} beside tensors, "
-                    "which cannot be kept current"
-                )
-            kind = kind_of(leaf)
-            domain = Domain.WHOLE if kind is None else Domain.NODE
-            program.outputs.append(
-                program.whole(
-                    f"out_{i}", lambda r, i=i: pytree.tree_leaves(r)[i], [result], domain, "",
-                    kind or "",
-                )
-            )  # fmt: skip
-            places.append(Output(len(program.outputs) - 1))
+    for i, leaf in enumerate(leaves):
+        if leaf is None:
+            places.append(None)
+            continue
+        if not isinstance(leaf, Tensor):
+            raise UnsupportedModelError(
+                f"{type(site.model).__name__} returns {type(leaf).__name__} beside tensors, "
+                "which cannot be kept current"
+            )
+        part = program.whole(f"out_{i}", partial(_leaf, i), [result], Domain.WHOLE, "")
+        places.append(Output(len(program.outputs)))
+        program.outputs.append(part)
     return Traced(program, pytree.tree_unflatten(places, structure))
 
 
-def _hold_against(
-    plan: CallPlan, original: CallSite, expected: Any, probe: Probe, settings: Settings
-) -> None:
+def _leaf(i: int, result: Any) -> Any:
+    return pytree.tree_leaves(result)[i]
+
+
+def _hold_against(plan: CallPlan, trial: Trial, settings: Settings) -> None:
     """Run the program on the probe, then a delta, and compare with a copy of the model.
 
     Raises:
         NotTraceable: If they disagree: the trace has missed something that the model does.
     """
+    probe, original = trial.probe, plan.site.on(trial.copied.model)
     site, roles = plan.site, plan.roles
     nodes = {k: probe.tensors[k] for k in roles.nodes}
     others = {k: probe.tensors[k] for k in roles.others}
@@ -203,7 +191,7 @@ def _hold_against(
     try:
         session = Session(plan, graphs, dict(probe.num_nodes), nodes, others, settings)
         session.fill(nodes, others)
-        _same_or_raise(session.output(copy=False), expected, "on a probe")
+        _same_or_raise(session.output(copy=False), trial.output, "on a probe")
         session.update(session.resolver.resolve(_delta(roles, probe, graphs)))
         theirs = full_pass.run(original, session.arguments())
         _same_or_raise(session.output(copy=False), theirs, "on a probe after a delta")

@@ -24,7 +24,7 @@ from pyg_incremental.testing.destination import has_target, reads_target
 from pyg_incremental.testing.trials import Graph, Trial, as_delta, smallest
 from pyg_incremental.tracing.copies import ModelCopy
 from pyg_incremental.tracing.probe import probe_of
-from pyg_incremental.tracing.trace import trace
+from pyg_incremental.tracing.trace import trace, tried_on
 
 Call = Callable[..., Any]
 Test = Callable[[Trial], Found | None]
@@ -116,7 +116,8 @@ class Subject:
         self.distrust = ""
         try:
             probe, copied = probe_of(site, self.roles), ModelCopy(site.model)
-            self.plan = CallPlan(site, self.roles, trace(site, self.roles, probe, copied), "")
+            trial = tried_on(site, self.roles, probe, copied)
+            self.plan = CallPlan(site, self.roles, trace(site, self.roles, trial), "")
         except NotTraceable:
             return
         self.distrust = self.trusted.fallback

@@ -4,7 +4,6 @@ The user's model is never called on a probe: whatever it keeps from call to call
 counter, statistics of the first features that it sees) would stay in it.
 """
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from pyg_incremental.full_pass import CACHES
+from pyg_incremental.full_pass import CACHES, deep_copy
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 _HOLDS = (list, tuple, set, frozenset, dict)
@@ -37,7 +36,7 @@ class ModelCopy:
 
     def __init__(self, model: nn.Module) -> None:
         memo: dict[int, Any] = {}
-        self.model: nn.Module = copy.deepcopy(model, memo)
+        self.model = deep_copy(model, memo)
         self._memo = memo
         for m in self.model.modules():
             if getattr(m, "cached", False):

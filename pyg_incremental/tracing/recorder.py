@@ -85,6 +85,7 @@ class Recorder(TorchFunctionMode):
         fake: The same without values.
         writes: The nodes that write to an argument; what they return is that argument.
         constants: Tensors that are no parameters, by the names that nodes have for them.
+        calls: The names of what was called that gave tensors, in order.
         why: Why the trace has ended early, if it has: the model may catch exceptions.
         is_busy: Whether a call is being tried; nothing is written down then.
     """
@@ -97,6 +98,7 @@ class Recorder(TorchFunctionMode):
         self.fake: dict[fx.Node, Any] = {}
         self.writes: set[fx.Node] = set()
         self.constants: dict[str, Tensor] = {}
+        self.calls: list[str] = []
         self.why = ""
         self.is_busy = False
         self._leaf_sizes = leaf_sizes
@@ -178,6 +180,8 @@ class Recorder(TorchFunctionMode):
             self._see(value)
         before = [(h, h.real._version) for h in self._held.values() if _counts_writes(h.real)]
         real = call.run(*self._reals(call.args), **self._reals(call.kwargs))
+        if _gives_tensors(call.name, real):
+            self.calls.append(call.name)
         written = self._written(call, before, real)
         if written is not None:
             return self._write(call, written, real)
@@ -408,8 +412,52 @@ def set_item(tensor: Tensor, index: Any, value: Any) -> Tensor:
     return tensor
 
 
+class Listener(TorchFunctionMode):
+    """Notes what is called while it is active, on tensors as they are.
+
+    Attributes:
+        calls: The names of what was called that gave tensors, in order.
+        is_busy: Whether a call is running; what that calls is not noted.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+        self.is_busy = False
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """A function of torch, or a method or property of a tensor."""
+        if self.is_busy:
+            return func(*args, **(kwargs or {}))
+        return self._call(name_of(func), func, args, kwargs or {})
+
+    def module(self, path: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A module that counts as one call."""
+        return self._call(f"<{path}>", run, args, kwargs)
+
+    def function(self, func: Callable[..., Any], *args: Any) -> Any:
+        """A Python function that counts as one call."""
+        return self._call(f"<{func.__name__}>", func, args, {})
+
+    def _call(self, name: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self.is_busy = True
+        try:
+            result = run(*args, **kwargs)
+            if _gives_tensors(name, result):
+                self.calls.append(name)
+        finally:
+            self.is_busy = False
+        return result
+
+
 @contextlib.contextmanager
-def recorded_modules(recorder: Recorder, leaves: dict[str, nn.Module]) -> Iterator[None]:
+def recorded_modules(recorder: Recorder | Listener, leaves: dict[str, nn.Module]) -> Iterator[None]:
     """Let calls of these modules be written down as one; they are of a copy of the model."""
     kinds = {path: type(module) for path, module in leaves.items()}
     for path, module in leaves.items():
@@ -421,13 +469,17 @@ def recorded_modules(recorder: Recorder, leaves: dict[str, nn.Module]) -> Iterat
             module.__class__ = kinds[path]
 
 
-def _recorded(kind: type[nn.Module], recorder: Recorder, path: str) -> type[nn.Module]:
+def _recorded(kind: type[nn.Module], recorder: Recorder | Listener, path: str) -> type[nn.Module]:
     def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if recorder.is_busy:
             return kind.__call__(self, *args, **kwargs)
         return recorder.module(path, lambda *a, **k: kind.__call__(self, *a, **k), args, kwargs)
 
     return type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__})
+
+
+def _gives_tensors(name: str, result: Any) -> bool:
+    return name == "__setitem__" or holds_tensors(result)
 
 
 def _depends_on_ones(call: _Call, fakes: Any) -> bool:

@@ -4,6 +4,7 @@ import contextlib
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from pyg_incremental.tracing.copies import ModelCopy, rng_state
 from pyg_incremental.tracing.names import where_raised
 from pyg_incremental.tracing.nested import tensors_as
 from pyg_incremental.tracing.probe import Probe
-from pyg_incremental.tracing.recorder import Recorder, recorded_modules
+from pyg_incremental.tracing.recorder import Listener, Recorder, recorded_modules
 from pyg_incremental.tracing.sizes import Sizes, is_fake
 from pyg_incremental.tracing.writer import Writer
 
@@ -35,44 +36,72 @@ _WHOLE_FAMILIES = (
 )
 
 
-def trace(site: CallSite, roles: Roles, probe: Probe, copied: ModelCopy) -> Traced:
+@dataclass(frozen=True)
+class Trial:
+    """A call of a copy of the model on a probe.
+
+    Attributes:
+        probe: What it was called with.
+        copied: The copy.
+        output: What it returned.
+        calls: What it called that gave tensors, in order.
+    """
+
+    probe: Probe
+    copied: ModelCopy
+    output: Any
+    calls: list[str]
+
+
+def tried_on(site: CallSite, roles: Roles, probe: Probe, copied: ModelCopy) -> Trial:
+    """Call a copy of the model on a probe.
+
+    Raises:
+        Exception: Whatever the model raises.
+    """
+    listener, on_copy = Listener(), site.on(copied.model)
+    given = [t.clone() if isinstance(t, Tensor) else t for t in probe.arguments(site, roles)]
+    with _calls_seen_by(listener, on_copy):
+        output = on_copy(*given)
+    return Trial(probe, copied, output, listener.calls)
+
+
+def trace(site: CallSite, roles: Roles, trial: Trial) -> Traced:
     """Write the program of a call.
 
     Args:
         site: The call; its model is not touched.
         roles: What its tensors are.
-        probe: A small call, to try the model on.
-        copied: A copy of the model, for that.
+        trial: What a copy of the model does.
 
     Raises:
         NotTraceable: If what the model does depends on sizes or values, or cannot be seen.
     """
-    recorder = _recorded(site, roles, probe, copied)
-    return Writer(site, roles, recorder, probe).write(recorder.graph)
+    recorder = _recorded(site, roles, trial)
+    if recorder.calls != trial.calls:
+        raise NotTraceable("it does something else with tensors of a class of their own")
+    return Writer(site, roles, recorder, trial.probe).write(recorder.graph)
 
 
-def _recorded(site: CallSite, roles: Roles, probe: Probe, copied: ModelCopy) -> Recorder:
-    """Run a copy of the model once, and write down what it does."""
+def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
+    """Call the copy once more, and write down what it does."""
     if any(isinstance(m, torch.jit.ScriptModule) for m in site.model.modules()):
         raise NotTraceable("it is scripted, so that its Python code is not there any more")
-    on_copy = site.on(copied.model)
     if _global_forward_hooks or _global_forward_pre_hooks:
         raise NotTraceable("hooks on all modules watch it")
+    on_copy, probe = site.on(trial.copied.model), trial.probe
     sizes, modules = Sizes(roles, probe), dict(site.named_modules())
-    recorder = Recorder(sizes, _LeafSizes(modules, sizes, probe), copied.originals())
+    recorder = Recorder(sizes, _LeafSizes(modules, sizes, probe), trial.copied.originals())
     _tell_attributes(recorder, on_copy)
     given = []
     for name, real in zip(site.names, probe.arguments(site, roles), strict=True):
         own = real.clone() if isinstance(real, Tensor) else real
         given.append(recorder.placeholder(name, own, sizes_of(sizes, roles, name, own)))
     drawn = rng_state()
-    names = {path: m for path, m in on_copy.named_modules() if _is_one_call(m)}
     try:
-        with torch.no_grad(), plainly(copied.model), _grouping_is_seen(recorder):
-            with warnings.catch_warnings(), recorded_modules(recorder, names), recorder:
-                warnings.simplefilter("ignore")  # the first pass itself will say it
-                result = on_copy(*given)
-            recorder.returns(result)
+        with _calls_seen_by(recorder, on_copy):
+            result = on_copy(*given)
+        recorder.returns(result)
     except Exception as error:  # whatever a model does with a tensor without values
         why = recorder.why or f"{_first_line(error)}{where_raised(error)}"
         raise NotTraceable(why) from error
@@ -81,6 +110,21 @@ def _recorded(site: CallSite, roles: Roles, probe: Probe, copied: ModelCopy) -> 
     if rng_state() != drawn:
         raise NotTraceable("it draws random numbers")
     return recorder
+
+
+@contextlib.contextmanager
+def _calls_seen_by(observer: Recorder | Listener, site: CallSite) -> Iterator[None]:
+    """Let calls of torch and of whole modules be seen."""
+    names = {path: m for path, m in site.named_modules() if _is_one_call(m)}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")  # the first pass itself will say it
+        for context in (
+            torch.no_grad(), plainly(site.model), _grouping_seen_by(observer),
+            recorded_modules(observer, names), observer,
+        ):  # fmt: skip
+            stack.enter_context(context)
+        yield
 
 
 def sizes_of(sizes: Sizes, roles: Roles, name: str, real: Any) -> list[Any] | None:
@@ -159,14 +203,14 @@ def _is_one_call(module: nn.Module) -> bool:
 
 
 @contextlib.contextmanager
-def _grouping_is_seen(recorder: Recorder) -> Iterator[None]:
-    """Write down as one call how results of several edge types are put together."""
+def _grouping_seen_by(observer: Recorder | Listener) -> Iterator[None]:
+    """Let it be seen as one call how results of several edge types are put together."""
     thread = threading.get_ident()
 
     def grouped(xs: list[Any], aggr: str | None) -> Any:
-        if threading.get_ident() != thread or recorder.is_busy or len(xs) < 2:
+        if threading.get_ident() != thread or observer.is_busy or len(xs) < 2:
             return group(xs, aggr)
-        return recorder.function(group, tuple(xs), aggr)
+        return observer.function(group, tuple(xs), aggr)
 
     with ONE_TRACER:
         hetero_conv.group = grouped

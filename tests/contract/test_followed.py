@@ -192,7 +192,8 @@ def sum_of_a_split(h, x, edge_index):
 
 
 def distances_to_the_first(h, x, edge_index):
-    return torch.cdist(h, h[:32])
+    # Not by a matrix product, which is off by the root of rounding where two rows are equal.
+    return torch.cdist(h, h[:32], compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def padded_to_a_length(h, x, edge_index):
