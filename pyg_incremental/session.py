@@ -342,13 +342,15 @@ class Session:
             ids = _sorted(self._only)
             return ids.tensor, self._only.gather(ids, self._lent)
         found: dict[int, Tensor] = {}
+        seen: dict[Value, Any] = {}
         for i, value in enumerate(self.plan.program.outputs):
             cell = self.engine.cells[value]
             if value.domain is Domain.NODE:
                 found[i] = _sorted(cell).tensor
             else:
                 found[i] = _changed_rows(self._whole_outputs.get(value), cell.content)
-                self._whole_outputs[value] = cell.content
+                seen[value] = cell.content
+        self._whole_outputs.update(seen)  # not before: a value may be returned twice
 
         def rows(place: Output) -> Any:
             value = self.plan.program.outputs[place.index]

@@ -40,7 +40,7 @@ from torch_geometric.nn import (
 
 from tests.hetero_oracle import PAIR
 from tests.hetero_strategies import BOUGHT, CHANNELS, FOLLOWS, LABELS, RATES, TYPES
-from tests.zoo import ATTR, FULL, INCREMENTAL, MIXED, WEIGHT
+from tests.zoo import ATTR, INCREMENTAL, MIXED, WEIGHT
 
 THREE = (RATES, BOUGHT, FOLLOWS)
 FIVE = {"src": 5, "dst": 5}
@@ -231,7 +231,7 @@ class TwoData(torch.nn.Module):
 
 
 class Branching(TwoLayers):
-    """Decides by a shape, which cannot be traced; every update is a full pass."""
+    """Decides by the number of dimensions, which no graph changes."""
 
     def forward(self, x_dict, edge_index_dict):
         out = super().forward(x_dict, edge_index_dict)
@@ -326,7 +326,7 @@ HETERO_CASES = [
     HeteroCase("attributes", lambda: TwoLayers("sum", with_attributes(1), with_attributes(2)),
                types=TYPES, data=ATTR),
     HeteroCase("weights-and-attributes", TwoData, types=THREE, data=(*WEIGHT, *ATTR)),
-    HeteroCase("branching", Branching, types=TYPES, mode=FULL),
+    HeteroCase("branching", Branching, types=TYPES),
     HeteroCase("attention", lambda: TwoLayers("sum", attention, types=THREE), types=THREE),
     HeteroCase("to_hetero-GraphSAGE", hetero(lambda: GraphSAGE((-1, -1), 8, 2, 4)), types=THREE),
     HeteroCase("to_hetero-SAGE-max", hetero(lambda: GraphSAGE((-1, -1), 8, 2, 4, aggr="max")),

@@ -13,6 +13,8 @@ from torch.nn.parameter import is_lazy
 
 from pyg_incremental.full_pass import CACHES, deep_copy
 
+_NOTES = ("_use_segment_matmul_heuristic_output", "fuse")
+"""Where convs of PyG note which of two ways is faster, or open to them; both give the same."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 _HOLDS = (list, tuple, set, frozenset, dict)
 _DEPTH = 6
@@ -75,7 +77,7 @@ class Kept:
         self._met = set()
         for path, m in self._model.named_modules():
             where = f"'{path}' ({type(m).__name__})" if path else type(m).__name__
-            ignored = CACHES if getattr(m, "cached", False) else ()
+            ignored = (*_NOTES, *CACHES) if getattr(m, "cached", False) else _NOTES
             for name, value in vars(m).items():
                 if name in ("_parameters", "_buffers"):
                     for key, tensor in value.items():

@@ -380,7 +380,7 @@ class Writer:
             return self.program.map(name, run, values)
         reason, pure = f"{name}: {reason}", self._picks(node, fn)
         if isinstance(fn, SizeFormula) or fn is size_of:
-            reason, pure = "", True
+            reason, pure = f"{name}: it reads how large the graph is", True
         value = self.program.whole(name, run, values, domain, reason, kind, pure)
         if not isinstance(result, dict) or not all(isinstance(r, Tensor) for r in result.values()):
             return value
@@ -394,11 +394,14 @@ class Writer:
         }
 
     def _picks(self, node: fx.Node, fn: Any) -> bool:
-        """Whether an operation is `rows[ids]` for a tensor of ids, which copies what it picks."""
+        """Whether an operation is `rows[ids]` for a tensor of ids, which copies what it picks.
+
+        One id, a tensor without dimensions, gives a view.
+        """
         if name_of(fn) != "__getitem__" or not isinstance(node.args[1], fx.Node):
             return False
         ids = self.results[node.args[1]]
-        return isinstance(ids, Tensor) and ids.dtype is torch.int64
+        return isinstance(ids, Tensor) and ids.dtype is torch.int64 and ids.dim() > 0
 
     def _place_of(self, fake: Any, real: Any) -> tuple[Domain, str]:
         """Domain and kind of a result that is computed from all rows.

@@ -478,20 +478,22 @@ class FirstSeen(MessagePassing):
         return x.new_tensor([[self.number.setdefault(k, len(self.number))] for k in keys])
 
 
-def test_what_numbers_in_order_of_calls_is_not_local():
-    inc = to_incremental(FirstSeen().eval())
-    inc(torch.randn(8, 3), torch.randint(8, (2, 20)))
-    assert inc.mode == "mixed"
-    assert "it remembers earlier calls" in inc.program.whole_steps[0].reason
+def test_what_numbers_in_order_of_calls_runs_whole():
+    conv = FirstSeen().eval()
+    inc = to_incremental(conv)
+    with pytest.warns(match="it keeps 'number' of FirstSeen from call to call"):
+        inc(torch.randn(8, 3), torch.randint(8, (2, 20)))
+    assert inc.mode == "full pass"
+    assert not conv.number
 
 
-def test_what_cannot_be_copied_runs_on_all_rows():
+def test_what_cannot_be_copied_runs_whole():
     conv = OwnDegree().eval()
     conv.lock = __import__("threading").Lock()
     inc = to_incremental(conv)
-    inc(torch.randn(8, 3), torch.randint(8, (2, 20)))
-    assert inc.mode == "mixed"
-    assert "cannot be copied" in inc.program.whole_steps[0].reason
+    with pytest.warns(match="cannot be copied"):
+        inc(torch.randn(8, 3), torch.randint(8, (2, 20)))
+    assert inc.mode == "full pass"
 
 
 class Sized(MessagePassing):
