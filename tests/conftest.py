@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch_geometric import nn as gnn
 
+from pyg_incremental.kernels import warm_up
+
 REQUIRED = {
     "in_channels": 8, "out_channels": 8, "channels": 8, "K": 1, "alpha": 0.5, "num_layers": 1,
     "num_relations": 1, "edge_dim": 1, "hidden_channels": 1, "first_aggr": True, "dim": 1,
@@ -32,6 +34,17 @@ def pytest_configure(config):
         given = {p: REQUIRED[p] for p in inspect.signature(kind).parameters if p in REQUIRED}
         with contextlib.suppress(ImportError, TypeError, ValueError, AssertionError):
             kind(**given)
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist starts its workers in a hook that says `trylast`
+def pytest_sessionstart(session):
+    """Compile the kernels before there are workers, each of which would compile all of them."""
+    plugins = session.config.pluginmanager
+    if not plugins.has_plugin("dsession") or os.environ.get("NUMBA_DISABLE_JIT") == "1":
+        return
+    if (terminal := plugins.get_plugin("terminalreporter")) is not None:
+        terminal.write_line("kernels are loaded, or compiled in two minutes on a new machine")
+    warm_up()
 
 
 def pytest_report_header(config):
