@@ -35,9 +35,14 @@ test: $(STAMPS)/test
 	$(BIN)/coverage erase
 	$(BIN)/python -c "from pyg_incremental.kernels import warm_up; warm_up()" & \
 	    NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest $(PARALLEL) -m kernels && wait $$!
-	$(BIN)/coverage run -m pytest $(PARALLEL)
+	$(BIN)/coverage run -m pytest $(PARALLEL) $(CASES)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
+
+## test-all     The same, with every walk of every case (half an hour): see tests/signatures.py
+.PHONY: test-all
+test-all: CASES := --all-cases
+test-all: test
 
 ## test-quick   Tests that are not slow, without coverage; ARGS="tests/unit -x"
 .PHONY: test-quick
