@@ -44,6 +44,11 @@ test: $(STAMPS)/test
 test-all: CASES := --all-cases
 test-all: test
 
+## mutants      Small mistakes in the package, and which test notices each (15 minutes); ARGS="--only ghosts"
+.PHONY: mutants
+mutants: $(STAMPS)/test
+	$(BIN)/python -m tests.mutants $(ARGS)
+
 ## test-quick   Tests that are not slow, without coverage; ARGS="tests/unit -x"
 .PHONY: test-quick
 test-quick: $(STAMPS)/test
