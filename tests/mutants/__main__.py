@@ -8,22 +8,24 @@ code of other kernels may hold the kernel as it was. If nothing notices, all ker
 """
 
 import argparse
+import multiprocessing
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import numba
+import pytest
+import torch_geometric.nn  # noqa: F401 (so that no child has to import it again)
 
 from tests.mutants.mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("pyg_incremental", "tests", "benchmarks", "examples", "docs", "README.md", "Makefile",
           "pyproject.toml", "constraints.txt")  # fmt: skip
-FAILED = 1  # what pytest returns if tests have failed
 SECONDS = 1800
 REST = ("tests", "--ignore=tests/examples", "--ignore=tests/data", "-m", "not slow")
 
@@ -60,23 +62,49 @@ def forget_compiled(folder: Path) -> None:
 
 def noticed(folder: Path, *arguments: str, jit: bool = True) -> str:
     """The first test that fails; an empty string if none does."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    if not jit:
-        environment["NUMBA_DISABLE_JIT"] = "1"
-        command += ["-m", "kernels"]
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS
-        )
-    except subprocess.TimeoutExpired:
+    options = [
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *arguments,
+        *([] if jit else ["-m", "kernels"]),
+    ]
+    log = folder / "log"
+    child = multiprocessing.get_context("fork").Process(
+        target=run_tests, args=(folder, options, jit, log)
+    )
+    child.start()
+    child.join(SECONDS)
+    if child.is_alive():
+        child.kill()
         return f"no end after {SECONDS} s"
-    if done.returncode == 0 or "no tests ran" in done.stdout or done.returncode == 5:
+    printed = log.read_text()
+    if child.exitcode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return ""
-    found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    if done.returncode != FAILED or found is None:
-        raise SystemExit(f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}")
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", printed, re.MULTILINE)
+    if child.exitcode != pytest.ExitCode.TESTS_FAILED or found is None:
+        raise SystemExit(f"pytest ended with {child.exitcode}:\n{printed[-2000:]}")
     return found[1].removeprefix("tests/")
+
+
+def run_tests(folder: Path, options: list[str], jit: bool, log: Path) -> None:
+    """Run pytest on the copy, in a child that has imported nothing of the project but this."""
+    with log.open("w") as printed:
+        os.dup2(printed.fileno(), 1)
+        os.dup2(printed.fileno(), 2)
+    for name in [name for name in sys.modules if name.split(".")[0] in ("tests", "__main__")]:
+        del sys.modules[name]
+    sys.path[:] = [str(folder), *(p for p in sys.path if Path(p).resolve() != ROOT)]
+    os.chdir(folder)
+    numba.config.DISABLE_JIT = 0 if jit else 1
+    os.environ["NUMBA_DISABLE_JIT"] = "0" if jit else "1"
+    code = pytest.main(options)
+    import pyg_incremental
+
+    ours = Path(pyg_incremental.__file__).is_relative_to(folder)
+    sys.stdout.flush()
+    os._exit(int(code) if ours else 99)
 
 
 def stages(folder: Path, mutation: Mutation, also_all: bool):
@@ -92,32 +120,31 @@ def stages(folder: Path, mutation: Mutation, also_all: bool):
         yield "all", lambda: noticed(folder, *REST, "--all-cases")
 
 
-def tried(mutation: Mutation, also_all: bool) -> tuple[Mutation, str, str, float]:
+def tried(mutation: Mutation, also_all: bool) -> tuple[str, str, float]:
     """Which suite notices, which test, and after how many seconds."""
     with tempfile.TemporaryDirectory() as name:
-        folder = copied(Path(name))
+        folder = copied(Path(name).resolve())
         mutate(folder, mutation)
         began = time.monotonic()
         found = ((suite, run()) for suite, run in stages(folder, mutation, also_all))
         suite, test = next(((suite, test) for suite, test in found if test), ("none", ""))
-        return mutation, suite, test, time.monotonic() - began
+        return suite, test, time.monotonic() - began
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="those whose name or file contains this")
     parser.add_argument("--also-all", action="store_true", help="survivors also with --all-cases")
-    parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
     chosen = parser.parse_args()
     mutations = [m for m in MUTATIONS if chosen.only in m.name or chosen.only in m.file]
     print("| mistake | in | noticed by | after |\n|---|---|---|---|", flush=True)
     survived = 0
-    with ThreadPoolExecutor(chosen.jobs) as pool:
-        for m, suite, test, seconds in pool.map(lambda m: tried(m, chosen.also_all), mutations):
-            survived += suite != "short"
-            by = f"`{test.split('[')[0]}`" + (" (all cases only)" if suite == "all" else "")
-            said = by if test else "**nothing**"
-            print(f"| {m.name} | `{m.file}` | {said} | {seconds:.0f} s |", flush=True)
+    for m in mutations:
+        suite, test, seconds = tried(m, chosen.also_all)
+        survived += suite != "short"
+        by = f"`{test.split('[')[0]}`" + (" (all cases only)" if suite == "all" else "")
+        said = by if test else "**nothing**"
+        print(f"| {m.name} | `{m.file}` | {said} | {seconds:.0f} s |", flush=True)
     print(f"\n{len(mutations) - survived} of {len(mutations)} are noticed by the short suite")
     return 1 if survived else 0
 
