@@ -4,6 +4,8 @@ import contextlib
 import importlib.util
 import inspect
 import os
+import sys
+import threading
 from pathlib import Path
 
 import coverage
@@ -83,14 +85,19 @@ def is_for_others(item):
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item, nextitem):
     """Tracing lines doubles the time of a test, so it pauses where no other lines would be seen."""
-    measuring = coverage.Coverage.current() if "unmeasured" in item.keywords else None
-    if measuring is None:
+    if "unmeasured" not in item.keywords or coverage.Coverage.current() is None:
         yield
         return
-    asked = os.environ.pop(IN_CHILDREN, None)
-    measuring.stop()
+    asked, here, in_threads = (
+        os.environ.pop(IN_CHILDREN, None),
+        sys.gettrace(),
+        threading.gettrace(),
+    )
+    sys.settrace(None)
+    threading.settrace(None)
     yield
-    measuring.start()
+    threading.settrace(in_threads)
+    sys.settrace(here)
     if asked is not None:
         os.environ[IN_CHILDREN] = asked
 

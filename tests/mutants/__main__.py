@@ -26,7 +26,7 @@ from tests.mutants.mutations import MUTATIONS, Mutation
 ROOT = Path(__file__).parents[2]
 COPIED = ("pyg_incremental", "tests", "benchmarks", "examples", "docs", "README.md", "Makefile",
           "pyproject.toml", "constraints.txt")  # fmt: skip
-SECONDS = 1800
+SECONDS = 900
 REST = ("tests", "--ignore=tests/examples", "--ignore=tests/data", "-m", "not slow")
 
 
@@ -107,40 +107,50 @@ def run_tests(folder: Path, options: list[str], jit: bool, log: Path) -> None:
     os._exit(int(code) if ours else 99)
 
 
-def stages(folder: Path, mutation: Mutation, also_all: bool):
-    """What is run until something notices: (name, whether it belongs to the short suite, run)."""
+def stages(folder: Path, mutation: Mutation, quick: bool, also_all: bool):
+    """What is run until something notices: which suite that belongs to, and how to run it."""
     if mutation.is_compiled:
         yield "short", lambda: noticed(folder, *mutation.first, jit=False)
         yield "short", lambda: noticed(folder, jit=False)
         yield "short", lambda: forget_compiled(folder) or noticed(folder, *mutation.first)
     else:
         yield "short", lambda: noticed(folder, *mutation.first)
-    yield "short", lambda: noticed(folder, *REST)
+    if not quick:
+        yield "short", lambda: noticed(folder, *REST)
     if also_all:
         yield "all", lambda: noticed(folder, *REST, "--all-cases")
 
 
-def tried(mutation: Mutation, also_all: bool) -> tuple[str, str, float]:
+def tried(mutation: Mutation, quick: bool, also_all: bool) -> tuple[str, str, float]:
     """Which suite notices, which test, and after how many seconds."""
     with tempfile.TemporaryDirectory() as name:
         folder = copied(Path(name).resolve())
         mutate(folder, mutation)
         began = time.monotonic()
-        found = ((suite, run()) for suite, run in stages(folder, mutation, also_all))
+        found = ((suite, run()) for suite, run in stages(folder, mutation, quick, also_all))
         suite, test = next(((suite, test) for suite, test in found if test), ("none", ""))
         return suite, test, time.monotonic() - began
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="those whose name or file contains this")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="those whose name or file contains one"
+    )
     parser.add_argument("--also-all", action="store_true", help="survivors also with --all-cases")
+    parser.add_argument("--from", dest="first", type=int, default=0, help="leave out so many")
+    parser.add_argument(
+        "--quick", action="store_true", help="ask only the tests that are likely to notice"
+    )
     chosen = parser.parse_args()
-    mutations = [m for m in MUTATIONS if chosen.only in m.name or chosen.only in m.file]
+    mutations = [
+        m for m in MUTATIONS if any(word in m.name or word in m.file for word in chosen.only)
+    ]
+    mutations = mutations[chosen.first :]
     print("| mistake | in | noticed by | after |\n|---|---|---|---|", flush=True)
     survived = 0
     for m in mutations:
-        suite, test, seconds = tried(m, chosen.also_all)
+        suite, test, seconds = tried(m, chosen.quick, chosen.also_all)
         survived += suite != "short"
         by = f"`{test.split('[')[0]}`" + (" (all cases only)" if suite == "all" else "")
         said = by if test else "**nothing**"
