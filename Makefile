@@ -6,6 +6,9 @@ VENV ?= .venv
 # More arguments for pip. Where pip would pick a CUDA build of torch and the CPU build is enough:
 #   make test PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 PIP_ARGS ?=
+# A folder with wheels of torch_scatter and torch_sparse, which the index has as sources only. Where it is
+# not there, or does not fit this Python or this torch, both compile.
+WHEELS ?= ../shared/wheels
 # Arguments for the program that `demo`, `bench` or `test-quick` runs.
 ARGS ?=
 
@@ -24,14 +27,27 @@ PINS := pyproject.toml constraints.txt
 # No build isolation: the build, too, then uses the pinned setuptools, and the `sparse` extra finds torch.
 INSTALL := $(BIN)/python -m pip install --quiet --no-build-isolation $(PIP_ARGS) -c constraints.txt
 
+# On a new machine the kernels compile for two minutes, in one thread: meanwhile run the tests that need
+# none of them compiled.
 ## test         All tests, kernel tests once more without the JIT, coverage of the package >= 95%
 .PHONY: test
 test: $(STAMPS)/test
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest $(PARALLEL)
-	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest $(PARALLEL) -m kernels
+	$(BIN)/python -c "from pyg_incremental.kernels import warm_up; warm_up()" & \
+	    NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest $(PARALLEL) -m kernels && wait $$!
+	$(BIN)/coverage run -m pytest $(PARALLEL) $(CASES)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
+
+## test-all     The same, with every walk of every case (half an hour): see tests/signatures.py
+.PHONY: test-all
+test-all: CASES := --all-cases
+test-all: test
+
+## mutants      Small mistakes in the package, and which test notices each (15 minutes); ARGS="--only ghosts"
+.PHONY: mutants
+mutants: $(STAMPS)/test
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 ## test-quick   Tests that are not slow, without coverage; ARGS="tests/unit -x"
 .PHONY: test-quick
@@ -43,7 +59,7 @@ test-quick: $(STAMPS)/test
 test-nojit: $(STAMPS)/test
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -m kernels
 
-## test-sparse  Tests for SparseTensor input; the first call compiles torch_scatter and torch_sparse (10 to 15 minutes)
+## test-sparse  Tests for SparseTensor input; without WHEELS=folder the first call compiles for 10 to 15 minutes
 .PHONY: test-sparse
 test-sparse: $(STAMPS)/sparse
 	$(BIN)/python -c "import torch_sparse"
@@ -145,10 +161,18 @@ $(STAMPS)/docs: $(STAMPS)/build
 	$(INSTALL) -e ".[docs]"
 	touch $@
 
+# Wheels that install and still fail to load were built against another torch; they give way to the sources.
 # torch_sparse compiles with ninja, two files at a time. Do not ask setuptools for a parallel build as
 # well: its extensions share one ninja file and would overwrite it for each other.
+SPARSE := torch_scatter torch_sparse
+FROM_WHEELS := $(INSTALL) --find-links "$(WHEELS)" $(SPARSE:%=--only-binary %) -e ".[sparse]"
 $(STAMPS)/sparse: $(STAMPS)/test
-	@echo "compiling torch_scatter and torch_sparse, unless pip kept their wheels from before (10 to 15 minutes)"
-	$(INSTALL) ninja
-	MAX_JOBS=$${MAX_JOBS:-2} PATH="$(abspath $(BIN)):$$PATH" $(INSTALL) -e ".[sparse]"
+	@if [ -d "$(WHEELS)" ] && $(FROM_WHEELS) && $(BIN)/python -c "import torch_sparse"; then \
+	    echo "torch_scatter and torch_sparse: the wheels of $(WHEELS)"; \
+	else \
+	    echo "compiling torch_scatter and torch_sparse, unless pip kept their wheels from before (10 to 15 minutes)"; \
+	    $(BIN)/python -m pip uninstall --quiet --yes $(SPARSE); \
+	    $(INSTALL) ninja; \
+	    MAX_JOBS=$${MAX_JOBS:-2} PATH="$(abspath $(BIN)):$$PATH" $(INSTALL) -e ".[sparse]"; \
+	fi
 	touch $@

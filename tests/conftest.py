@@ -4,11 +4,17 @@ import contextlib
 import importlib.util
 import inspect
 import os
+import sys
+import threading
 from pathlib import Path
 
+import coverage
 import pytest
 import torch
 from torch_geometric import nn as gnn
+
+from pyg_incremental.kernels import warm_up
+from tests.signatures import representatives
 
 REQUIRED = {
     "in_channels": 8, "out_channels": 8, "channels": 8, "K": 1, "alpha": 0.5, "num_layers": 1,
@@ -17,13 +23,23 @@ REQUIRED = {
     "edge_attr_dim": 1, "edge_attr_emb_dim": 1, "nn": torch.nn.Identity(),
 }  # fmt: skip
 
+IN_CHILDREN = "COVERAGE_PROCESS_CONFIG"  # where processes that a test starts see that they count
 SEED = int(os.environ.get("PYG_INCREMENTAL_SEED", "0"))
+
+
+def pytest_addoption(parser):
+    text = "run the matrix of walks for all cases, not for one of each kind of program"
+    parser.addoption("--all-cases", action="store_true", help=text)
 
 
 def pytest_configure(config):
     torch.set_num_threads(1)
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":  # then hashes wrap and NaN spreads audibly
         config.addinivalue_line("filterwarnings", "ignore:.* encountered in .*:RuntimeWarning")
+    make_each_conv_once()
+
+
+def make_each_conv_once():
     # PyG writes `propagate` and `edge_updater` of a class for its first instance in a process: if
     # that one does not fuse (SAGEConv with aggr="std"), no later one runs on a sparse matrix, and
     # its flow is everyone's. So the plain ones come first, whatever the order of the tests.
@@ -34,16 +50,56 @@ def pytest_configure(config):
             kind(**given)
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist starts its workers in a hook that says `trylast`
+def pytest_sessionstart(session):
+    """Compile the kernels before there are workers, each of which would compile all of them."""
+    plugins = session.config.pluginmanager
+    if not plugins.has_plugin("dsession") or os.environ.get("NUMBA_DISABLE_JIT") == "1":
+        return
+    if (terminal := plugins.get_plugin("terminalreporter")) is not None:
+        terminal.write_line("kernels are loaded, or compiled in two minutes on a new machine")
+    warm_up()
+
+
 def pytest_report_header(config):
     return f"seed: {SEED} (set PYG_INCREMENTAL_SEED to try another one)"
 
 
 def pytest_collection_modifyitems(config, items):
+    if not config.getoption("all_cases"):
+        left_out = [item for item in items if is_for_others(item)]
+        items[:] = [item for item in items if not is_for_others(item)]
+        config.hook.pytest_deselected(items=left_out)
     if importlib.util.find_spec("torch_sparse") is not None:
         return
     for item in items:
         if "sparse" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="torch_sparse is not installed"))
+
+
+def is_for_others(item):
+    """Whether it is a walk of the matrix for whose case another one stands."""
+    return "matrix" in item.keywords and str(item.callspec.params["case"]) not in representatives()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item, nextitem):
+    """Tracing lines doubles the time of a test, so it pauses where no other lines would be seen."""
+    if "unmeasured" not in item.keywords or coverage.Coverage.current() is None:
+        yield
+        return
+    asked, here, in_threads = (
+        os.environ.pop(IN_CHILDREN, None),
+        sys.gettrace(),
+        threading.gettrace(),
+    )
+    sys.settrace(None)
+    threading.settrace(None)
+    yield
+    threading.settrace(in_threads)
+    sys.settrace(here)
+    if asked is not None:
+        os.environ[IN_CHILDREN] = asked
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -36,7 +36,10 @@ class World:
             name: rows.new_zeros((0, *rows.shape[1:])) for name, rows in (data or {}).items()
         }
         self.edges = [
-            {"pair": (int(u), int(v)), **{name: rows[i] for name, rows in (data or {}).items()}}
+            {
+                "pair": (int(u), int(v)),
+                **{name: rows[i].clone() for name, rows in (data or {}).items()},
+            }
             for i, (u, v) in enumerate(edges)
         ]
         self.edges = [self.edges[i] for i in self._order()]
@@ -51,7 +54,10 @@ class World:
         return self.fmt not in ("csr", "csc")
 
     def copy(self):
-        return copy.deepcopy(self)
+        """Another world; both share their tensors, which nobody writes to."""
+        other = copy.copy(self)
+        other.edges = [edge.copy() for edge in self.edges]
+        return other
 
     def pairs(self):
         return [edge["pair"] for edge in self.edges]
@@ -83,7 +89,7 @@ class World:
         added = {"edge_weight": edge_weight_add, "edge_attr": edge_attr_add}
         added.update(edge_data_add or {})
         for i, pair in _directions(edge_index_add, undirected):
-            data = {name: added[name][i] for name in self.names}
+            data = {name: added[name][i].clone() for name in self.names}
             self.edges.append({"pair": pair, **data})
         if x_changes is not None:
             self.x = self.x.clone()
@@ -94,7 +100,7 @@ class World:
             for i, pair in _directions(index, undirected):
                 at = self._last(pair, missing)
                 if at is not None:
-                    self.edges[at].update({name: rows[i] for name, rows in values.items()})
+                    self.edges[at].update({name: rows[i].clone() for name, rows in values.items()})
         for node in [] if nodes_del is None else nodes_del.tolist():
             self.edges = [edge for edge in self.edges if node not in edge["pair"]]
             self.x = self.x.clone()

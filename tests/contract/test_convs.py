@@ -22,6 +22,7 @@ BACKENDS = ("compiled", "reference")
 BY_NAME = {case.name: case for case in CONV_CASES}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("case", "fmt"), RUNS)
 def test_exact_in_float64(case, fmt, seed):
     sides = SideBySide(case, fmt, seed=seed, backend="compiled")
@@ -31,6 +32,7 @@ def test_exact_in_float64(case, fmt, seed):
     assert sides.inc.verify() <= 1e-9 or not sides.full().isfinite().all()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("case", "fmt"), [run for run in RUNS if run.values[1] in ("coo", "csr")])
 def test_exact_on_reference_kernels(case, fmt, seed):
     sides = SideBySide(case, fmt, seed=seed + 1, backend="reference")
@@ -38,6 +40,7 @@ def test_exact_on_reference_kernels(case, fmt, seed):
     sides.walk()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("case", CONV_CASES, ids=str)
 def test_close_in_float32(case, backend, seed):
@@ -45,6 +48,7 @@ def test_close_in_float32(case, backend, seed):
     sides.walk()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", CONV_CASES, ids=str)
 def test_backends_name_the_same_rows(case, seed):
     fmt = case.formats[0]

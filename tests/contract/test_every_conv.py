@@ -8,10 +8,13 @@ from tests.zoo_attention import ATTENTION_CASES
 from tests.zoo_edge_functions import EDGE_FUNCTION_CASES
 from tests.zoo_hops import HOP_CASES
 
+pytestmark = pytest.mark.unmeasured
+
 CASES = [*HOP_CASES, *ATTENTION_CASES, *EDGE_FUNCTION_CASES]
 RUNS = [pytest.param(case, fmt, id=f"{case}-{fmt}") for case in CASES for fmt in case.formats]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("case", "fmt"), RUNS)
 def test_exact_in_float64(case, fmt, seed):
     sides = SideBySide(case, fmt, seed=seed, backend="compiled")
@@ -20,11 +23,13 @@ def test_exact_in_float64(case, fmt, seed):
     sides.walk()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_exact_on_reference_kernels(case, seed):
     SideBySide(case, case.formats[0], seed=seed + 1, backend="reference").walk()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_close_in_float32(case, seed):
     SideBySide(case, case.formats[0], torch.float32, seed + 2).walk()

@@ -31,6 +31,7 @@ def fast_of(inc):
     return inc._session.engine._fast
 
 
+@pytest.mark.matrix
 @pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
 @pytest.mark.parametrize(("case", "dtype"), RUNS)
 def test_every_kind_of_delta(case, dtype, seed):

@@ -23,6 +23,7 @@ from tests.zoo_hetero import GRAPH_CASES, HETERO_CASES, PAIR_CASES
 CASES = [*PAIR_CASES, *GRAPH_CASES, *HETERO_CASES]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_exact_in_float64(case, seed):
     sides = HeteroSides(case, seed=seed, backend="compiled")
@@ -47,11 +48,13 @@ def test_pairs_in_compiled_code(case, seed):
     assert sides.inc._session.engine._fast is not None
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_exact_on_reference_kernels(case, seed):
     HeteroSides(case, seed=seed + 1, backend="reference").walk()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_close_in_float32(case, seed):
     HeteroSides(case, torch.float32, seed + 2).walk()

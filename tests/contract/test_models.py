@@ -42,6 +42,7 @@ def wrap(case, fmt, **options):
     return sides
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("case", "fmt"), RUNS)
 def test_exact_in_float64(case, fmt, seed):
     sides = wrap(case, fmt, seed=seed)
@@ -50,6 +51,7 @@ def test_exact_in_float64(case, fmt, seed):
     sides.walk()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", MODEL_CASES, ids=str)
 def test_exact_on_reference_kernels(case, seed):
     sides = wrap(case, case.formats[0], seed=seed + 1, backend="reference")
@@ -58,6 +60,7 @@ def test_exact_on_reference_kernels(case, seed):
                 "undirected_mix", "new_nodes_with_edges"])  # fmt: skip
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("backend", ["reference", "compiled"])
 @pytest.mark.parametrize("case", STRICT_OK, ids=str)
 def test_many_rows_are_computed_in_parts(case, backend, seed, monkeypatch):
@@ -67,6 +70,7 @@ def test_many_rows_are_computed_in_parts(case, backend, seed, monkeypatch):
     sides.walk()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", MODEL_CASES, ids=str)
 def test_close_in_float32(case, seed):
     sides = wrap(case, case.formats[0], dtype=torch.float32, seed=seed + 2)
@@ -107,6 +111,7 @@ def test_strict_refuses_what_mixes_rows(case, seed):
         case.call(to_incremental(model, strict=True), world.inputs())
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", STRICT_OK, ids=str)
 def test_strict_takes_what_is_incremental(case, seed):
     sides = SideBySide(case, seed=seed, fmt=case.formats[0], strict=True)

@@ -28,6 +28,7 @@ def is_by_rows(inc):
     return inc.mode == "incremental" and "rows" in kinds and kinds <= {"input", "map", "rows"}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("case", "fmt"), GIVEN)
 def test_every_reduction_is_recomputed_row_by_row(case, fmt, seed):
     sides = SideBySide(case, fmt, seed=seed)
@@ -35,6 +36,7 @@ def test_every_reduction_is_recomputed_row_by_row(case, fmt, seed):
     sides.walk()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", REDUCTION_CASES, ids=str)
 def test_float32(case, seed):
     sides = SideBySide(case, case.formats[-1], dtype=torch.float32, seed=seed + 1)
@@ -42,6 +44,7 @@ def test_float32(case, seed):
     sides.walk()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", REDUCTION_CASES[::3], ids=str)
 def test_reference_kernels(case, seed):
     SideBySide(case, case.formats[-1], seed=seed + 2, backend="reference").walk()

@@ -39,6 +39,7 @@ SLOW = None
 pytestmark = pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_exact_in_float64(case, seed):
     sides = SideBySide(case, case.formats[0], seed=seed + 4, **MINIMAL)
@@ -46,12 +47,14 @@ def test_exact_in_float64(case, seed):
     sides.walk()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("options", [{"backend": "reference"}, {"accumulate_dtype": torch.float64}])
 @pytest.mark.parametrize("case", CONV_CASES, ids=str)
 def test_close_in_float32(case, options, seed):
     SideBySide(case, case.formats[0], torch.float32, seed + 5, **options, **MINIMAL).walk()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", HETERO, ids=str)
 def test_several_kinds_of_nodes(case, seed):
     sides = HeteroSides(case, seed=seed + 6, **MINIMAL)

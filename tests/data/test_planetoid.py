@@ -12,7 +12,7 @@ from tests.closeness import assert_close
 from tests.oracle import World, full
 from tests.strategies import generator, index, pick_edges, pick_nodes, random_pairs
 
-pytestmark = pytest.mark.data
+pytestmark = [pytest.mark.data, pytest.mark.unmeasured]
 
 
 @pytest.fixture(params=["Cora", "CiteSeer"])

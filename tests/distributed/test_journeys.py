@@ -207,6 +207,7 @@ EVERYTHING = [(case, case.formats[0]) for case in EVERY[5::40]]
 EVERYTHING += [(case, "") for case in (*HETERO.values(), *HYPER.values())][2::5]
 
 
+@pytest.mark.matrix
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "fmt"), EVERYTHING, ids=lambda v: str(v))
 def test_cases_of_the_zoo_that_are_not_refused(case, fmt, seed):

@@ -9,6 +9,8 @@ import torch
 from benchmarks import workload
 from benchmarks.__main__ import main
 
+pytestmark = pytest.mark.unmeasured
+
 
 @pytest.fixture(autouse=True)
 def one_thread():

@@ -13,6 +13,8 @@ import torch
 
 from pyg_incremental.conv import registry
 
+pytestmark = pytest.mark.unmeasured
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "source").glob("*.md"))]

@@ -14,6 +14,8 @@ from tests.strategies import generator, make_world
 from tests.zoo import CHANNELS
 from tests.zoo_convs import CONV_CASES
 
+pytestmark = pytest.mark.unmeasured
+
 BACKENDS = ("compiled", "reference")
 LINEAR = ("gcn-plain", "gcn-weights", "sage-mean", "sage-sum", "gin-two-linears", "graph-weights",
           "gat-heads", "graph-mean-weights")  # fmt: skip

@@ -27,6 +27,8 @@ from tests.zoo_convs import CONV_CASES
 from tests.zoo_edges import EDGE_CASES
 from tests.zoo_models import BASIC_CASES, HAND_CASES
 
+pytestmark = pytest.mark.unmeasured
+
 NAMES = (
     "gcn-plain", "gcn-weights-signed", "gcn-no-loops-weights", "gcn-max", "sage-mean", "sage-max",
     "sage-std", "sage-list", "gin-two-linears", "gin-relu-first", "gat-heads", "gat-no-loops",
@@ -199,10 +201,10 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_any_sequence(case, tmp_path):
+def test_any_sequence(case, tmp_path, request):
     machine = type(f"Machine{case.name}", (Machine,), {"case": case, "folder": tmp_path})
     limits = settings(
-        max_examples=15,
+        max_examples=15 if request.config.getoption("all_cases") else 8,
         stateful_step_count=10,
         derandomize=True,
         database=None,

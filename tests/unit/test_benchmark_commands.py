@@ -10,6 +10,8 @@ from benchmarks.__main__ import main
 from benchmarks.peers import OURS
 from benchmarks.ranks import launch
 
+pytestmark = pytest.mark.unmeasured
+
 
 @pytest.fixture(autouse=True)
 def one_thread():

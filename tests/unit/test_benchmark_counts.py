@@ -12,6 +12,8 @@ from pyg_incremental import to_incremental
 from pyg_incremental.distributed import DistributedIncrementalModel
 from tests.distributed.threads import all_well, run_ranks
 
+pytestmark = pytest.mark.unmeasured
+
 RANKS, LAYERS = 3, 2
 SIZE = Size(80, 400, 6, 5, False, 1.5)
 

@@ -10,6 +10,8 @@ from benchmarks.peers import Skipped
 from benchmarks.stream import Stream, all_nodes
 from benchmarks.workload import ADD, CHANGE, DELETE, Workload
 
+pytestmark = pytest.mark.unmeasured
+
 SMALL = Size(200, 1500, 3, 5, False, 1.5)
 BOTH_WAYS = Size(200, 3000, 3, 5, True, 1.5)
 

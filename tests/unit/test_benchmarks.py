@@ -11,6 +11,8 @@ from benchmarks.peers.changes import merged
 from pyg_incremental import GraphDelta
 from tests.closeness import assert_close
 
+pytestmark = pytest.mark.unmeasured
+
 NODES, EDGES, CHANNELS, DELTAS = 40, 160, 6, 12
 
 

@@ -1,0 +1,97 @@
+"""Every case of the zoo: its first pass in every format, and a walk in a configuration of its own.
+
+The same walks in every format, dtype, backend and store are those of the other files here. These
+run for a case of each kind of program; `--all-cases` runs them for all.
+"""
+
+import warnings
+
+import pytest
+import torch
+
+from pyg_incremental import IncrementalWarning, executors
+from tests.hetero_side_by_side import HeteroSides
+from tests.pairwise import Drawn
+from tests.side_by_side import SideBySide
+from tests.signatures import known, lines, signature
+from tests.zoo_all import PLAIN, SEVERAL
+
+# PyG says so whenever it is given a CSC adjacency.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Converting sparse tensor to CSR:UserWarning"),
+    pytest.mark.unmeasured,
+]
+
+FACTORS = {
+    "dtype": (torch.float64, torch.float32),
+    "backend": ("compiled", "reference"),
+    "store": ("fast", "minimal"),
+    "compile_after": (8, 1, None),
+    "accumulate_dtype": (None, torch.float64),
+    "scrub_rows": (0, 3),
+}
+PART = {"part": (2048, 2)}  # rows that a map computes at a time
+
+
+def formats_of(case):
+    """Those without `SparseTensor`, which has tests of its own."""
+    return tuple(fmt for fmt in case.formats if fmt != "sparse_tensor")
+
+
+def spelled(row):
+    return "-".join(str(setting).removeprefix("torch.") for setting in row.values())
+
+
+DRAWN, DRAWN_FOR_SEVERAL = Drawn({**FACTORS, **PART}), Drawn(FACTORS)
+GIVEN = [pytest.param(c, f, id=f"{c}-{f}") for c in PLAIN for f in formats_of(c)]
+WALKS = [(case, DRAWN(str(case), formats_of(case))) for case in PLAIN]
+WALKS_OF_SEVERAL = [(case, DRAWN_FOR_SEVERAL(str(case), ("types",))) for case in SEVERAL]
+
+
+UNREAD = pytest.mark.xfail(
+    raises=RuntimeError, strict=True, reason="scrubbing reads rows of a map that is not stored"
+)
+FAILING = {"dna-not-normalized-weights": UNREAD}
+
+
+def given(walks):
+    return [
+        pytest.param(case, row, id=f"{case}-{spelled(row)}", marks=FAILING.get(str(case), ()))
+        for case, row in walks
+    ]
+
+
+def assert_known(program):
+    """A kind of program that is new needs a case that stands for it."""
+    said = "no case stands for this kind of program; run `python -m tests.signatures`:"
+    assert signature(program) in known(), "\n".join([said, *lines(program)])
+
+
+@pytest.mark.parametrize(("case", "fmt"), GIVEN)
+def test_first_pass(case, fmt, seed):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IncrementalWarning)
+        sides = SideBySide(case, fmt, seed=seed + 9)
+    assert sides.inc.mode in case.modes(fmt), sides.inc
+    assert_known(sides.inc.program)
+
+
+@pytest.mark.parametrize(("case", "row"), given(WALKS))
+def test_a_walk(case, row, seed, monkeypatch):
+    monkeypatch.setattr(executors, "PART", row["part"])
+    options = {name: row[name] for name in FACTORS if name != "dtype"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IncrementalWarning)
+        sides = SideBySide(case, row["fmt"], row["dtype"], seed + 10, **options)
+    assert sides.inc.mode in case.modes(row["fmt"]), sides.inc
+    assert sides.inc.backend == row["backend"]
+    sides.walk()
+
+
+@pytest.mark.parametrize(("case", "row"), given(WALKS_OF_SEVERAL))
+def test_a_walk_over_several_kinds(case, row, seed):
+    options = {name: row[name] for name in FACTORS if name != "dtype"}
+    sides = HeteroSides(case, row["dtype"], seed + 10, **options)
+    assert sides.inc.mode in case.mode, sides.inc
+    assert_known(sides.inc.program)
+    sides.walk()
