@@ -1,0 +1,150 @@
+"""One model, one graph, some deltas: drawn, run, and described by an outcome."""
+
+import contextlib
+import linecache
+import sys
+import types
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from tests.fuzz.draw import Author
+from tests.fuzz.graphs import Recipe, draw_deltas, draw_recipe
+from tests.fuzz.judge import Follower, Refused, Wrong, floats_of, run
+from tests.fuzz.statement import HEAD, Drawn
+from tests.strategies import DELTAS
+
+LARGEST = 1e4  # of an output: beyond, the rounding of sums would be seen
+OPTIONS = ({"compile_after": 2}, {"compile_after": 2}, {}, {"backend": "reference"},
+           {"compile_after": 2, "store": "minimal"}, {"compile_after": 2, "scrub_rows": 3})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a run is made from.
+
+    Attributes:
+        model: The drawn model.
+        recipe: The first graph.
+        options: Keywords of `to_incremental`.
+        seed: Seed of the model's parameters, and of the deltas.
+        kinds: Kinds of delta to draw along the way.
+        deltas: Deltas that were drawn, as keywords of `apply_delta`; None before.
+    """
+
+    model: Drawn
+    recipe: Recipe
+    options: dict
+    seed: int
+    kinds: tuple[str, ...]
+    deltas: tuple[dict, ...] | None = None
+
+
+@dataclass
+class Outcome:
+    """How a trial went.
+
+    Attributes:
+        kind: "right", "refused", "wrong", or "redrawn": the original fails on the first graph.
+        why: What was wrong, or said.
+        mode: `inc.mode`.
+        followed: Deltas after which the two were compared.
+        failing: Deltas on which the original fails, and so did the package.
+        deltas: All that were tried.
+    """
+
+    kind: str
+    why: str = ""
+    sort: str = ""
+    mode: str = ""
+    followed: int = 0
+    failing: int = 0
+    deltas: list[dict] = field(default_factory=list)
+
+
+def draw_trial(seed, deltas=10):
+    rng = np.random.default_rng(seed)
+    model = Author(rng).model()
+    recipe = draw_recipe(rng, model.data)
+    options = OPTIONS[rng.integers(len(OPTIONS))]
+    kinds = draw_deltas(rng, deltas, not_finite=rng.random() < 0.1)
+    return Trial(model, recipe, options, int(rng.integers(2**31)), tuple(kinds))
+
+
+@contextlib.contextmanager
+def module_of(text, name="fuzzed"):
+    """The text as a module whose source can be looked up, as PyG does for its convs."""
+    filename = f"<{name}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    module = types.ModuleType(name)
+    module.__file__ = filename
+    sys.modules[name] = module
+    try:
+        exec(compile(text, filename, "exec"), module.__dict__)
+        yield module
+    finally:
+        sys.modules.pop(name, None)
+        linecache.cache.pop(filename, None)
+
+
+def build(module, seed):
+    torch.manual_seed(seed)
+    return module.Model().double().eval()
+
+
+def run_trial(trial):
+    """Run a trial; draw its deltas unless it has some."""
+    with module_of(f"{HEAD}\n\n{trial.model.source()}") as module:
+        try:
+            model = build(module, trial.seed)
+            world = trial.recipe.world()
+            first, again = (run(model, world)[0] for _ in range(2))
+        except Exception as error:
+            return Outcome("redrawn", f"{type(error).__name__}: {error}")
+        why = _unfit(first, again)
+        return Outcome("redrawn", why) if why else _follow(trial, model, world)
+
+
+def _unfit(first, again):
+    """Why outputs of a model cannot be compared; "" if they can."""
+    for one, other in zip(floats_of(first), floats_of(again), strict=True):
+        if not torch.equal(one, other):
+            return "not deterministic"
+        if one.numel() and float(one.abs().max()) > LARGEST:
+            return "too large"
+    return ""
+
+
+def _follow(trial, model, world):
+    outcome = Outcome("right")
+    try:
+        follower = Follower(model, world, **trial.options)
+        outcome.mode = follower.inc.mode
+        for at, delta in enumerate(_deltas(trial, world)):
+            follower.where = f"after delta {at}"
+            outcome.deltas.append(delta)
+            if follower.step(delta):
+                outcome.followed += 1
+            else:
+                outcome.failing += 1
+        follower.end()
+    except Refused as error:
+        outcome.kind, outcome.why = "refused", str(error)
+    except Wrong as error:
+        outcome.kind, outcome.sort, outcome.why = "wrong", error.kind, str(error)
+    return outcome
+
+
+def _deltas(trial, world):
+    """The deltas of a trial, drawn where there are none; each fits the world as it is then."""
+    if trial.deltas is not None:
+        yield from trial.deltas
+        return
+    rng = np.random.default_rng(trial.seed)
+    for kind in trial.kinds:
+        yield DELTAS[kind](world, rng)
+
+
+def with_deltas(trial, deltas):
+    return replace(trial, deltas=tuple(deltas))
