@@ -109,8 +109,9 @@ class Author:
         """A variable for each slot that stands for one; None if there is none of its kind."""
         chosen = {}
         for slot in sorted(slots & set("hnevmrab"), key="hnevmrab".index):
+            node_rows = "r" in slots  # inputs that are compared are rows of nodes
             kinds = {
-                "h": lambda t: t.rows != "-" and t.width,
+                "h": lambda t: (t.rows == "n" if node_rows else t.rows != "-") and t.width,
                 "n": lambda t: t.rows == "n" and t.width,
                 "e": lambda t: t.rows == "e" and t.width,
                 "v": lambda t: t.rows != "-" and not t.width,

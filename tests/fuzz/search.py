@@ -7,6 +7,7 @@ import warnings
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -15,29 +16,46 @@ from tests.fuzz.script import script_of
 from tests.fuzz.trial import draw_trial, run_trial, with_deltas
 
 
-def try_one(seed, minimise=True):
+class Failure(NamedTuple):
+    """A model that is not followed as it should be.
+
+    Attributes:
+        seed: The seed that it was drawn by.
+        sort: In which way it failed.
+        why: What was wrong with the smallest trial that fails in the same way.
+        ops: The operations of that one.
+        script: A program that fails by itself.
+    """
+
+    seed: int
+    sort: str
+    why: str
+    ops: tuple[str, ...]
+    script: str
+
+
+def try_one(seed):
     """One trial by its seed.
 
     Returns:
-        The trial (the small one, if it failed), its outcome, the seconds of the first run, and
-        the script of a failure.
+        The trial, its outcome, the seconds it took, and its `Failure` if it is one.
     """
     began = time.perf_counter()
     trial = draw_trial(seed)
     outcome = run_trial(trial)
     seconds = time.perf_counter() - began
     if outcome.kind != "wrong":
-        return trial, outcome, seconds, ""
-    small, last = with_deltas(trial, outcome.deltas), outcome
-    if minimise:
-        small, last = Minimiser(small, outcome).small()
-    return trial, outcome, seconds, script_of(small, last.why, f"failure_{seed}.py")
+        return trial, outcome, seconds, None
+    small, last = Minimiser(with_deltas(trial, outcome.deltas), outcome).small()
+    script = script_of(small, last.why, f"failure_{seed}.py")
+    ops = tuple(statement.op for statement in small.model.statements)
+    return trial, outcome, seconds, Failure(seed, last.sort, last.why, ops, script)
 
 
 def _in_worker(seed):
-    trial, outcome, seconds, script = try_one(seed)
+    trial, outcome, seconds, failure = try_one(seed)
     outcome.deltas = []  # not sent back
-    return trial, outcome, seconds, script
+    return trial, outcome, seconds, failure
 
 
 def _start_worker():
@@ -70,13 +88,13 @@ def _pool(workers):
 
 def _take(report, seed, future, folder):
     try:
-        trial, outcome, seconds, script = future.result()
+        trial, outcome, seconds, failure = future.result()
     except Exception as error:  # the process died, or the fuzzer itself is wrong
         report.failures.append((f"seed {seed}", f"{type(error).__name__}: {error}"))
         return
     report.take(trial, outcome, seconds)
-    if script:
+    if failure is not None:
         path = folder / f"failure_{seed}.py"
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(script)
-        report.failures.append((str(path), outcome.why))
+        path.write_text(failure.script)
+        report.failures.append((str(path), f"{failure.why} [{'; '.join(failure.ops)}]"))

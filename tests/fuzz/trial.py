@@ -1,6 +1,7 @@
 """One model, one graph, some deltas: drawn, run, and described by an outcome."""
 
 import contextlib
+import itertools
 import linecache
 import sys
 import types
@@ -72,9 +73,16 @@ def draw_trial(seed, deltas=10):
     return Trial(model, recipe, options, int(rng.integers(2**31)), tuple(kinds))
 
 
+_numbers = itertools.count()
+
+
 @contextlib.contextmanager
-def module_of(text, name="fuzzed"):
-    """The text as a module whose source can be looked up, as PyG does for its convs."""
+def module_of(text):
+    """The text as a module whose source can be looked up, as PyG does for its convs.
+
+    Each has a name of its own: PyG writes code for a class once, and finds it by name again.
+    """
+    name = f"fuzzed_{next(_numbers)}"
     filename = f"<{name}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     module = types.ModuleType(name)

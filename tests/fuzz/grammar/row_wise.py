@@ -229,7 +229,7 @@ F.linear | F.linear({h}, self.weight{k}) | self.weight{k} = nn.Parameter(torch.r
 operator.matmul | {h} @ self.weight{k} | self.weight{k} = nn.Parameter(torch.randn({w}, {w}) / 2)
 torch.matmul | torch.matmul({h}, self.weight{k}) | self.weight{k} = nn.Parameter(torch.randn({w}, {w}) / 2)
 torch.mm | torch.mm({h}, self.weight{k}.t()) | self.weight{k} = nn.Parameter(torch.randn({w}, {w}) / 2)
-torch.addmm | torch.addmm(self.bias{k}, {h}, torch.eye({w})) | self.bias{k} = nn.Parameter(torch.randn({w}))
+torch.addmm | torch.addmm(self.bias{k}, {h}, torch.eye({w}, dtype={h}.dtype)) | self.bias{k} = nn.Parameter(torch.randn({w}))
 torch.einsum | torch.einsum("ij,kj->ik", {h}, self.weight{k}) | self.weight{k} = nn.Parameter(torch.randn({w}, {w}) / 2)
 torch.tensordot | torch.tensordot({h}, self.weight{k}, dims=1) | self.weight{k} = nn.Parameter(torch.randn({w}, {w}) / 2)
 torch.inner | torch.inner({h}, self.weight{k}) | self.weight{k} = nn.Parameter(torch.randn({w}, {w}) / 2)

@@ -71,10 +71,10 @@ torch.atleast_3d | torch.atleast_3d({h}).squeeze(-1)
 torch.meshgrid | {h} + torch.meshgrid(torch.arange({w}), indexing="ij")[0] * 0.1
 torch.arange columns | {h} * torch.arange({w}) * 0.3
 torch.linspace | {h} + torch.linspace(0, 1, {w})
-torch.triu of weights | {h} @ torch.triu(torch.ones({w}, {w})) * 0.3
-torch.tril of weights | {h} @ torch.tril(torch.ones({w}, {w})) * 0.3
-torch.diag of weights | {h} @ torch.diag(torch.linspace(-1, 1, {w}))
-torch.eye | {h} @ torch.eye({w})
+torch.triu of weights | {h} @ torch.triu(torch.ones({w}, {w}, dtype={h}.dtype)) * 0.3
+torch.tril of weights | {h} @ torch.tril(torch.ones({w}, {w}, dtype={h}.dtype)) * 0.3
+torch.diag of weights | {h} @ torch.diag(torch.linspace(-1, 1, {w}, dtype={h}.dtype))
+torch.eye | {h} @ torch.eye({w}, dtype={h}.dtype)
 torch.diag_embed | torch.diag_embed({h}).sum(1)
 torch.numel | {h} * ({h}.numel() / {h}.size(0) / {w}) if {h}.size(0) else {h}
 Tensor.size | {h}.view({h}.size())
