@@ -2,11 +2,8 @@
 
 import re
 
-from tests.fuzz import grammar
-from tests.fuzz.operation import FAMILIES, ROWS
+from tests.fuzz.grammar import FAMILIES, ROWS
 from tests.fuzz.statement import Drawn, Statement, Type, Variable
-
-assert grammar.__all__  # importing the grammar fills FAMILIES
 
 # Most of a model is ordinary; how often a family is drawn for an ordinary statement.
 ORDINARY = {
@@ -163,8 +160,7 @@ class Author:
             op = ROWS["="][self.rng.integers(len(ROWS["="]))]
             if not op.init and "{r}" not in op.lines:
                 code = op.lines.partition(" = ")[2]
-                inner = {**words, "h": name, "g": name}
-                return "(" + SLOT.sub(lambda m: inner.get(m.group(2), m.group(0)), code) + ")"
+                return "(" + self._filled(code, {**words, "h": name, "g": name})[0] + ")"
 
 
 def operations():

@@ -19,7 +19,7 @@ ROWS_OF = {
 
 
 class Light(World):
-    """A world that is copied quickly: rows of edge data are shared, since nothing writes to them."""
+    """A world that is copied quickly: rows of edge data are shared, and nothing writes to them."""
 
     def copy(self):
         new = copy.copy(self)

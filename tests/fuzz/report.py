@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tests.fuzz.draw import operations
+from tests.fuzz.draw import ORDINARY, operations
 
 
 @dataclass
@@ -48,10 +48,13 @@ class Report:
 
     def __str__(self):
         seen = len(operations() & set(self.ops))
-        lines = [
+        counts = (
             f"{self.models} models ({self.kinds['right']} right, {self.kinds['wrong']} wrong, "
             f"{self.kinds['refused']} refused; {self.kinds['redrawn']} drawn again), "
-            f"{self.followed} deltas compared, {self.failing} on which the original fails",
+            f"{self.followed} deltas compared, {self.failing} on which the original fails"
+        )
+        lines = [
+            counts,
             f"{seen} of {len(operations())} operations seen",
             f"of all models followed: {shares(self.modes)}",
             f"of those made of ordinary statements: {shares(self.ordinary)}",
@@ -63,8 +66,6 @@ class Report:
 
 def is_ordinary(model):
     """Whether a model is of convs and row-wise statements alone, one output."""
-    from tests.fuzz.draw import ORDINARY
-
     *body, last = model.statements
     names = {*ORDINARY, "convs"} - {"vectors"}
     return {s.family for s in body} <= names and last.op == "return rows"

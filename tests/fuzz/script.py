@@ -20,7 +20,7 @@ from tests.oracle import World
 
 {model}
 
-# The graph, and what happens to it ##################################################################
+# The graph, and what happens to it ################################################################
 
 {recipe}
 world = World(x, pairs, edge_data)
@@ -28,7 +28,7 @@ deltas = [
 {deltas}]
 
 
-# How it is judged ###################################################################################
+# How it is judged #################################################################################
 
 {judge}
 

@@ -91,7 +91,7 @@ class Drawn:
         lines = [*top, *(["", ""] if top else []), "class Model(nn.Module):"]
         if init:
             lines += ["    def __init__(self):", "        super().__init__()"]
-            lines += _indented(init) + [""]
+            lines += [*_indented(init), ""]
         lines += [f"    def forward({arguments}):", *_indented(body)]
         return "\n".join(line.rstrip() for line in lines) + "\n"
 

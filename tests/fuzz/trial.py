@@ -5,6 +5,7 @@ import itertools
 import linecache
 import sys
 import types
+import warnings
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,8 +18,14 @@ from tests.fuzz.statement import HEAD, Drawn
 from tests.strategies import DELTAS
 
 LARGEST = 1e4  # of an output: beyond, the rounding of sums would be seen
-OPTIONS = ({"compile_after": 2}, {"compile_after": 2}, {}, {"backend": "reference"},
-           {"compile_after": 2, "store": "minimal"}, {"compile_after": 2, "scrub_rows": 3})  # fmt: skip
+OPTIONS = (
+    {"compile_after": 2},
+    {"compile_after": 2},
+    {},
+    {"backend": "reference"},
+    {"compile_after": 2, "store": "minimal"},
+    {"compile_after": 2, "scrub_rows": 3},
+)
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,8 @@ def build(module, seed):
 
 def run_trial(trial):
     """Run a trial; draw its deltas unless it has some."""
-    with module_of(f"{HEAD}\n\n{trial.model.source()}") as module:
+    with warnings.catch_warnings(), module_of(f"{HEAD}\n\n{trial.model.source()}") as module:
+        warnings.simplefilter("ignore")  # of building; calls are listened to
         try:
             model = build(module, trial.seed)
             world = trial.recipe.world()

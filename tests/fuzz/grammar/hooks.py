@@ -199,9 +199,11 @@ init| self.block{k}.register_forward_hook(lambda module, args, out: out[:, :1] +
 
 == global forward hook
 init| self.lin{k} = nn.Linear({w}, {w})
-handle = nn.modules.module.register_module_forward_hook(lambda module, args, out: None)
-{out} = self.lin{k}({h})
-handle.remove()
+handle = nn.modules.module.register_module_forward_hook(lambda module, args, out: out * 0.5)
+try:
+    {out} = self.lin{k}({h})
+finally:
+    handle.remove()
 """
 
 
