@@ -6,9 +6,10 @@ import sys
 
 from tqdm import tqdm
 
-from tests.fuzz.draw import operations
+from tests.fuzz.draw import every_operation, operations
 from tests.fuzz.report import Report
 from tests.fuzz.search import search
+from tests.fuzz.trial import draw_single, draw_trial
 
 
 def main():
@@ -18,7 +19,10 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="seed of the first model")
     parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("--folder", default="build/fuzz", help="where scripts of failures go")
+    parser.add_argument("--each", action="store_true", help="each operation by itself, once")
     given = parser.parse_args()
+    if given.each:
+        given.models = len(every_operation())
     if not given.models and not given.minutes:
         given.minutes = 10.0
     stop = given.seed + given.models
@@ -32,8 +36,11 @@ def main():
             bar.set_postfix_str(f"{report.followed} deltas, {len(report.failures)} wrong")
             bar.update()
 
-        search(seeds, given.workers, given.minutes, report, given.folder, progress)
+        draw = draw_single if given.each else draw_trial
+        search(seeds, draw, given.workers, given.minutes, report, given.folder, progress)
     print(report)
+    if given.each:
+        print(report.by_operation())
     sys.exit(bool(report.failures))
 
 

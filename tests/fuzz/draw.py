@@ -54,6 +54,18 @@ class Author:
         self.add("several outputs" if several else "one output", last=True)
         return Drawn(self.data, tuple(self.statements))
 
+    def around(self, op, name):
+        """A model of two convs with one operation between them, and what that needs."""
+        self.add("convs")
+        for slot, family in {"{v}": "vectors", "{m}": "columns", "{e}": "to edges"}.items():
+            if slot in op.lines:
+                self._write(FAMILIES[family][0], family)
+        self._write(op, name)
+        if not op.lines.startswith("return"):
+            self.add("convs")
+            self._write(FAMILIES["one output"][0], "one output")
+        return Drawn(self.data, tuple(self.statements))
+
     def _one_of(self, weights):
         share = list(weights.values())
         return str(self.rng.choice(list(weights), p=[s / sum(share) for s in share]))
@@ -105,10 +117,10 @@ class Author:
     def _operands(self, slots, op):
         """A variable for each slot that stands for one; None if there is none of its kind."""
         chosen = {}
+        rows = "n" if "r" in slots else "ne"  # inputs that are compared are rows of nodes
         for slot in sorted(slots & set("hnevmrab"), key="hnevmrab".index):
-            node_rows = "r" in slots  # inputs that are compared are rows of nodes
             kinds = {
-                "h": lambda t: (t.rows == "n" if node_rows else t.rows != "-") and t.width,
+                "h": lambda t: t.rows in rows and t.width,
                 "n": lambda t: t.rows == "n" and t.width,
                 "e": lambda t: t.rows == "e" and t.width,
                 "v": lambda t: t.rows != "-" and not t.width,
@@ -161,6 +173,11 @@ class Author:
             if not op.init and "{r}" not in op.lines:
                 code = op.lines.partition(" = ")[2]
                 return "(" + self._filled(code, {**words, "h": name, "g": name})[0] + ")"
+
+
+def every_operation():
+    """Operations with their families, in a fixed order."""
+    return [(op, name) for name, found in sorted(FAMILIES.items()) for op in found]
 
 
 def operations():

@@ -17,6 +17,7 @@ class Report:
         followed: Deltas after which output and original were compared.
         failing: Deltas on which the original fails.
         seconds: Time for the trials, over all workers.
+        by_mode: For models about one operation, these by `inc.mode` (or by how they went).
         failures: Path or name, and what was wrong.
     """
 
@@ -27,6 +28,7 @@ class Report:
     followed: int = 0
     failing: int = 0
     seconds: float = 0.0
+    by_mode: dict[str, list[str]] = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)
 
     def take(self, trial, outcome, seconds):
@@ -34,6 +36,8 @@ class Report:
         self.seconds += seconds
         if outcome.kind == "redrawn":
             return
+        if trial.about:
+            self.by_mode.setdefault(outcome.mode or outcome.kind, []).append(trial.about)
         self.ops.update(s.op for s in trial.model.statements)
         self.followed += outcome.followed
         self.failing += outcome.failing
@@ -61,6 +65,13 @@ class Report:
             f"{self.seconds / max(self.models, 1):.3f} s per model",
         ]
         lines += [f"FAILED {where}: {why}" for where, why in self.failures]
+        return "\n".join(lines)
+
+    def by_operation(self):
+        """How models about one operation are followed."""
+        lines = []
+        for mode, names in sorted(self.by_mode.items()):
+            lines.append(f"{mode}: {len(names)} operations: {'; '.join(sorted(names))}")
         return "\n".join(lines)
 
 

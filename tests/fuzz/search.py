@@ -33,14 +33,14 @@ class Failure(NamedTuple):
     script: str
 
 
-def try_one(seed):
+def try_one(seed, draw=draw_trial):
     """One trial by its seed.
 
     Returns:
         The trial, its outcome, the seconds it took, and its `Failure` if it is one.
     """
     began = time.process_time()
-    trial = draw_trial(seed)
+    trial = draw(seed)
     outcome = run_trial(trial)
     seconds = time.process_time() - began
     if outcome.kind != "wrong":
@@ -51,8 +51,8 @@ def try_one(seed):
     return trial, outcome, seconds, Failure(seed, last.sort, last.why, ops, script)
 
 
-def _in_worker(seed):
-    trial, outcome, seconds, failure = try_one(seed)
+def _in_worker(seed, draw):
+    trial, outcome, seconds, failure = try_one(seed, draw)
     outcome.deltas = []  # not sent back
     return trial, outcome, seconds, failure
 
@@ -61,14 +61,14 @@ def _start_worker():
     torch.set_num_threads(1)
 
 
-def search(seeds, workers, minutes, report, folder, progress):
+def search(seeds, draw, workers, minutes, report, folder, progress):
     """Run trials until the seeds or the time end; scripts of failures go into `folder`."""
     ends = time.monotonic() + 60 * minutes if minutes else float("inf")
     seeds = iter(seeds)
     pool, running = _pool(workers), {}
     while time.monotonic() < ends:
         for seed in itertools.islice(seeds, 4 * workers - len(running)):
-            running[pool.submit(_in_worker, seed)] = seed
+            running[pool.submit(_in_worker, seed, draw)] = seed
         if not running:
             break
         for future in wait(running, return_when=FIRST_COMPLETED).done:

@@ -46,7 +46,7 @@ def test_most_operations_are_seen():
 
 
 def forgets_maps(monkeypatch):
-    """Row maps run once and never again, on graphs that are larger than what a model is tried on."""
+    """Row maps run once and never again, on graphs larger than those a model is tried on."""
     honest = MapExecutor.rows_changed
 
     def rows_changed(self):

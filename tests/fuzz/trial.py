@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from tests.fuzz.draw import Author
+from tests.fuzz.draw import EDGE_INPUTS, Author, every_operation
 from tests.fuzz.graphs import Recipe, draw_deltas, draw_recipe
 from tests.fuzz.judge import Follower, Refused, Wrong, floats_of, run
 from tests.fuzz.statement import HEAD, Drawn
 from tests.strategies import DELTAS
 
+ALL_DATA = EDGE_INPUTS[-1]
 LARGEST = 1e4  # of an output: beyond, the rounding of sums would be seen
 OPTIONS = (
     {"compile_after": 2},
@@ -39,6 +40,7 @@ class Trial:
         seed: Seed of the model's parameters, and of the deltas.
         kinds: Kinds of delta to draw along the way.
         deltas: Deltas that were drawn, as keywords of `apply_delta`; None before.
+        about: The operation that it is about, "" if it is no one's.
     """
 
     model: Drawn
@@ -47,6 +49,7 @@ class Trial:
     seed: int
     kinds: tuple[str, ...]
     deltas: tuple[dict, ...] | None = None
+    about: str = ""
 
 
 @dataclass
@@ -72,8 +75,20 @@ class Outcome:
 
 
 def draw_trial(seed, deltas=10):
+    """A random model on a random graph."""
     rng = np.random.default_rng(seed)
-    model = Author(rng).model()
+    return _around(Author(rng).model(), rng, deltas)
+
+
+def draw_single(seed, deltas=10):
+    """The operation of that number between two convs; beyond the last one it starts again."""
+    rng = np.random.default_rng(seed)
+    op, name = every_operation()[seed % len(every_operation())]
+    trial = _around(Author(rng, ALL_DATA).around(op, name), rng, deltas)
+    return replace(trial, about=f"{name}: {op.name}")
+
+
+def _around(model, rng, deltas):
     recipe = draw_recipe(rng, model.data)
     options = OPTIONS[rng.integers(len(OPTIONS))]
     kinds = draw_deltas(rng, deltas, not_finite=rng.random() < 0.1)
