@@ -32,8 +32,17 @@ def run(model, world):
     """Output of a fresh copy of the original on the current graph, and the warnings it gave."""
     with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        out = call_plain(copy.deepcopy(model), world.inputs())
+        out = call_plain(fresh(model), world.inputs())
     return cloned(out), caught
+
+
+def fresh(model):
+    """A copy of a model that nothing was called on.
+
+    What PyG notes of a conv's signatures is shared: it is only read, and slow to copy.
+    """
+    notes = [part.inspector for part in model.modules() if hasattr(part, "inspector")]
+    return copy.deepcopy(model, {id(note): note for note in notes})
 
 
 def cloned(output):
@@ -51,7 +60,7 @@ class Follower:
 
     def __init__(self, model, world, **options):
         self.model, self.world = model, world
-        self.original = copy.deepcopy(model)
+        self.original = fresh(model)
         self.first = state_of(model)
         self.where = "at the first call"
         self.out, self.said = run(self.original, world)
