@@ -18,6 +18,8 @@ UNUSUAL = {
 EDGE_INPUTS = ((), (), ("edge_weight",), ("edge_attr",), ("edge_type",),
                ("edge_weight", "edge_attr"), ("edge_weight", "edge_attr", "edge_type"))  # fmt: skip
 CHANNELS = 4
+DEAD = 0.1  # share of models that keep statements whose result nothing reads
+EFFECTS = ("in place", "aliases", "made and filled", "memory")
 WRITES = ("in place", "aliases", "made and filled")
 SLOT = re.compile(r"\{(t:)?(\w+)\}")
 MAIN = "hnev"
@@ -52,7 +54,8 @@ class Author:
             self.add(name)
         several = self.rng.random() < 0.25
         self.add("several outputs" if several else "one output", last=True)
-        return Drawn(self.data, tuple(self.statements))
+        drawn = Drawn(self.data, tuple(self.statements))
+        return drawn if self.rng.random() < DEAD else drawn.live(EFFECTS)
 
     def around(self, op, name):
         """A model of two convs with one operation between them, and what that needs."""

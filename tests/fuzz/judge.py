@@ -4,6 +4,7 @@ This text ends every script of a failure; so it needs nothing but torch, the pac
 """
 
 import copy
+import logging
 import warnings
 
 import torch
@@ -132,17 +133,24 @@ class Follower:
 
 
 class Listening(warnings.catch_warnings):
-    """Whatever the package raises is wrong, and so is a warning that the original does not give."""
+    """Whatever the package raises is wrong, and so is what it says besides what the original says.
+
+    An `IncrementalWarning` is its own way to speak; errors that torch logs meanwhile are not.
+    """
 
     def __init__(self, follower):
         super().__init__(record=True)
-        self.follower = follower
+        self.follower, self.logged = follower, []
+        self.handler = logging.Handler(logging.ERROR)
+        self.handler.emit = lambda record: self.logged.append(record.getMessage())
 
     def __enter__(self):
         self.caught = super().__enter__()
         warnings.simplefilter("always")
+        logging.getLogger("torch").addHandler(self.handler)
 
     def __exit__(self, kind, error, trace):
+        logging.getLogger("torch").removeHandler(self.handler)
         super().__exit__(kind, error, trace)
         if error is not None:
             if isinstance(error, IncrementalError) and self.follower.where == "at the first call":
@@ -152,6 +160,8 @@ class Listening(warnings.catch_warnings):
         for w in self.caught:
             if str(w.message) not in said and not issubclass(w.category, IncrementalWarning):
                 raise Wrong("warns", self.follower.where, f"{w.category.__name__}: {w.message}")
+        if self.logged:
+            raise Wrong("logs", self.follower.where, self.logged[0])
         return False
 
 

@@ -66,6 +66,11 @@ class Statement:
     out: str = ""
     stands_in: str = ""
 
+    @property
+    def reads_itself(self):
+        """Whether the old value under the name that is bound is an operand."""
+        return bool(self.out) and self.out == self.stands_in
+
     def renamed(self, old, new):
         def change(lines):
             return tuple(re.sub(rf"\b{old}\b", new, line) for line in lines)
@@ -94,6 +99,22 @@ class Drawn:
             lines += [*_indented(init), ""]
         lines += [f"    def forward({arguments}):", *_indented(body)]
         return "\n".join(line.rstrip() for line in lines) + "\n"
+
+    def live(self, effects):
+        """The same model without statements whose result nothing reads.
+
+        Args:
+            effects: Families of statements that do more than bind a name; these stay.
+        """
+        read, kept = set(), []
+        for s in reversed(self.statements):
+            if s.out and s.out not in read and s.family not in effects:
+                continue
+            kept.append(s)
+            read.discard(s.out)
+            read |= {word for line in s.lines for word in re.findall(r"\w+", line)} - {s.out}
+            read |= {s.out} if s.reads_itself else set()
+        return replace(self, statements=tuple(reversed(kept)))
 
     def without(self, at):
         """The same model without one statement; None where nothing can stand in for its result."""
