@@ -147,10 +147,12 @@ class Listening(warnings.catch_warnings):
     def __enter__(self):
         self.caught = super().__enter__()
         warnings.simplefilter("always")
-        logging.getLogger("torch").addHandler(self.handler)
+        for logger in self.loggers():
+            logger.addHandler(self.handler)
 
     def __exit__(self, kind, error, trace):
-        logging.getLogger("torch").removeHandler(self.handler)
+        for logger in self.loggers():
+            logger.removeHandler(self.handler)
         super().__exit__(kind, error, trace)
         if error is not None:
             if isinstance(error, IncrementalError) and self.follower.where == "at the first call":
@@ -161,8 +163,15 @@ class Listening(warnings.catch_warnings):
             if str(w.message) not in said and not issubclass(w.category, IncrementalWarning):
                 raise Wrong("warns", self.follower.where, f"{w.category.__name__}: {w.message}")
         if self.logged:
-            raise Wrong("logs", self.follower.where, self.logged[0])
+            raise Wrong("logs", self.follower.where, self.logged[0].partition("\n")[0])
         return False
+
+    def loggers(self):
+        """Those of torch that write by themselves instead of asking the one above them."""
+        known = logging.Logger.manager.loggerDict
+        return [
+            known[n] for n in known if n.startswith("torch") and getattr(known[n], "handlers", 0)
+        ]
 
 
 # Comparing ########################################################################################
