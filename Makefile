@@ -9,7 +9,7 @@ PIP_ARGS ?=
 # A folder with wheels of torch_scatter and torch_sparse, which the index has as sources only. Where it is
 # not there, or does not fit this Python or this torch, both compile.
 WHEELS ?= ../shared/wheels
-# Arguments for the program that `demo`, `bench` or `test-quick` runs.
+# Arguments for the program that `demo`, `bench`, `fuzz` or `test-quick` runs.
 ARGS ?=
 
 # One worker for each core, but not more than help.
@@ -64,6 +64,11 @@ test-nojit: $(STAMPS)/test
 test-sparse: $(STAMPS)/sparse
 	$(BIN)/python -c "import torch_sparse"
 	$(BIN)/python -m pytest $(PARALLEL) -m sparse
+
+## fuzz         Random models along random deltas, held against the original; ARGS="--minutes 60"
+.PHONY: fuzz
+fuzz: $(STAMPS)/test
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 ## demo         The quickstart; ARGS="--model gat --dataset Cora"
 .PHONY: demo
