@@ -214,8 +214,13 @@ def difference(a: Any, b: Any) -> float:
         if x.shape != y.shape:
             return float("inf")
         same = (x == y) | ((x != x) & (y != y))
-        gap = torch.where(same, 0.0, (x.double() - y.double()).abs())
+        gap = torch.where(same, 0.0, (_wide(x) - _wide(y)).abs())
         if gap.numel():
             largest = float(gap.nan_to_num(nan=float("inf")).max())
             worst = max(worst, largest)
     return worst
+
+
+def _wide(rows: Tensor) -> Tensor:
+    """Rows in double precision."""
+    return rows.to(torch.complex128 if rows.is_complex() else torch.float64)

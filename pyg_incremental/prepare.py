@@ -115,7 +115,7 @@ def _on_probe(site: CallSite, roles: Roles) -> Trial:
             raise _NotCopied(f"it cannot be copied ({_written(error)})") from error
         kept = Kept(copied.model)
         trial = tried_on(site, roles, probe, copied)
-    site.keeps = kept.changed()
+    site.keeps = kept.changed() or copied.written()
     return trial
 
 

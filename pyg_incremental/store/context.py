@@ -39,11 +39,13 @@ class Context:
         self.backend = backend
         self.kernels = backend.kernels
         self.scratch = nodes.scratch
+        self._united: dict[tuple[int, ...], tuple[list[Ids], Ids]] = {}
         self.begin(NO_EVENTS, [])
 
     def begin(self, events: EdgeEvents, stats: Work) -> None:
         """Start an update; the graph and the nodes have been changed already."""
         nodes, graph = self.nodes, self._graph
+        self._united.clear()
         self.stats = stats
         self.num_nodes, self.first_new = nodes.num_nodes, nodes.first_new
         self.renew_ids, self.settle = nodes.renew_ids, nodes.settle
@@ -87,16 +89,24 @@ class Context:
         return NO_IDS if self.renew_ids is None else self.renew_ids.tensor
 
     def unite(self, sets: list[Ids]) -> Ids:
-        """The distinct ids of some sets; one that stands alone or holds all nodes is returned."""
+        """The distinct ids of some sets; one that stands alone or holds all nodes is returned.
+
+        The same sets give the same object again: rows that are not stored are known by it.
+        """
         if len(sets) == 1:
             return sets[0]
         if self.nodes.all_nodes in sets:
             return self.nodes.all_nodes
+        key = tuple(sorted(map(id, sets)))
+        if key in self._united:
+            return self._united[key][1]
         scratch, unite = self.scratch, self.kernels.unite
         epoch, count = scratch.next(), 0
         for ids in sets:
             count = unite(ids.array, scratch.touched, count, scratch.stamp, epoch)
-        return scratch.taken(count)
+        found = scratch.taken(count)
+        self._united[key] = list(sets), found  # the sets are held, so that no id is given away
+        return found
 
 
 def _as_tensors(arrays: T) -> T:

@@ -40,16 +40,34 @@ class ModelCopy:
         memo: dict[int, Any] = {}
         self.model = deep_copy(model, memo)
         self._memo = memo
+        self._copies: dict[int, Tensor] = {}
         for m in self.model.modules():
             if getattr(m, "cached", False):
                 for name in CACHES:
                     if hasattr(m, name):
                         setattr(m, name, None)
 
+    def written(self) -> str:
+        """Which tensor of the copy no longer holds what the model's does; empty if none.
+
+        Some ways to write to a tensor leave no trace in it.
+        """
+        names = {id(t): name for name, t in self.model.state_dict(keep_vars=True).items()}
+        for key, original in self.originals().items():
+            if key in names and not is_lazy(original) and not _equal(self._copies[key], original):
+                return f"what is in '{names[key]}'"
+        return ""
+
     def originals(self) -> dict[int, Tensor]:
         """The tensors of the model by the ids of their copies."""
         held = self._memo.get(id(self._memo), [])  # where `deepcopy` keeps what it has copied
-        return {id(self._memo[id(t)]): t for t in held if isinstance(t, Tensor)}
+        pairs = [(self._memo[id(t)], t) for t in held if isinstance(t, Tensor)]
+        self._copies = {id(copied): copied for copied, _ in pairs}
+        return {id(copied): t for copied, t in pairs}
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 class Kept:

@@ -68,7 +68,7 @@ def name_of(func: Callable[..., Any]) -> str:
     """
     own = str(getattr(func, "__name__", type(func).__name__))
     if own in ("__get__", "__set__"):  # a property of a tensor
-        return f"{own[2:5]} {getattr(func, '__self__', func).__name__}"  # type: ignore[union-attr]
+        return f"{own[2:5]} {getattr(func, '__self__', func).__name__}"
     try:
         return _NAMES.get(func, f"<{own}>")
     except TypeError:  # it cannot be looked up

@@ -200,7 +200,7 @@ class Recorder(TorchFunctionMode):
     def _run_without_values(self, call: "_Call") -> Any:
         if any(type(v) is Sealed for v in leaves((call.args, call.kwargs))):
             raise NotTraceable(f"it asks a graph that is no edge_index for '{call.shown}'")
-        with self.sizes.mode:
+        with self.sizes.without_values():
             return call.run(*call.args, **call.kwargs)
 
     def _without_values(self, call: "_Call", real: Any) -> Any:

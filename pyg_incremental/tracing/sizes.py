@@ -5,8 +5,11 @@ unless it says so: a size is `u0`, not 23, and asking for a value raises an erro
 own machinery for that (`FakeTensorMode`, and sizes without a backing number in its `ShapeEnv`).
 """
 
+import contextlib
+import logging
+import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +21,10 @@ from pyg_incremental.calls.roles import Roles
 from pyg_incremental.tracing.probe import Probe
 
 Size = int | SymInt
+_LOGGERS = [
+    logging.getLogger(name)
+    for name in ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
+]
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -29,14 +36,13 @@ class Sizes:
         probe: A small call; its numbers are what the symbols stand for while a model is tried.
 
     Attributes:
-        mode: Under which operations compute shapes and nothing else.
         nodes: The number of nodes of each kind: a symbol, or a number where it is fixed.
         edges: The number of edges of each graph.
     """
 
     def __init__(self, roles: Roles, probe: Probe) -> None:
         self._env = ShapeEnv()
-        self.mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
+        self._mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
         self._numbers: dict[Any, int] = {}
         self.nodes: dict[str, Size] = {
             kind: count if kind in roles.fixed else self.symbol(count)
@@ -46,6 +52,15 @@ class Sizes:
             graph: self.symbol(edges.shape[1]) for graph, edges in probe.edge_index.items()
         }
         self._kinds = {_key(size): kind for kind, size in self.nodes.items()}
+
+    @contextlib.contextmanager
+    def without_values(self) -> Iterator[None]:
+        """Let operations compute shapes and nothing else.
+
+        Where one of them cannot, it raises; PyTorch would log it as well.
+        """
+        with _quiet(), self._mode:
+            yield
 
     def symbol(self, number: int) -> SymInt:
         """A new symbol, which stands for `number` on the probe."""
@@ -58,7 +73,7 @@ class Sizes:
 
     def fake(self, real: Tensor, sizes: Sequence[Size]) -> Tensor:
         """A tensor like `real`, of the given sizes, without values."""
-        with self.mode:
+        with self.without_values():
             return torch.empty(tuple(sizes), dtype=real.dtype, device=real.device)
 
     def unknown(self, real: Tensor) -> Tensor:
@@ -67,8 +82,9 @@ class Sizes:
 
     def learn(self, fake: Tensor, real: Tensor) -> None:
         """Note what the symbols in the shape of a result stand for on the probe."""
-        for size, number in zip(fake.shape, real.shape, strict=True):
-            if isinstance(size, SymInt):
+        sizes: Sequence[Size] = fake.shape
+        for size, number in zip(sizes, real.shape, strict=True):
+            if is_symbolic(size):
                 self._numbers.setdefault(_key(size), number)
 
     def may_be(self, size: Size, number: int) -> bool:
@@ -92,6 +108,28 @@ class Sizes:
         if not shape or any(isinstance(d, SymInt) for d in shape[1:]):
             return None
         return self._kinds.get(_key(shape[0]))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what PyTorch logs in this thread about shapes from the user."""
+    thread = threading.get_ident()
+
+    def elsewhere(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    for logger in _LOGGERS:
+        logger.addFilter(elsewhere)
+    try:
+        yield
+    finally:
+        for logger in _LOGGERS:
+            logger.removeFilter(elsewhere)
+
+
+def is_symbolic(size: object) -> bool:
+    """Whether a size depends on the graph."""
+    return isinstance(size, SymInt)
 
 
 def is_fake(value: Any) -> bool:

@@ -427,7 +427,7 @@ def _turns(node: fx.Node) -> bool:
     """Whether an operation turns all edges of an `edge_index` around."""
     if not node.args or not isinstance(node.args[0], fx.Node) or node.op != "call_function":
         return False
-    name = name_of(node.target)
+    name = name_of(node.target)  # type: ignore[arg-type]
     if name == "flip":
         dims = [*node.args[1:], *node.kwargs.values()]
         return dims in ([[0]], [(0,)], [0])

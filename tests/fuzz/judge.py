@@ -229,12 +229,17 @@ def floats_of(output):
 # The user's model #################################################################################
 
 
+NOTES = ("_use_segment_matmul_heuristic_output", "fuse")
+"""What PyG's relational convs note of themselves in any call; the result is the same."""
+
+
 def state_of(model):
     """Everything that the modules of a model hold, by name, as copies."""
     return {
         f"{name}.{key}": frozen(value)
         for name, module in model.named_modules()
         for key, value in vars(module).items()
+        if key not in NOTES
     }
 
 
