@@ -17,10 +17,7 @@ from tests.signatures import known, lines, signature
 from tests.zoo_all import PLAIN, SEVERAL
 
 # PyG says so whenever it is given a CSC adjacency.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Converting sparse tensor to CSR:UserWarning"),
-    pytest.mark.unmeasured,
-]
+pytestmark = pytest.mark.filterwarnings("ignore:Converting sparse tensor to CSR:UserWarning")
 
 FACTORS = {
     "dtype": (torch.float64, torch.float32),
@@ -76,6 +73,7 @@ def test_first_pass(case, fmt, seed):
     assert_known(sides.inc.program)
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize(("case", "row"), given(WALKS))
 def test_a_walk(case, row, seed, monkeypatch):
     monkeypatch.setattr(executors, "PART", row["part"])
@@ -88,6 +86,7 @@ def test_a_walk(case, row, seed, monkeypatch):
     sides.walk()
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize(("case", "row"), given(WALKS_OF_SEVERAL))
 def test_a_walk_over_several_kinds(case, row, seed):
     options = {name: row[name] for name in FACTORS if name != "dtype"}

@@ -32,6 +32,7 @@ def fast_of(inc):
 
 
 @pytest.mark.matrix
+@pytest.mark.unmeasured
 @pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
 @pytest.mark.parametrize(("case", "dtype"), RUNS)
 def test_every_kind_of_delta(case, dtype, seed):

@@ -93,7 +93,7 @@ def run_tests(folder: Path, options: list[str], jit: bool, log: Path) -> None:
     with log.open("w") as printed:
         os.dup2(printed.fileno(), 1)
         os.dup2(printed.fileno(), 2)
-    for name in [name for name in sys.modules if name.split(".")[0] in ("tests", "__main__")]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
         del sys.modules[name]
     sys.path[:] = [str(folder), *(p for p in sys.path if Path(p).resolve() != ROOT)]
     os.chdir(folder)
