@@ -45,17 +45,8 @@ WALKS = [(case, DRAWN(str(case), formats_of(case))) for case in PLAIN]
 WALKS_OF_SEVERAL = [(case, DRAWN_FOR_SEVERAL(str(case), ("types",))) for case in SEVERAL]
 
 
-UNREAD = pytest.mark.xfail(
-    raises=RuntimeError, strict=True, reason="scrubbing reads rows of a map that is not stored"
-)
-FAILING = {"dna-not-normalized-weights": UNREAD}
-
-
 def given(walks):
-    return [
-        pytest.param(case, row, id=f"{case}-{spelled(row)}", marks=FAILING.get(str(case), ()))
-        for case, row in walks
-    ]
+    return [pytest.param(case, row, id=f"{case}-{spelled(row)}") for case, row in walks]
 
 
 def assert_known(program):
