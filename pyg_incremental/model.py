@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from pyg_incremental import saving, snapshot, start
+from pyg_incremental.autocast import refuse_autocast as _refuse_autocast
 from pyg_incremental.calls.site import bind
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.engine import NOTHING
@@ -456,11 +457,3 @@ class IncrementalModel:
         if self.stale:
             parts.append(f"stale: {self.stale}")
         return f"{type(self).__name__}({', '.join(parts)})"
-
-
-def _refuse_autocast() -> None:
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        raise UnsupportedModelError(
-            "torch.autocast is on, so each operation would choose its own precision; leave it, or "
-            "disable it around calls of the incremental model (torch.autocast(..., enabled=False))"
-        )

@@ -39,24 +39,40 @@ def refuse_other_outputs(
         StateFileError: If it does not.
     """
     for name, then, now in _pairs(session, content, checked):
-        if then.shape != now.shape or then.dtype is not now.dtype:
-            same = "alike"
-            found = f"{list(then.shape)} of {then.dtype}, now {list(now.shape)} of {now.dtype}"
-        elif then.is_floating_point():
-            same = f"within {_tolerance(then):.1e}"
-            gap = difference(then.to(now.device), now)
-            if gap <= _tolerance(then):
-                continue
-            found = f"the largest difference is {gap:.3g}"
-        else:
-            continue
-        why = f"; changed since: {'; '.join(changed[:5])}" if changed else ""
-        raise checked.refuse(
-            f"it was saved for another model: the output '{name}', computed again on the saved "
-            f"graph, is not what it was then ({found}; expected {same}){why}",
-            "Give the model the options and the code it had; to change them, load first, then "
-            "change them, then refresh()",
-        )
+        refuse_other(name, then, now, checked, changed)
+
+
+def refuse_other(
+    name: str, then: Tensor, now: Tensor, checked: Checked, changed: list[str]
+) -> None:
+    """See that an output is what it was, up to rounding; see `refuse_other_outputs`.
+
+    Args:
+        name: Its name.
+        then: As it was saved, on the CPU.
+        now: As it is computed now.
+        checked: What errors begin with.
+        changed: How the model differs, as far as it can be told.
+
+    Raises:
+        StateFileError: If it is not.
+    """
+    if then.shape != now.shape or then.dtype is not now.dtype:
+        found = f"{list(then.shape)} of {then.dtype} then, {list(now.shape)} of {now.dtype} now"
+    elif then.is_floating_point():
+        gap, most = difference(then.to(now.device), now), _tolerance(then)
+        if gap <= most:
+            return
+        found = f"the largest difference is {gap:.3g}, expected {most:.1e} at most"
+    else:
+        return
+    why = f"; changed since: {'; '.join(changed[:5])}" if changed else ""
+    raise checked.refuse(
+        f"it was saved for another model: the output '{name}', computed again on the saved graph, "
+        f"is not what it was then ({found}){why}",
+        "Give the model the options and the code it had; to change them, load first, then change "
+        "them, then refresh()",
+    )
 
 
 def _pairs(

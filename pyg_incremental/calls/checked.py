@@ -39,20 +39,25 @@ class Checked:
 
     Args:
         where: The file.
+        error: What is raised.
+        advice: What errors say to do.
     """
 
-    def __init__(self, where: str) -> None:
+    def __init__(
+        self, where: str, error: type[ValueError] = StateFileError, advice: str = _ADVICE
+    ) -> None:
         self.where = where
+        self._error, self._advice = error, advice
 
-    def refuse(self, what: str, advice: str = _ADVICE) -> StateFileError:
+    def refuse(self, what: str, advice: str | None = None) -> ValueError:
         """An error to raise."""
-        return StateFileError(f"'{self.where}': {what}. {advice}")
+        return self._error(f"'{self.where}': {what}. {advice or self._advice}")
 
     def fits(self, value: Any, form: Form, name: str) -> None:
         """See that a value has some form.
 
         Raises:
-            StateFileError: If not.
+            StateFileError: If not, or what was chosen instead.
         """
         if isinstance(form, tuple):
             if not any(_is(value, f) for f in form):
@@ -93,7 +98,7 @@ class Checked:
         """See that a call hangs together (see `calls.state.described`); returns its graphs.
 
         Raises:
-            StateFileError: If not.
+            StateFileError: If not, or what was chosen instead.
         """
         self.fits(content, CALL, "")
         for count in content["num_nodes"].values():
