@@ -6,6 +6,7 @@ on which nobody holds a lock any more; the next one who writes the same file rem
 """
 
 import contextlib
+import hashlib
 import importlib
 import os
 import re
@@ -21,6 +22,7 @@ try:
 except ImportError:  # Windows, which refuses to remove a file that somebody holds open
     fcntl = None
 
+_PIECE = 1 << 22
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
 
 
@@ -102,6 +104,22 @@ def remove_if_left_over(part: str | os.PathLike[str]) -> None:
                 os.unlink(part)
         finally:
             os.close(handle)
+
+
+def sync_file(path: str | os.PathLike[str]) -> str:
+    """See that what was written to a file is on the disk; returns its checksum."""
+    with open(path, "r+b") as file:
+        os.fsync(file.fileno())
+    return checksum(path)
+
+
+def checksum(path: str | os.PathLike[str]) -> str:
+    """SHA-256 over all bytes of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

@@ -141,7 +141,7 @@ class DistributedIncrementalModel(Readings):
 
         def read() -> tuple[Call, Shard]:
             call = files.call(self.model, sample.to(self._home()), arguments)
-            return call, files.shard().to(self._home())
+            return call, files.shard(call.roles.relations).to(self._home())
 
         self._start(*self._together(read), Committed())
         return self

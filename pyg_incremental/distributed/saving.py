@@ -5,8 +5,6 @@ it takes the place of the one before when all of them are on the disk. So whenev
 off, the one before it is whole, and no file of one is ever read with those of another.
 """
 
-import hashlib
-import json
 import os
 import re
 import secrets
@@ -23,7 +21,7 @@ from torch.utils import _pytree as pytree
 from pyg_incremental import snapshot
 from pyg_incremental.calls.checked import Checked
 from pyg_incremental.calls.state import relations_of
-from pyg_incremental.distributed import ldg
+from pyg_incremental.distributed import ldg, manifests
 from pyg_incremental.distributed.call import Call
 from pyg_incremental.distributed.checked import as_arrays, sample_fits, shard_fits
 from pyg_incremental.distributed.journal import Committed
@@ -38,10 +36,9 @@ from pyg_incremental.options import differences, options_of
 from pyg_incremental.parameters import fingerprint
 from pyg_incremental.program import Relation
 from pyg_incremental.restoring import refuse_other
-from pyg_incremental.whole_file import remove_if_left_over, written_whole
+from pyg_incremental.whole_file import remove_if_left_over
 
 FORMAT = 2
-_MANIFEST = "manifest.json"
 _FILE = re.compile(r"rank-(\d{4,})-version-\d+(-[0-9a-f]{16}\.state|\.pt)(\.[0-9a-f]{16}\.part)?")
 Folder = str | os.PathLike[str]
 _PART = {
@@ -132,13 +129,7 @@ def write_manifest(folder: Folder, checksums: list[str], committed: Committed, t
         "token": token,
         "checksums": checksums,
     }
-    with written_whole(Path(folder) / _MANIFEST) as file:
-        file.write(json.dumps({**manifest, "checksum": checksum_of(manifest)}, indent=1).encode())
-
-
-def checksum_of(manifest: Mapping[str, Any]) -> str:
-    """SHA-256 over what a manifest says."""
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    manifests.write_manifest(Path(folder), manifest)
 
 
 def clean(folder: Folder, rank: int, size: int, token: str) -> None:
@@ -161,18 +152,10 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
     Raises:
         StateFileError: If it is none of ours, or damaged.
     """
-    path = Path(folder) / _MANIFEST
-    try:
-        manifest = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise StateFileError(
-            f"'{folder}' holds no save of a distributed model ({type(error).__name__}: {error})"
-        ) from error
-    checked = Checked(str(path))
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise StateFileError(f"'{path}' is not the manifest of a save of format {FORMAT}")
-    if manifest.pop("checksum", None) != checksum_of(manifest):
-        raise StateFileError(f"'{path}' is damaged: it does not match its checksum; save again")
+    checked = Checked(str(folder))
+    manifest = manifests.read_manifest(
+        Path(folder), FORMAT, checked, "It holds no save of a distributed model; save again"
+    )
     checked.fits(
         manifest,
         {"version": int, "deltas": [[object]], "token": str, "checksums": [str]},
