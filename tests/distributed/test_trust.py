@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -32,7 +31,6 @@ from pyg_incremental.distributed import (
     write_shards,
 )
 from pyg_incremental.distributed import saving as saving_module
-from pyg_incremental.distributed.arrived import Arrived
 from pyg_incremental.distributed.interrupts import HeldBack
 from pyg_incremental.distributed.region import Region
 from tests.distributed.runs import ADD, ARGS, MODEL, SECOND, expected, on_ranks
@@ -158,7 +156,7 @@ def test_an_interrupt_leaves_the_old_version_or_the_new_one(monkeypatch, name, w
 @pytest.mark.parametrize("share", range(0, 100, 9))
 def test_an_interrupt_at_any_event_of_an_update(share):
     """One rank is interrupted somewhere in `apply_delta`, outside of a round."""
-    outside = (rounds.__file__, __file__, threading.__file__, Arrived.__module__)
+    outside = ("rounds.py", "interrupts.py", "threads.py", "test_trust.py")
 
     def run(comm):
         inc = DistributedIncrementalModel(copy.deepcopy(MODEL), comm)(*ARGS)
@@ -170,7 +168,12 @@ def test_an_interrupt_at_any_event_of_an_update(share):
 
             def trace(frame, event, _):
                 name = frame.f_code.co_filename
-                if "pyg_incremental" not in name or name in outside or "interrupts" in name:
+                if (
+                    "pyg_incremental" not in name
+                    or any(part in name for part in outside)
+                    or event == "return"  # of a generator that is being closed nothing is raised
+                    or frame.f_code.co_name.startswith("<")
+                ):
                     return trace
                 count[0] += 1
                 if count[0] == stop:
@@ -199,9 +202,12 @@ def test_an_interrupt_at_any_event_of_an_update(share):
             else:
                 inc.apply_delta()
             inc.gather_out()
-        except (KeyboardInterrupt, RankFailedError, StaleStateError) as error:
+        except (KeyboardInterrupt, RankFailedError, StaleStateError, OutOfStepError) as error:
             said = type(error).__name__
-        inc.refresh()
+        try:
+            inc.refresh()
+        except OutOfStepError:  # the other one was still waiting for the delta
+            inc.refresh()
         moved = inc.version - begun
         inc.apply_delta(SECOND if inc.rank == 0 else None, delta_id=stop)
         assert inc.version == begun + 1
@@ -217,7 +223,8 @@ def test_an_interrupt_at_any_event_of_an_update(share):
 
 def interrupted(times, seen, error=None):
     """Ctrl-C so many times within a block."""
-    with HeldBack(), HeldBack():
+    held = HeldBack()
+    with held, held:
         for _ in range(times):
             os.kill(os.getpid(), signal.SIGINT)
         seen.append(times)
@@ -322,9 +329,9 @@ ROUTED = {
         "x", (np.array([0]), torch.ones(1, 2).double())
     ),
     "too few rows": lambda p: p.rows.__setitem__("x", (np.arange(3), torch.ones(1, 6).double())),
-    "an unknown input": lambda p: p.rows.__setitem__("y", p.rows),
+    "an unknown input": lambda p: p.new_rows.__setitem__("y", torch.ones(1)),
     "an unknown kind": lambda p: p.new.__setitem__("film", np.array([0])),
-    "an unknown graph": lambda p: p.edges.__setitem__(("adj", False), p),
+    "an unknown graph": lambda p: p.edges.__setitem__(("adj", False), p.edges["edge_index", False]),
     "data of no name": lambda p: p.edges["edge_index", False].said.added_data.__setitem__(
         "w", torch.ones(1)
     ),
