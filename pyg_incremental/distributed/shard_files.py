@@ -204,7 +204,7 @@ class ShardFiles:
     def _mapped(self, leaf: Leaf) -> Tensor:
         """A file as a tensor; pages that are written to are copied and never reach the file."""
         array = self._array(folder_of(self._root, self._rank) / leaf.file, "c")
-        if not array.ndim or array.dtype.kind not in "biuf":
+        if not array.ndim or array.dtype.kind not in "biuf" or not array.dtype.isnative:
             raise self._checked.refuse(f"'{leaf.file}' holds {array.dtype} {array.shape}")
         return torch.from_numpy(array)
 

@@ -555,11 +555,15 @@ def test_shards_that_do_not_hang_together_are_refused(tmp_path):
     for name, at, value in (
         ("part-0001/edge_index.npy", (0, 0), 10**9), ("part-0001/edge_index.npy", (0, 0), -5),
         ("part-0001/ids.npy", 0, -1), ("part-0001/ids.npy", -1, 2**40), ("owner.npy", 0, 9),
+        ("part-0001/x.npy", None, ">f8"),
     ):  # fmt: skip
         path = tmp_path / name
         whole = path.read_bytes()
         array = np.load(path)
-        array[at] = value
+        if at is None:
+            array = array.astype(value)
+        else:
+            array[at] = value
         np.save(path, array)
         changed = copy.deepcopy(manifest)
         changed["checksums"][name] = whole_file.checksum(path)

@@ -289,10 +289,8 @@ def damaged_files(directory, seed, count):
 
 def _some(directory, seed, first, count, report):
     """Cases until one crashes or hangs; returns the next one."""
-    arguments = [str(directory), str(seed), str(first), str(count - first)]
     folder = tempfile.mkdtemp(dir=directory)
-    arguments[0] = folder
-    process = _started("work", *arguments)
+    process = _started("work", folder, str(seed), str(first), str(count - first))
     lines, at = _lines_of(process), first
     try:
         while True:
@@ -305,11 +303,11 @@ def _some(directory, seed, first, count, report):
                 report.note(case, outcome, said)
                 at = index + 1
     except queue.Empty:
-        report.note(f"seed {seed}, case {at}", HUNG)
+        report.note(f"seed {seed}, case {at}", HUNG, _last_words(process, folder))
         at += 1
     else:
         if process.wait() != 0:
-            report.note(f"seed {seed}, case {at}", CRASHED, f"status {process.returncode}")
+            report.note(f"seed {seed}, case {at}", CRASHED, _last_words(process, folder))
             at += 1
     finally:
         process.kill()
@@ -320,11 +318,20 @@ def _some(directory, seed, first, count, report):
 
 def _started(*arguments):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.torture.files", *arguments]
-    return subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True,
-    )  # fmt: skip
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.torture.files", *arguments]
+    with open(Path(arguments[1]) / "stderr", "w") as said:
+        return subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=said, text=True
+        )
+
+
+def _last_words(process, folder):
+    """Where a process stands, or stood when it crashed."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGABRT)  # it says where all of its threads are
+        process.wait()
+    said = (Path(folder) / "stderr").read_text().split("Extension modules")[0]
+    return f"status {process.returncode}\n{said[-6000:]}"
 
 
 def _lines_of(process):
@@ -443,12 +450,12 @@ def killed_saves(directory, seed, kills):
                     report.note(case, outcome, said)
                     done += 1
         except queue.Empty:
-            report.note(f"seed {seed}, kill {done}", HUNG)
+            report.note(f"seed {seed}, kill {done}", HUNG, _last_words(process, folder))
         finally:
             process.kill()
             process.wait()
         if done < kills and not report.counts[HUNG]:
-            report.note(f"seed {seed}, kill {done}", CRASHED, f"status {process.returncode}")
+            report.note(f"seed {seed}, kill {done}", CRASHED, _last_words(process, folder))
     return report
 
 
