@@ -133,14 +133,15 @@ class Update:
         out: The new values of these rows, `[k, out_channels]`, as a copy.
         stats: What the update cost, step by step.
         version: How many updates have been applied since the first pass.
-        applied: Whether the delta was applied; not so if one with its `delta_id` was before.
+        repeated: Whether a delta of this `delta_id` had been applied before, so that nothing was
+            done.
     """
 
     changed: Any
     out: Any
     stats: UpdateStats
     version: int
-    applied: bool = True
+    repeated: bool = False
 
     def __repr__(self) -> str:
         changed = self.changed.numel() if isinstance(self.changed, Tensor) else "..."

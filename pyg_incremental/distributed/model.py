@@ -217,7 +217,8 @@ class DistributedIncrementalModel(Readings):
             gather: Return what changed on all ranks, on every rank.
             delta_id: A name of your own for this delta, a string or an integer; alike on all ranks
                 that give one, and one rank is enough. One of the last 1,024 that were applied under
-                a name is not applied again: the update says `applied=False`, and nothing changes.
+                a name is not applied again: the update says that it is `repeated`, and nothing
+                changes.
                 So a delta can be handed in again whenever it is not known whether it was applied.
             **fields: The fields of `GraphDelta`; `missing` is alike on all ranks that hand in
                 anything.
@@ -250,7 +251,7 @@ class DistributedIncrementalModel(Readings):
             "incremental", done.added, done.removed, time.perf_counter() - began, done.work,
             done.traffic, *spent,  # type: ignore[arg-type]
         )  # fmt: skip
-        return Update(changed, out, stats, self.version, is_new)
+        return Update(changed, out, stats, self.version, repeated=not is_new)
 
     @collective("inverse")
     def inverse(self, delta: GraphDelta | None = None) -> GraphDelta:

@@ -138,7 +138,7 @@ def test_an_interrupt_leaves_the_old_version_or_the_new_one(monkeypatch, name, w
         inc.refresh()
         version, out = inc.version, inc.gather_out()
         again = inc.apply_delta(SECOND if inc.rank == 0 else None, delta_id="second")
-        assert again.applied is (version == 0)
+        assert again.repeated is (version == 1)
         assert inc.version == 1
         assert torch.allclose(inc.gather_out(), expected(SECOND), atol=1e-12)
         return said, version, out, inc.verify()
@@ -253,16 +253,16 @@ def test_a_delta_with_a_name_is_applied_once(tmp_path):
     def work(inc):
         mine = ADD if inc.rank == 0 else None
         up = inc.apply_delta(mine, delta_id=17 if inc.rank == 0 else None)
-        assert up.applied
+        assert not up.repeated
         for rank in range(inc.size):  # whoever names it
             up = inc.apply_delta(mine, delta_id=17 if inc.rank == rank else None, gather=True)
-            assert not up.applied
+            assert up.repeated
             assert up.version == inc.version == 1
             assert not len(up.changed)
             assert not len(up.out)
-        assert inc.apply_delta(delta_id="nothing").applied
+        assert not inc.apply_delta(delta_id="nothing").repeated
         assert inc.version == 2
-        assert not inc.apply_delta(mine, delta_id="nothing").applied
+        assert inc.apply_delta(mine, delta_id="nothing").repeated
         with pytest.raises(InvalidDeltaError, match="delta_id: the ranks differ"):
             inc.apply_delta(mine, delta_id=f"of {inc.rank}")
         with pytest.raises(InvalidDeltaError, match="expected a string or an integer"):
@@ -276,9 +276,9 @@ def test_a_delta_with_a_name_is_applied_once(tmp_path):
     def again(comm):
         inc = DistributedIncrementalModel.load(tmp_path, copy.deepcopy(MODEL), comm)
         assert inc.version == 2
-        assert not inc.apply_delta(ADD if inc.rank == 0 else None, delta_id=17).applied
+        assert inc.apply_delta(ADD if inc.rank == 0 else None, delta_id=17).repeated
         inc.refresh()
-        assert not inc.apply_delta(ADD if inc.rank == 0 else None, delta_id="nothing").applied
+        assert inc.apply_delta(ADD if inc.rank == 0 else None, delta_id="nothing").repeated
         return inc.gather_out()
 
     for size in (2, 3):
