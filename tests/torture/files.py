@@ -342,6 +342,7 @@ def _lines_of(process):
         for line in process.stdout:
             if line.startswith("["):
                 lines.put(line)
+        process.stdout.close()
         lines.put(None)
 
     threading.Thread(target=read, daemon=True).start()
