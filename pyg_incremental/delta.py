@@ -242,8 +242,9 @@ def with_fields_of(method: Callable[..., Any]) -> Callable[[F], F]:
     def decorate(other: F) -> F:
         plain = inspect.Parameter.KEYWORD_ONLY
         own = inspect.signature(other)
-        more = [p for p in own.parameters.values() if p.kind is plain]
-        shown = [*inspect.signature(method).parameters.values(), *more]
+        named = inspect.signature(method).parameters
+        more = [p for p in own.parameters.values() if p.kind is plain and p.name not in named]
+        shown = [*named.values(), *more]
         other.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
         return other
 

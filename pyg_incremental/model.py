@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from pyg_incremental import saving, snapshot, start
+from pyg_incremental.autocast import refuse_autocast as _refuse_autocast
 from pyg_incremental.calls.site import bind
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.engine import NOTHING
@@ -412,18 +413,16 @@ class IncrementalModel:
                 saved state by default.
 
         Raises:
-            StateFileError: If the file is cut off or damaged, or belongs to another model.
+            StateFileError: If the file is cut off or damaged, or belongs to another model: to other
+                parameters, or to one that computes other outputs on the saved graph.
         """
         content = saving.read(path, model)
-        dtype = saving.sums_of(content)
-        settings.setdefault("accumulate_dtype", dtype)
-        settings.setdefault("store", content.get("store", "fast"))
+        settings.setdefault("accumulate_dtype", saving.sums_of(content))
+        settings.setdefault("store", content["store"])
         loaded = cls(model, **settings)
         loaded._refuse_training()
-        # Messages that are not stored have to be those that the sums were made of, bit by bit.
-        stored = settings["store"] == content.get("store", "fast") == "fast"
-        same_sums = stored and settings["accumulate_dtype"] == dtype
-        loaded._take(start.from_state(content, model, loaded._settings, exact_sums=same_sums))
+        _refuse_autocast()
+        loaded._take(saving.restored(path, content, model, loaded._settings))
         loaded.version = content["version"]
         loaded._scrub_next = content["scrub_next"]
         return loaded
@@ -478,11 +477,3 @@ class IncrementalModel:
         if self.stale:
             parts.append(f"stale: {self.stale}")
         return f"{type(self).__name__}({', '.join(parts)})"
-
-
-def _refuse_autocast() -> None:
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        raise UnsupportedModelError(
-            "torch.autocast is on, so each operation would choose its own precision; leave it, or "
-            "disable it around calls of the incremental model (torch.autocast(..., enabled=False))"
-        )

@@ -84,16 +84,13 @@ def from_session(session: Session, settings: Settings, broken: bool) -> Session:
     return again
 
 
-def from_state(
-    content: dict[str, Any], model: nn.Module, settings: Settings, *, exact_sums: bool
-) -> Session:
-    """Continue from `Session.state(exact=False)`.
+def from_state(content: dict[str, Any], model: nn.Module, settings: Settings) -> Session:
+    """A session on the graph and features of `Session.state(exact=False)`, computed anew.
 
     Args:
         content: The state.
         model: The model that it belongs to.
         settings: What the user chose.
-        exact_sums: Whether the stored rows are taken over as they are.
     """
     states: dict[str, dict[str, Any]] = {k: dict(v) for k, v in content["graphs"].items()}
     relations = relations_of(content)
@@ -126,6 +123,4 @@ def from_state(
     session = Session(plan, _graphs(roles, tensors), dict(num_nodes), nodes, others, settings)
     session.fill(nodes, others)
     site.tensors = {}
-    if exact_sums and str(plan.program) == content["program"] and plan.mode == "incremental":
-        session.engine.restore(content["rows"], content["aggregators"])
     return session

@@ -133,12 +133,15 @@ class Update:
         out: The new values of these rows, `[k, out_channels]`, as a copy.
         stats: What the update cost, step by step.
         version: How many updates have been applied since the first pass.
+        repeated: Whether a delta of this `delta_id` had been applied before, so that nothing was
+            done.
     """
 
     changed: Any
     out: Any
     stats: UpdateStats
     version: int
+    repeated: bool = False
 
     def __repr__(self) -> str:
         changed = self.changed.numel() if isinstance(self.changed, Tensor) else "..."

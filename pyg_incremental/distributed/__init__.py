@@ -6,7 +6,7 @@ changed; everything else is what the single process does.
 """
 
 from pyg_incremental.distributed.comm import Communicator, SingleProcess
-from pyg_incremental.distributed.errors import PartitionError, RankFailedError
+from pyg_incremental.distributed.errors import OutOfStepError, PartitionError, RankFailedError
 from pyg_incremental.distributed.model import DistributedIncrementalModel
 from pyg_incremental.distributed.mpi_comm import MPICommunicator
 from pyg_incremental.distributed.partition import (
@@ -25,6 +25,7 @@ __all__ = [
     "DistributedStats",
     "HeteroPartition",
     "MPICommunicator",
+    "OutOfStepError",
     "Partition",
     "PartitionError",
     "RankFailedError",

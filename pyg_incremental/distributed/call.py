@@ -14,6 +14,7 @@ from pyg_incremental.calls.roles import Roles
 from pyg_incremental.calls.site import CallSite, device_of
 from pyg_incremental.calls.state import described, relations_of, site_of
 from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.framing import record
 from pyg_incremental.prepare import prepare
 from pyg_incremental.program import Relation
 from pyg_incremental.settings import Settings
@@ -22,6 +23,7 @@ NODES, EDGES = 48, 200
 _NO_VALUES = torch.empty(0)
 
 
+@record
 @dataclass
 class Sample:
     """A few rows of a call, the same on every rank; they tell shapes, dtypes and usual values.

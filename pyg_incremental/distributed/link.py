@@ -8,9 +8,11 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyg_incremental.distributed.errors import RankFailedError
 from pyg_incremental.distributed.local_ids import Ghosts, Own
 from pyg_incremental.distributed.rounds import Rounds
 from pyg_incremental.kernels.address import fetch
+from pyg_incremental.kernels.adjacency import out_of_range
 from pyg_incremental.kernels.lent import Lent
 from pyg_incremental.kernels.threads import take_into
 
@@ -124,12 +126,19 @@ class Link:
 
         Returns:
             Ids here, int64 `[n]`, and their rows `[n, ...]`.
+
+        Raises:
+            RankFailedError: If something else comes.
         """
         row_bytes = rows.element_size() * rows.shape[1:].numel() + 4
         before = self.rounds.bytes_sent, self.rounds.bytes_received
         got = self.rounds.exchange([_bytes_of(rows, *ids, self._lent) for ids in packed])
         arrived = [_rows_of(part, rows) for part in got if part.numel()]
         ids = np.concatenate([_NONE, *(at for at, _ in arrived)])
+        if out_of_range(ids, self.ghosts.end) >= 0:
+            raise RankFailedError(
+                f"rank {self.rounds.rank} was sent rows of '{name}' for ids that are no ghosts"
+            )
         new = [some for _, some in arrived]
         sent = sum(len(there) for _, there in packed)
         self.traffic.append(
@@ -177,7 +186,9 @@ def _bytes_of(rows: Tensor, here: Ids, there: NDArray[np.int32], lent: Lent) -> 
 def _rows_of(data: Tensor, like: Tensor) -> tuple[Ids, Tensor]:
     """Ids here, int64 `[n]`, and rows `[n, ...]`, as they were written."""
     width = like.element_size() * like.shape[1:].numel()
-    count = data.numel() // (width + 4)
+    count, rest = divmod(data.numel(), width + 4)
+    if rest:
+        raise RankFailedError(f"{data.numel()} bytes came, which are no rows of {width} bytes")
     raw = data[: count * width]
     if raw.data_ptr() % like.element_size() or raw.storage_offset() % like.element_size():
         raw = raw.clone()

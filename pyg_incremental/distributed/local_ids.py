@@ -80,6 +80,11 @@ class Own:
         if first + ids.size > self.limit:
             self.limit = self.limit_after(first + ids.size)
 
+    def put(self, ids: Ids, first: int) -> None:
+        """Note the ids of nodes that `add` may have entered or not, to read them."""
+        self._globals.put(np.arange(first, first + ids.size), ids)
+        self.count = self.real().size
+
     def limit_after(self, end: int) -> int:
         """Where the gap ends if new nodes go on to `end`, beyond the gap that there is."""
         return end + _gap(end)
@@ -158,6 +163,10 @@ class Ghosts:
         self._table.put(ids, local)
         if self.end > self.room:
             self.room = self.end + self.end // 16 + 32
+
+    def put(self, ids: Ids, local: Ids) -> None:
+        """Note the ids of ghosts that `take` may have entered or not, to read them."""
+        self._globals.put(local, ids)
 
     def leave(self, local: Ids) -> None:
         """Let go of ghosts that no edge needs any more; their ids are used again."""

@@ -11,21 +11,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pyg_incremental.autocast import refuse_autocast
 from pyg_incremental.calls.roles import Roles, classify
 from pyg_incremental.calls.site import bind, device_of
 from pyg_incremental.delta import GraphDelta, with_fields_of
 from pyg_incremental.distributed import saving, verify
 from pyg_incremental.distributed.call import Call, call_from, call_of, most_of, plan_of
 from pyg_incremental.distributed.comm import Communicator, SingleProcess
-from pyg_incremental.distributed.errors import PartitionError
+from pyg_incremental.distributed.errors import PartitionError, on_all_ranks
+from pyg_incremental.distributed.journal import Committed
 from pyg_incremental.distributed.ownership import Ownership, owners_of
 from pyg_incremental.distributed.part import Happened, Part
-from pyg_incremental.distributed.readings import Readings
+from pyg_incremental.distributed.readings import Readings, collective
 from pyg_incremental.distributed.rounds import Rounds
 from pyg_incremental.distributed.shard import Graph, Shard, shard_of
 from pyg_incremental.distributed.shard_files import ShardFiles
 from pyg_incremental.distributed.update import DistributedStats
-from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.parameters import ParameterWatch, fingerprint
 from pyg_incremental.settings import Settings
@@ -52,7 +54,6 @@ class DistributedIncrementalModel(Readings):
     Attributes:
         rank: The number of this rank.
         size: The number of ranks.
-        version: How many updates have been applied.
     """
 
     def __init__(
@@ -73,12 +74,12 @@ class DistributedIncrementalModel(Readings):
         rounds = Rounds(SingleProcess() if comm is None else comm)
         settings = Settings(False, backend, accumulate_dtype, scrub_rows, compile_after)
         super().__init__(model, rounds, settings)
-        self.version = 0
         self._call: Call | None = None
         self._scrub_next = 0
 
     # Start ---------------------------------------------------------------------------------------
 
+    @collective("the first call")
     @torch.no_grad()
     def __call__(
         self, *args: Any, partition_by: Ownership = "metis", **kwargs: Any
@@ -113,10 +114,10 @@ class DistributedIncrementalModel(Readings):
             for r in roles.relations
         ]
         shard = shard_of(self.rank, self.size, owner, nodes, graphs)
-        self.version = 0
-        self._start(call_of(site, roles), shard)
+        self._start(call_of(site, roles), shard, Committed())
         return self
 
+    @collective("from_shards")
     @torch.no_grad()
     def from_shards(
         self, folder: str | os.PathLike[str], **arguments: Any
@@ -136,36 +137,42 @@ class DistributedIncrementalModel(Readings):
         """
         self._together(self._refuse_training)
         files = self._together(lambda: ShardFiles(folder, self.rank, self.size))
-        sample = most_of(self.rounds.everywhere(files.sample()))
+        sample = most_of(self.rounds.everywhere(self._together(files.sample)))
 
         def read() -> tuple[Call, Shard]:
             call = files.call(self.model, sample.to(self._home()), arguments)
-            return call, files.shard().to(self._home())
+            return call, files.shard(call.roles.relations).to(self._home())
 
-        self.version = 0
-        self._start(*self._together(read))
+        self._start(*self._together(read), Committed())
         return self
 
     def _home(self) -> torch.device:
         """Where rows from files go: to the parameters."""
         return device_of(self.model, ())
 
-    def _start(self, call: Call, shard: Shard) -> None:
-        models = self.rounds.everywhere(fingerprint(self.model))
+    def _start(self, call: Call, shard: Shard, committed: Committed) -> None:
+        models = self.rounds.everywhere(self._together(lambda: fingerprint(self.model)))
         if any(m != models[0] for m in models):
-            raise PartitionError(
-                f"{type(self.model).__name__} does not have the same parameters on every rank; "
-                "load them from one file"
+            raise on_all_ranks(
+                PartitionError(
+                    f"{type(self.model).__name__} does not have the same parameters on every rank; "
+                    "load them from one file"
+                )
             )
         self.rounds.device = device_of(self.model, shard.nodes.values())
         counts = {kind: len(ranks) for kind, ranks in shard.owner.items()}
         plan = self._together(lambda: plan_of(call, counts, self._settings))
-        self._part = Part(plan, shard, call.sample.others, self.rounds, self._settings)
+        others, rounds = call.sample.others, self.rounds
+        self._part = Part(plan, shard, others, rounds, self._settings, committed)
         self._call, self._watch = call, ParameterWatch(self.model)
 
+    @collective("refresh")
     @torch.no_grad()
     def refresh(self, nodes: Any = None) -> None:
         """Recompute from the current graph, features and parameters, on all ranks.
+
+        An update that was interrupted is finished if it is in on any rank, and dropped if it is in
+        on none; `version` tells, and is the same on all ranks.
 
         Args:
             nodes: Global ids of the nodes whose accumulated rows are made afresh, int64 `[k]` or a
@@ -179,16 +186,25 @@ class DistributedIncrementalModel(Readings):
         part, call = self._require(), self._called()
         if nodes is not None:
             self._together(self._refuse_stale)
-            part.update(None, self._together(lambda: part.own_of(nodes)))
+            part.update(None, self._together(lambda: part.own_of(nodes)), counts=False)
             return
         self._together(self._refuse_training)
-        self._start(call, self._together(part.shard))
+        part.settle()
+        part.interrupted = part.interrupted or "a refresh was interrupted"
+        self._start(call, self._together(part.shard), part.committed)
 
     # Updates -------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     @with_fields_of(IncrementalModel.apply_delta)
-    def apply_delta(self, *changes: Any, gather: bool = False, **fields: Any) -> Update:
+    @collective("apply_delta")
+    @torch.no_grad()
+    def apply_delta(
+        self,
+        *changes: Any,
+        gather: bool = False,
+        delta_id: str | int | None = None,
+        **fields: Any,
+    ) -> Update:
         """Apply one group of changes, and bring the output up to date.
 
         One rank hands it in and all others call `apply_delta()` without arguments; or every rank
@@ -199,6 +215,11 @@ class DistributedIncrementalModel(Readings):
         Args:
             *changes: One `GraphDelta`, or some of its fields.
             gather: Return what changed on all ranks, on every rank.
+            delta_id: A name of your own for this delta, a string or an integer; alike on all ranks
+                that give one, and one rank is enough. One of the last 1,024 that were applied under
+                a name is not applied again: the update says that it is `repeated`, and nothing
+                changes.
+                So a delta can be handed in again whenever it is not known whether it was applied.
             **fields: The fields of `GraphDelta`; `missing` is alike on all ranks that hand in
                 anything.
 
@@ -210,12 +231,18 @@ class DistributedIncrementalModel(Readings):
             InvalidDeltaError: On every rank, if a part does not fit. Nothing was changed then.
             StaleStateError: On every rank, if what one of them stores is stale.
             RankFailedError: If a rank has died or raised in the middle.
+            OutOfStepError: On every rank, if one has called something else. Nothing was changed
+                then.
+
+        Whatever is raised, the delta was applied if and only if `version` has moved; on a rank that
+        was interrupted, once `refresh` has agreed on it with the others.
         """
         began, before = time.perf_counter(), self._spent()
         part = self._require()
-        happened = part.update(self._given(changes, fields), self._next_scrub(part))
-        self.version += 1
-        changed, out = part.changed() if happened is not None else part.nothing()
+        given = self._given(changes, fields, delta_id)
+        happened = part.update(given, self._next_scrub(part), delta_id)
+        is_new = happened is None or happened.is_new
+        changed, out = part.changed() if happened is not None and is_new else part.nothing()
         if gather:
             changed, out = self._gathered(changed, out)
         spent = [b - a for a, b in zip(before, self._spent(), strict=True)]
@@ -224,8 +251,9 @@ class DistributedIncrementalModel(Readings):
             "incremental", done.added, done.removed, time.perf_counter() - began, done.work,
             done.traffic, *spent,  # type: ignore[arg-type]
         )  # fmt: skip
-        return Update(changed, out, stats, self.version)
+        return Update(changed, out, stats, self.version, repeated=not is_new)
 
+    @collective("inverse")
     def inverse(self, delta: GraphDelta | None = None) -> GraphDelta:
         """This rank's part of the delta that undoes another one, read off the current state.
 
@@ -244,10 +272,17 @@ class DistributedIncrementalModel(Readings):
         given = () if delta is None else (delta,)
         return self._require().inverse(self._given(given, {}))
 
-    def _given(self, changes: tuple[Any, ...], fields: dict[str, Any]) -> GraphDelta | Exception:
+    def _given(
+        self, changes: tuple[Any, ...], fields: dict[str, Any], delta_id: Any = None
+    ) -> GraphDelta | Exception:
         """What this rank hands in, or why it cannot, which all ranks are to know."""
         try:
             self._refuse_stale()
+            refuse_autocast()
+            if not isinstance(delta_id, (str, int, type(None))) or isinstance(delta_id, bool):
+                raise InvalidDeltaError(
+                    f"delta_id: expected a string or an integer (got {type(delta_id).__name__})"
+                )
             return GraphDelta(*changes, **fields).alone()
         except Exception as error:
             return error
@@ -269,6 +304,7 @@ class DistributedIncrementalModel(Readings):
             for kind, ids in every.items()
         }
 
+    @collective("verify")
     def verify(self, num_nodes: int | None = None, *, seed: int = 0) -> float:
         """Largest absolute difference between the output and a full pass of the original model.
 
@@ -285,6 +321,7 @@ class DistributedIncrementalModel(Readings):
             StaleStateError: If what a rank stores is stale.
         """
         self._together(self._refuse_stale)
+        self._together(refuse_autocast)
         part, call = self._require(), self._called()
         got = verify.gather(part, verify.sample_of(part, num_nodes, seed))
         return self._together(
@@ -293,23 +330,21 @@ class DistributedIncrementalModel(Readings):
 
     # Files ---------------------------------------------------------------------------------------
 
+    @collective("save")
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save graph, features and ownership: one file for each rank, and a manifest.
 
-        The manifest is written when all files are there, so a save that is cut off leaves the last
-        one as it was. What was acknowledged before a save is in it; deltas that follow are not, and
+        The files of every save have names of their own, and the manifest takes the place of the
+        last one when all of them are on the disk; so a save that is cut off leaves the last one as
+        it was. What was acknowledged before a save is in it; deltas that follow are not, and
         are handed in again after `load` (`version` tells which).
 
         Raises:
             StaleStateError: If what a rank stores is stale.
         """
         self._together(self._refuse_stale)
-        part, call, version = self._require(), self._called(), self.version
-        self._together(lambda: saving.write_part(folder, self.model, part.shard(), call, version))
-        self._together(
-            lambda: None if self.rank else saving.write_manifest(folder, self.size, version)
-        )
-        self._together(lambda: saving.clean(folder, self.rank, self.size, version))
+        part, call = self._require(), self._called()
+        saving.save(folder, self.model, part, call, self.rounds)
 
     @classmethod
     @torch.no_grad()
@@ -332,22 +367,28 @@ class DistributedIncrementalModel(Readings):
             **settings: As for the class.
 
         Raises:
-            StateFileError: If a file is cut off or damaged, or belongs to another model.
+            StateFileError: If a file is cut off or damaged, or belongs to another model, with other
+                parameters, or one that computes other outputs on the saved graph.
         """
         loaded = cls(model, comm, **settings)
-        rank, size = loaded.rank, loaded.size
-        loaded._together(loaded._refuse_training)
-        save = loaded._together(lambda: saving.Save(folder, model))
+        loaded._load(folder)
+        return loaded
+
+    @collective("load")
+    def _load(self, folder: str | os.PathLike[str]) -> None:
+        rank, size, model = self.rank, self.size, self.model
+        self._together(self._refuse_training)
+        save = self._together(lambda: saving.Save(folder, model))
         owner = None
         if save.size != size:
-            placed = loaded._together(lambda: None if rank else save.placed_anew(size))
-            owner = loaded.rounds.everywhere(placed)[0]
-        shard, described = loaded._together(lambda: save.part(rank, size, owner))
-        call = loaded._together(lambda: call_from(described, model))
-        call.sample = most_of(loaded.rounds.everywhere(call.sample)).to(loaded._home())
-        loaded._start(call, shard.to(loaded._home()))
-        loaded.version = save.version
-        return loaded
+            placed = self._together(lambda: None if rank else save.placed_anew(size))
+            owner = self.rounds.everywhere(placed)[0]
+        saved = self._together(lambda: save.part(rank, size, owner))
+        call = self._together(lambda: call_from(saved.call, model))
+        call.sample = most_of(self.rounds.everywhere(call.sample)).to(self._home())
+        self._start(call, saved.shard.to(self._home()), save.committed)
+        part = self._require()
+        self._together(lambda: saved.refuse_other_outputs(part, model))
 
     def _called(self) -> Call:
         """The call, once there was one."""

@@ -52,6 +52,11 @@ class Owners:
         self._more.put(np.arange(self._more.size, self._more.size + ranks.size), ranks)
         self.sizes += np.bincount(ranks, minlength=self.sizes.size)
 
+    def put(self, ranks: Ranks, at: int) -> None:
+        """Write new nodes whose ids follow each other from `at`, whether they are there or not."""
+        first = at - self._first.size
+        self._more.put(np.arange(first, first + ranks.size), ranks)
+
     def with_new(self, ranks: Ranks | None, ids: Ids) -> Ranks:
         """The ranks of some nodes, among them new ones that are not in yet."""
         if ranks is None:

@@ -6,14 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyg_incremental.distributed.errors import on_all_ranks
 from pyg_incremental.distributed.rewrite import Direction
 from pyg_incremental.errors import InvalidDeltaError
+from pyg_incremental.framing import record
 from pyg_incremental.reading.edges import SaidEdges
 from pyg_incremental.resolving.edges import absent_error
 
 Ids = NDArray[np.int64]
 
 
+@record
 @dataclass
 class EdgeParcel:
     """What a rank is told of the edges of one of its graphs.
@@ -29,6 +32,7 @@ class EdgeParcel:
     changed_at: Ids
 
 
+@record
 @dataclass
 class Parcel:
     """What one rank is told by another of a delta.
@@ -50,6 +54,7 @@ class Parcel:
     listed: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
+@record
 @dataclass(frozen=True)
 class Absent:
     """Edges that a delta names and that are not there.
@@ -74,4 +79,5 @@ def absent_everywhere(found: list[Absent]) -> InvalidDeltaError:
     field = min((a.field for a in found), key=lambda f: (not f.startswith("edge_index_del"), f))
     same = [a for a in found if a.field == field]
     first = min(same, key=lambda a: a.place)
-    return absent_error(field, first.pair, first.place, sum(a.count for a in same), first.listed)
+    count = sum(a.count for a in same)
+    return on_all_ranks(absent_error(field, first.pair, first.place, count, first.listed))

@@ -4,7 +4,7 @@ The engine, the kernels and the session are those of the single process; they ru
 program on graphs that, seen from this rank, are bipartite.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,8 +18,14 @@ from pyg_incremental.calls.plan import CallPlan
 from pyg_incremental.calls.roles import Roles
 from pyg_incremental.calls.traced import Traced
 from pyg_incremental.delta import GraphDelta
-from pyg_incremental.distributed.errors import PartitionError, RankFailedError
+from pyg_incremental.distributed.errors import (
+    PartitionError,
+    RankFailedError,
+    is_on_all_ranks,
+    on_all_ranks,
+)
 from pyg_incremental.distributed.exchange import ExchangeExecutor
+from pyg_incremental.distributed.journal import Committed, Journal, journal_of
 from pyg_incremental.distributed.link import Traffic
 from pyg_incremental.distributed.merge import LocalDelta, Merger
 from pyg_incremental.distributed.parcel import absent_everywhere
@@ -55,12 +61,14 @@ class Happened:
         removed: Edges removed, likewise.
         work: The work of each step.
         traffic: What each exchange has moved, in the order of the steps.
+        is_new: Whether the delta was not in already.
     """
 
     added: int
     removed: int
     work: Work
     traffic: tuple[Traffic, ...]
+    is_new: bool = True
 
 
 class Part:
@@ -72,10 +80,12 @@ class Part:
         others: Tensors that are neither node rows nor edge rows, by name.
         rounds: The conversation with the other ranks.
         settings: What the user chose.
+        committed: What the updates before have left.
 
     Attributes:
         region: The nodes and edges of this rank.
         session: The rows of its nodes, and of ghosts.
+        committed: The version, and what goes with it.
         interrupted: Why the stored rows are not current, or an empty string.
 
     Raises:
@@ -90,11 +100,14 @@ class Part:
         others: dict[str, Any],
         rounds: Rounds,
         settings: Settings,
+        committed: Committed,
     ) -> None:
         refuse_whole(plan.program, type(plan.site.model).__name__)
         programs = rounds.everywhere(str(plan.program))
         if any(p != programs[0] for p in programs):
-            raise PartitionError("the ranks do not run the same model, or not with the same call")
+            raise on_all_ranks(
+                PartitionError("the ranks do not run the same model, or not with the same call")
+            )
         self.plan, self.rounds, self.others = plan, rounds, others
         roles = plan.roles
         self.region = region = Region(roles.relations, directions(plan.program), shard, rounds)
@@ -107,14 +120,9 @@ class Part:
         self.session = self._session(settings, nodes)
         executors: list[Any] = self.session.engine.node_executors
         self._exchanges = [e for e in executors if isinstance(e, ExchangeExecutor)]
-        self.interrupted = ""
-        try:
-            self.session.fill(nodes, others)
-        except RankFailedError:
-            raise
-        except Exception:
-            rounds.fail()
-            raise
+        self.committed, self.interrupted = committed, ""
+        self._journal: Journal | None = None
+        self.session.fill(nodes, others)
         region.traffic.clear()
 
     def _session(self, settings: Settings, nodes: dict[str, Tensor]) -> Session:
@@ -139,13 +147,22 @@ class Part:
     # Updates -------------------------------------------------------------------------------------
 
     def update(
-        self, delta: GraphDelta | Exception | None, renew: Mapping[str, Ids]
+        self,
+        delta: GraphDelta | Exception | None,
+        renew: Mapping[str, Ids],
+        delta_id: str | int | None = None,
+        *,
+        counts: bool = True,
     ) -> Happened | None:
         """Take a delta, of which each rank hands in a part or None; a collective.
+
+        It is in, on all ranks, when they have told each other that it fits; `committed` says so.
 
         Args:
             delta: The part of this rank; or why there is none, which all ranks then raise.
             renew: Global ids of own nodes whose accumulated rows are made afresh, by kind.
+            delta_id: How the caller calls the delta, or None.
+            counts: Whether the version moves.
 
         Returns:
             What happened here; None if no rank had anything to do.
@@ -153,25 +170,54 @@ class Part:
         Raises:
             InvalidDeltaError: On every rank, if a part does not fit. Nothing was changed then.
         """
+        try:
+            return self._update(delta, renew, delta_id, counts)
+        except BaseException as error:
+            if not is_on_all_ranks(error):
+                self.interrupted = "an update was interrupted"
+            raise
+
+    def _update(
+        self,
+        delta: GraphDelta | Exception | None,
+        renew: Mapping[str, Ids],
+        delta_id: str | int | None,
+        counts: bool,
+    ) -> Happened | None:
         wanted = any(ids.size for ids in renew.values())
-        routed, local = self._local(delta, wanted)
+        known = self.committed.deltas
+        with self.rounds.held_back:
+            routed, local = self._local(delta, wanted, delta_id, known)
+            if routed is None and counts:
+                self.committed = self.committed.next(None)
         if routed is None or local is None:
             return None
+        if routed.delta_id in known:
+            return Happened(0, 0, [], (), is_new=False)
+        self._journal = journal_of(
+            self.committed.version + counts, local, routed.new, self.region, self.session
+        )
+        with self.rounds.held_back:
+            try:
+                told = self._agreed(local, routed)
+            except BaseException as error:
+                if is_on_all_ranks(error):  # it is in nowhere
+                    self._journal = None
+                raise
+            self.interrupted = "an update was interrupted"
+            if counts:
+                self.committed = self.committed.next(routed.delta_id)
+        happened = self._commit(local, told, routed, renew)
+        self.interrupted, self._journal = "", None
+        return happened
+
+    def _agreed(self, local: LocalDelta, routed: Routed) -> list[Any]:
+        """Tell each other that the delta fits; what each rank has told this one."""
         told = self.region.tell(local.boundaries, local.absent, routed.new)
-        raise_first(told)
         absent = [a for t in told if t is not None for a in t[1]]
         if absent:
             raise absent_everywhere(absent)
-        self.interrupted = "an update was interrupted"
-        try:
-            happened = self._commit(local, told, routed, renew)
-        except RankFailedError:
-            raise
-        except Exception:
-            self.rounds.fail()
-            raise
-        self.interrupted = ""
-        return happened
+        return told
 
     def inverse(self, delta: GraphDelta | Exception | None) -> GraphDelta:
         """This rank's part of the delta that undoes another one, of which each rank has a part.
@@ -181,18 +227,24 @@ class Part:
         _, local = self._local(delta, wanted=False)
         if local is None:
             return GraphDelta()
-        absent = [a for found in self.rounds.everywhere(local.absent or None) for a in found or ()]
+        told = self.rounds.everywhere(local.absent or None)
+        raise_first(told)
+        absent = [a for found in told for a in found or ()]
         if absent:
             raise absent_everywhere(absent)
         return undone(local, self.region, self.plan.roles, self.session.nodes())
 
     def _local(
-        self, delta: GraphDelta | Exception | None, wanted: bool
+        self,
+        delta: GraphDelta | Exception | None,
+        wanted: bool,
+        delta_id: str | int | None = None,
+        known: Container[str | int] = (),
     ) -> tuple[Routed | None, LocalDelta | None]:
         """What a delta means here; None if no rank has anything to do."""
         if isinstance(delta, GraphDelta) and not says_anything(delta):
             delta = None
-        routed = self._router.route(delta, wanted)
+        routed = self._router.route(delta, wanted, delta_id, known)
         if routed is None:
             return None, None
         try:
@@ -273,11 +325,34 @@ class Part:
         rows = pytree.tree_map(lambda t: t[:0].clone(), self.session.output(copy=False))
         return pytree.tree_map(lambda _: torch.empty(0, dtype=torch.int64), rows), rows
 
+    def settle(self) -> None:
+        """Agree on what is in, after an interrupt: what is in on one rank is in on all.
+
+        Raises:
+            RankFailedError: On every rank, if they have come too far apart for that.
+        """
+        every: list[Committed] = self.rounds.everywhere(self.committed)
+        last = max(every, key=lambda c: c.version)
+        first = min(c.version for c in every)
+        if last.version > first + 1:
+            raise on_all_ranks(
+                RankFailedError(
+                    f"the ranks are at versions {first} to {last.version}. Restart them and load "
+                    "the last save"
+                )
+            )
+        if self._journal is not None and self._journal.version > last.version:
+            self._journal = None  # it is in nowhere
+        self.committed = last
+
     def shard(self) -> Shard:
         """What this rank owns now, an interrupted update applied."""
         region = self.region
-        graphs, _, nodes = self.session.finished(bool(self.interrupted))
-        region.graphs = {d: graphs[name_of(d)] for d in region.links}
+        if self._journal is not None:
+            region.graphs, nodes = self._journal.finished(region, self.session)
+        else:
+            graphs, _, nodes = self.session.finished(bool(self.interrupted))
+            region.graphs = {d: graphs[name_of(d)] for d in region.links}
         kinds = self.plan.roles.nodes
         found = Shard(
             self.rounds.rank, self.rounds.size,

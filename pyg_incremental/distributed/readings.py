@@ -1,15 +1,17 @@
 """What a rank tells of a distributed model: what it owns, and what it computes."""
 
+import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from pyg_incremental import snapshot
+from pyg_incremental.autocast import refuse_autocast
 from pyg_incremental.distributed.part import Part
-from pyg_incremental.distributed.rounds import Rounds, raise_first
+from pyg_incremental.distributed.rounds import Rounds, together
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.memory import MemoryReport
 from pyg_incremental.parameters import ParameterWatch
@@ -17,6 +19,21 @@ from pyg_incremental.program import Program
 from pyg_incremental.settings import Settings
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def collective(name: str) -> Callable[[F], F]:
+    """A method that all ranks call at the same time, and what messages call it."""
+
+    def decorate(method: F) -> F:
+        @functools.wraps(method)
+        def run(self: "Readings", *args: Any, **kwargs: Any) -> Any:
+            with self.rounds.operation(name):
+                return method(self, *args, **kwargs)
+
+        return cast("F", run)
+
+    return decorate
 
 
 class Readings:
@@ -39,6 +56,11 @@ class Readings:
         self._watch: ParameterWatch | None = None
 
     # Without the other ranks ---------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """How many updates have been applied since the first pass. No collective."""
+        return 0 if self._part is None else self._part.committed.version
 
     @property
     def nodes(self) -> Any:
@@ -143,6 +165,7 @@ class Readings:
 
     # With the other ranks ------------------------------------------------------------------------
 
+    @collective("gather_out")
     def gather_out(self) -> Any:
         """The output of all nodes, `[num_nodes, out_channels]`, on every rank."""
         self._together(self._refuse_stale)
@@ -152,18 +175,20 @@ class Readings:
         )
         return self._gathered(ids, part.output(copy=False))[1]
 
+    @collective("state_digest")
     def state_digest(self) -> str:
         """SHA-256 over what all ranks store: who owns what, the graph, and every row.
 
         Equal digests mean equal states, bit by bit. Ranks that own other nodes, or came to them in
         another way, have another digest with the same output.
         """
-        part = self._require()
-        mine = {
-            "ids": {kind: torch.from_numpy(own.globals) for kind, own in part.region.own.items()},
-            "state": part.session.state(exact=True),
-        }
-        return snapshot.digest_of(self.rounds.everywhere(snapshot.digest_of(mine)))
+
+        def digest() -> str:
+            part = self._require()
+            own = {kind: torch.from_numpy(own.globals) for kind, own in part.region.own.items()}
+            return snapshot.digest_of({"ids": own, "state": part.session.state(exact=True)})
+
+        return snapshot.digest_of(self.rounds.everywhere(self._together(digest)))
 
     def _gathered(self, ids: Any, rows: Any) -> tuple[Any, Any]:
         """What every rank has, in one, ascending by id."""
@@ -187,15 +212,7 @@ class Readings:
             run: What to run. It holds no round.
             first: Return what the first rank got.
         """
-        error: Exception | None = None
-        value: Any = None
-        try:
-            value = run()
-        except Exception as raised:
-            error = raised
-        got = self.rounds.everywhere(error if error is not None or not first else value)
-        raise_first(got)
-        return got[0] if first else value  # type: ignore[no-any-return]
+        return together(self.rounds, run, first=first)
 
     def _require(self) -> Part:
         if self._part is None:
@@ -206,6 +223,7 @@ class Readings:
         return self._part
 
     def _refuse_training(self) -> None:
+        refuse_autocast()
         if any(m.training for m in self.model.modules()):
             raise StaleStateError(
                 f"{type(self.model).__name__} is in training mode, where dropout and batch "

@@ -13,12 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyg_incremental.distributed.arrived import Arrived
 from pyg_incremental.distributed.errors import PartitionError
 from pyg_incremental.distributed.link import Link, Traffic
 from pyg_incremental.distributed.local_ids import Ghosts, NearIds, Own
 from pyg_incremental.distributed.owners import Owners, Ranks
 from pyg_incremental.distributed.rewrite import Direction, name_of, suffix_of
-from pyg_incremental.distributed.rounds import Rounds
+from pyg_incremental.distributed.rounds import Rounds, raise_first
 from pyg_incremental.distributed.shard import Shard
 from pyg_incremental.graph import DynamicGraph
 from pyg_incremental.program import Relation
@@ -162,7 +163,14 @@ class Region:
             for rank in np.unique(np.concatenate([to, left_to])).tolist():
                 at = to == rank
                 asked[rank][d] = b.come[at], b.come_local[at], left[left_to == rank]
-        return self._rounds.swap([(a, note) if a or note else None for a in asked])
+        told = self._rounds.swap([(a, note) if a or note else None for a in asked])
+        raise_first(told)
+        total = {kind: n + len(new.get(kind, ())) for kind, n in self.num_nodes.items()}
+        kinds = {d: self.kinds(d)[1] for d in self.links}
+        for rank, wishes in enumerate(told):
+            if wishes is not None and rank != self._rounds.rank:
+                Arrived(rank, total).asked(wishes, kinds)
+        return told
 
     def serve(self, told: list[Any]) -> None:
         """Note which rows of own nodes other ranks need from now on."""
@@ -203,6 +211,30 @@ class Region:
             link.ghosts.take(b.come, b.come_local, b.offered, link.own.limit)
         self.serve(told)
         return {k: n - before[k] for k, n in self.local_counts().items() if n > before[k]}
+
+    def take_again(
+        self,
+        near: Mapping[str, NearIds],
+        boundaries: Mapping[Direction, Boundary],
+        new: Mapping[str, Ranks],
+        before: Mapping[str, int],
+    ) -> None:
+        """Enter the nodes of a delta wherever `take` was interrupted, to read ids and owners.
+
+        Args:
+            near: New own nodes of each kind.
+            boundaries: What happens at each boundary.
+            new: The owners of all new nodes, by kind.
+            before: The number of nodes of each kind without them.
+        """
+        for kind, ranks in new.items():
+            self.owners[kind].put(ranks, before[kind])
+            self.num_nodes[kind] = self.owners[kind].num_nodes
+        for kind, ids in near.items():
+            if ids.new.size:
+                self.own[kind].put(ids.new, ids.first)
+        for d, link in self.links.items():
+            link.ghosts.put(boundaries[d].come, boundaries[d].come_local)
 
     def let_go(self, boundaries: Mapping[Direction, Boundary]) -> None:
         """The update is through: forget the ghosts that no edge needs any more."""

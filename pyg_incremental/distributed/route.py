@@ -5,9 +5,9 @@ ranks. They are read like the delta of a single process (see `pyg_incremental.re
 edge is there at all, only its owner can tell.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,12 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.delta import GraphDelta
+from pyg_incremental.distributed.arrived import Arrived
+from pyg_incremental.distributed.errors import on_all_ranks
 from pyg_incremental.distributed.owners import Owners, Ranks, by_rank, load_of
 from pyg_incremental.distributed.parcel import EdgeParcel, Parcel
 from pyg_incremental.distributed.place import Names, place_new
 from pyg_incremental.distributed.rewrite import Direction
 from pyg_incremental.distributed.rounds import Rounds, raise_first
 from pyg_incremental.errors import InvalidDeltaError
+from pyg_incremental.framing import record
 from pyg_incremental.program import Relation
 from pyg_incremental.reading.delta import Arrivals, DeltaReader, Said
 from pyg_incremental.reading.edges import SaidEdges
@@ -30,6 +33,7 @@ _NOTHING = Arrivals({}, {})
 _NONE = np.empty(0, np.int64)
 
 
+@record
 class _Head(NamedTuple):
     """What a rank says of its part before anything else.
 
@@ -37,15 +41,18 @@ class _Head(NamedTuple):
         counts: How many new nodes of each kind bring their rows.
         named: For each kind whose nodes come with edges one more than the largest id named.
         missing: What to do about edges that are not there; None if there is no part.
+        delta_id: How the caller calls the delta, or None.
         is_all: Whether nothing is left to say but the parcel that comes with it.
     """
 
     counts: dict[str, int]
     named: dict[str, int]
     missing: str | None
+    delta_id: str | int | None
     is_all: bool
 
 
+@record
 class _Opening(NamedTuple):
     """What a rank is told first by another.
 
@@ -66,11 +73,13 @@ class Routed:
         parcels: What each rank has told this one.
         new: The owners of the new nodes of each kind of which there are any, of all parts.
         missing: What to do about edges that are not there.
+        delta_id: How the caller calls the delta, or None.
     """
 
     parcels: list[Parcel | None]
     new: dict[str, Ranks]
     missing: str
+    delta_id: str | int | None = None
 
 
 class Router:
@@ -97,32 +106,47 @@ class Router:
         self._directions = list(directions)
         self._names = Names(owners)
 
-    def route(self, delta: GraphDelta | Exception | None, wanted: bool) -> Routed | None:
+    def route(
+        self,
+        delta: GraphDelta | Exception | None,
+        wanted: bool,
+        delta_id: str | int | None = None,
+        known: Container[str | int] = (),
+    ) -> Routed | None:
         """Agree on the parts, place new nodes, and hand every rank what concerns it; a collective.
 
         Args:
             delta: The part of this rank; or why there is none, which all ranks then raise.
             wanted: Whether this rank has something to do in any case.
+            delta_id: How the caller calls the delta on this rank, or None.
+            known: Ids of deltas that are in, the same on all ranks.
 
         Returns:
-            What this rank has to do; None if no rank has anything to do.
+            What this rank has to do, which is nothing if the delta is known; None if no rank has
+            anything to do.
 
         Raises:
             InvalidDeltaError: On every rank, if a part does not fit.
         """
-        openings, arrivals = self._openings(delta, wanted)
+        openings, arrivals = self._openings(delta, wanted, delta_id)
         told = self._rounds.swap(openings)
         raise_first(told)
         if all(t is None for t in told):
             return None
-        heads = [None if t is None else t.head for t in told]
+        heads = [self._head(rank, t) for rank, t in enumerate(told)]
         modes = {h.missing for h in heads if h is not None and h.missing is not None}
-        if len(modes) > 1:
-            raise InvalidDeltaError(f"missing: the ranks differ (got {sorted(modes)})")
-        if not modes:
-            return Routed([], {}, "error")
+        names = {h.delta_id for h in heads if h is not None and h.delta_id is not None}
+        for what, given in (("missing", modes), ("delta_id", names)):
+            if len(given) > 1:
+                raise on_all_ranks(
+                    InvalidDeltaError(f"{what}: the ranks differ (got {sorted(map(repr, given))})")
+                )
+        name = next(iter(names), None)
+        if not modes or (name is not None and name in known):
+            return Routed([], {}, "error", name)
         if all(h is None or h.is_all for h in heads):
-            return Routed([None if t is None else t.parcel for t in told], {}, modes.pop())
+            held = [None if t is None else t.parcel for t in told]
+            return Routed(self._opened(held, {}), {}, modes.pop(), name)
         spans = {kind: self._spans(kind, heads) for kind in self._owners}
         mine = {kind: ids[self._rounds.rank] for kind, ids in spans.items()}
         total = {
@@ -147,17 +171,34 @@ class Router:
             parcels = list(self._parcels(said, mine, new))
         got = self._rounds.swap(parcels)
         raise_first(got)
-        return Routed(got, new, modes.pop())
+        return Routed(self._opened(got, new), new, modes.pop(), name)
+
+    def _head(self, rank: int, told: Any) -> _Head | None:
+        """What a rank has said of its part; see that it is that."""
+        if told is None or isinstance(told, _Opening):
+            return None if told is None else told.head
+        raise Arrived(rank, {}).refuse(f"a {type(told).__name__} in the place of a delta")
+
+    def _opened(
+        self, parcels: list[Parcel | None], new: Mapping[str, Ranks]
+    ) -> list[Parcel | None]:
+        """The parcels of all ranks; see that those of others can be opened."""
+        total = {k: owners.num_nodes + len(new.get(k, ())) for k, owners in self._owners.items()}
+        for rank, parcel in enumerate(parcels):
+            if parcel is not None and rank != self._rounds.rank:
+                Arrived(rank, total).parcel(parcel, self._reader, self._relations)
+        return parcels
 
     def _openings(
-        self, delta: GraphDelta | Exception | None, wanted: bool
+        self, delta: GraphDelta | Exception | None, wanted: bool, delta_id: str | int | None
     ) -> tuple[list[_Opening | Exception | None], Arrivals]:
         """What this rank tells each rank first, and the new nodes of its part."""
         size = self._rounds.size
         if isinstance(delta, Exception):
             return [delta] * size, _NOTHING
         if delta is None:
-            said = _Opening(_Head({}, {}, None, True), None) if wanted else None
+            wanted = wanted or delta_id is not None
+            said = _Opening(_Head({}, {}, None, delta_id, True), None) if wanted else None
             return [said] * size, _NOTHING
         try:
             arrivals = self._reader.arrivals(delta)
@@ -165,7 +206,7 @@ class Router:
         except Exception as error:
             return [error] * size, _NOTHING
         parcels = self._parcels_of_known(delta, arrivals)
-        head = _Head(counts, arrivals.named, delta.missing, parcels is not None)
+        head = _Head(counts, arrivals.named, delta.missing, delta_id, parcels is not None)
         return [_Opening(head, p) for p in parcels or [None] * size], arrivals
 
     def _parcels_of_known(

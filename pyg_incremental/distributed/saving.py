@@ -1,40 +1,92 @@
-"""The state of a distributed model on disk: one file for each rank, and a manifest."""
+"""The state of a distributed model on disk: one file for each rank, and a manifest.
 
-import json
+The files of every save have names of their own, and the manifest names them with their checksums;
+it takes the place of the one before when all of them are on the disk. So whenever a save is cut
+off, the one before it is whole, and no file of one is ever read with those of another.
+"""
+
 import os
+import re
+import secrets
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from pyg_incremental import snapshot
+from pyg_incremental.calls.checked import Checked
 from pyg_incremental.calls.state import relations_of
-from pyg_incremental.distributed import ldg
+from pyg_incremental.distributed import ldg, manifests
 from pyg_incremental.distributed.call import Call
+from pyg_incremental.distributed.checked import as_arrays, sample_fits, shard_fits
+from pyg_incremental.distributed.journal import Committed
 from pyg_incremental.distributed.owners import Ranks
+from pyg_incremental.distributed.part import Part
 from pyg_incremental.distributed.place import ROOM
+from pyg_incremental.distributed.rounds import Rounds, together
 from pyg_incremental.distributed.shard import Shard
 from pyg_incremental.distributed.union import Union
 from pyg_incremental.errors import StateFileError, UnsupportedModelError
+from pyg_incremental.options import differences, options_of
 from pyg_incremental.parameters import fingerprint
+from pyg_incremental.program import Relation
+from pyg_incremental.restoring import refuse_other
+from pyg_incremental.whole_file import remove_if_left_over
 
-FORMAT = 1
-_MANIFEST = "manifest.json"
+FORMAT = 2
+_FILE = re.compile(r"rank-(\d{4,})-version-\d+(-[0-9a-f]{16}\.state|\.pt)(\.[0-9a-f]{16}\.part)?")
 Folder = str | os.PathLike[str]
+_PART = {
+    "model": str, "options": {str: object}, "version": int, "owner": {str: Tensor},
+    "ids": {str: Tensor}, "nodes": {str: Tensor}, "edge_index": {str: Tensor},
+    "edges": {str: {str: Tensor}}, "call": dict, "out": [Tensor], "out_kinds": [str],
+}  # fmt: skip
 
 
-def _file(folder: Folder, rank: int, version: int) -> Path:
-    return Path(folder) / f"rank-{rank:04}-version-{version}.pt"
+def _file(folder: Folder, rank: int, version: int, token: str) -> Path:
+    return Path(folder) / f"rank-{rank:04}-version-{version}-{token}.state"
 
 
-def write_part(folder: Folder, model: nn.Module, shard: Shard, call: Call, version: int) -> None:
-    """Write what one rank owns.
+def save(folder: Folder, model: nn.Module, part: Part, call: Call, rounds: Rounds) -> None:
+    """Write what all ranks own; a collective. See `DistributedIncrementalModel.save`.
+
+    Args:
+        folder: Where to; made if it is not there.
+        model: The model, of which only a fingerprint is written.
+        part: The part of this rank.
+        call: The call.
+        rounds: The conversation with the other ranks.
+    """
+    rank, version = rounds.rank, part.committed.version
+    token = together(rounds, lambda: secrets.token_hex(8), first=True)
+    try:
+        mine = together(rounds, lambda: write_part(folder, model, part, call, token))
+        every = rounds.everywhere(mine)
+    except BaseException:  # nobody has begun with the manifest
+        _file(folder, rank, version, token).unlink(missing_ok=True)
+        raise
+    together(rounds, lambda: None if rank else write_manifest(folder, every, part.committed, token))
+    together(rounds, lambda: clean(folder, rank, rounds.size, token))
+
+
+def write_part(folder: Folder, model: nn.Module, part: Part, call: Call, token: str) -> str:
+    """Write what one rank owns; returns the checksum of the file.
+
+    Args:
+        folder: Where to; made if it is not there.
+        model: The model, of which only a fingerprint is written.
+        part: The part of this rank.
+        call: The call.
+        token: What the names of the files of this save have in common, 16 hexadecimal digits.
 
     Raises:
         UnsupportedModelError: If the model was called with what cannot be saved without code.
+        OSError: If the file cannot be written.
     """
     if not snapshot.is_plain(call.site.constants):
         raise UnsupportedModelError(
@@ -42,56 +94,81 @@ def write_part(folder: Folder, model: nn.Module, shard: Shard, call: Call, versi
             "code"
         )
     Path(folder).mkdir(parents=True, exist_ok=True)
-    snapshot.write(
-        _file(folder, shard.rank, version),
+    shard, version = part.shard(), part.committed.version
+    return snapshot.write(
+        _file(folder, shard.rank, version, token),
         {
             "model": fingerprint(model),
+            "options": options_of(model),
             "version": version,
             "owner": {k: torch.from_numpy(np.array(ranks)) for k, ranks in shard.owner.items()},
             "ids": {k: torch.from_numpy(np.array(ids)) for k, ids in shard.ids.items()},
-            "nodes": {k: t.clone() for k, t in shard.nodes.items()},
-            "edge_index": {k: t.clone() for k, t in shard.edge_index.items()},
-            "edges": {
-                graph: {k: t.clone() for k, t in data.items()}
-                for graph, data in shard.edges.items()
-            },
+            "nodes": shard.nodes,
+            "edge_index": shard.edge_index,
+            "edges": shard.edges,
             "call": call.described(),
+            "out": pytree.tree_leaves(part.output(copy=False)),
+            "out_kinds": pytree.tree_leaves(part.session.output_kinds),
         },
     )
 
 
-def write_manifest(folder: Folder, size: int, version: int) -> None:
-    """Say that the files of all ranks are there."""
-    path = Path(folder) / _MANIFEST
-    temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps({"format": FORMAT, "size": size, "version": version}))
-    os.replace(temporary, path)
+def write_manifest(folder: Folder, checksums: list[str], committed: Committed, token: str) -> None:
+    """Say that the files of all ranks are there: from here on this is the save.
+
+    Args:
+        folder: Where they are.
+        checksums: Those of the files of all ranks.
+        committed: What they hold.
+        token: What their names have in common.
+    """
+    manifest = {
+        "format": FORMAT,
+        "version": committed.version,
+        "deltas": [[name, version] for name, version in committed.deltas.items()],
+        "token": token,
+        "checksums": checksums,
+    }
+    manifests.write_manifest(Path(folder), manifest)
 
 
-def clean(folder: Folder, rank: int, size: int, version: int) -> None:
-    """Remove this rank's files of earlier saves, and those of ranks that are no more."""
-    for path in Path(folder).glob("rank-*-version-*.pt"):
-        of, at = path.stem.split("-")[1], path.stem.split("-")[3]
-        mine = int(of) == rank or (rank == 0 and int(of) >= size)
-        if mine and (int(of) >= size or int(at) != version):
-            path.unlink(missing_ok=True)
+def clean(folder: Folder, rank: int, size: int, token: str) -> None:
+    """Remove this rank's files of other saves, and those of ranks that are no more."""
+    for path in Path(folder).iterdir():
+        name = _FILE.fullmatch(path.name)
+        if name is None or (f"-{token}.state" == name[2] and name[3] is None):
+            continue
+        of = int(name[1])
+        if of == rank or (rank == 0 and of >= size):
+            if name[3] is None:
+                path.unlink(missing_ok=True)
+            else:
+                remove_if_left_over(path)
 
 
 def read_manifest(folder: Folder) -> dict[str, Any]:
     """What a folder holds.
 
     Raises:
-        StateFileError: If it is none of ours.
+        StateFileError: If it is none of ours, or damaged.
     """
-    path = Path(folder) / _MANIFEST
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise StateFileError(
-            f"'{folder}' holds no save of a distributed model ({type(error).__name__}: {error})"
-        ) from error
-    if manifest.get("format") != FORMAT or not {"size", "version"} <= manifest.keys():
-        raise StateFileError(f"'{path}' is not the manifest of a save of format {FORMAT}")
+    checked = Checked(str(folder))
+    manifest = manifests.read_manifest(
+        Path(folder), FORMAT, checked, "It holds no save of a distributed model; save again"
+    )
+    checked.fits(
+        manifest,
+        {"version": int, "deltas": [[object]], "token": str, "checksums": [str]},
+        "",
+    )
+    for entry in manifest["deltas"]:
+        checked.same(len(entry), 2, "parts of an entry of 'deltas'")
+        checked.fits(entry[0], (str, int), "deltas")
+        checked.fits(entry[1], int, "deltas")
+    if not re.fullmatch("[0-9a-f]{16}", manifest["token"]) or manifest["version"] < 0:
+        raise checked.refuse("its files have no names")
+    if not 1 <= len(manifest["checksums"]) <= np.iinfo(np.int16).max:
+        raise checked.refuse(f"it is of {len(manifest['checksums'])} ranks")
     return manifest
 
 
@@ -104,7 +181,7 @@ class Save:
 
     Attributes:
         size: The number of ranks that wrote it.
-        version: How many updates it holds.
+        committed: The version that it holds, and what goes with it.
 
     Raises:
         StateFileError: If the folder holds no save; later, if a file is cut off or damaged, or
@@ -113,20 +190,56 @@ class Save:
 
     def __init__(self, folder: Folder, model: nn.Module) -> None:
         manifest = read_manifest(folder)
-        self.size: int = manifest["size"]
-        self.version: int = manifest["version"]
+        self.size: int = len(manifest["checksums"])
+        self.committed = Committed(manifest["version"], dict(manifest["deltas"]))
+        self._checksums, self._token = manifest["checksums"], manifest["token"]
         self._folder, self._model = folder, model
 
     def _read(self, rank: int) -> dict[str, Any]:
-        path = _file(self._folder, rank, self.version)
-        content = snapshot.read(path)
+        path = _file(self._folder, rank, self.committed.version, self._token)
+        checked = Checked(str(path))
+        try:
+            content = snapshot.read(path, self._checksums[rank])
+        except FileNotFoundError as error:
+            raise checked.refuse("the file is missing, which the manifest names") from error
+        checked.fits(content.get("model"), str, "model")
         if content["model"] != fingerprint(self._model):
             raise StateFileError(
                 f"'{path}' was saved for another model (or other parameters) than this "
                 f"{type(self._model).__name__}; load the parameters that the model had, or start "
                 "anew"
             )
+        checked.fits(content, _PART, "")
+        checked.same(content["version"], self.committed.version, "version")
+        call = content["call"]
+        relations = checked.call(call)
+        sample_fits(checked, call.get("sample"), call)
+        self._shard(checked, content, rank, self.size, None, call, relations)
+        checked.same(len(content["out"]), len(content["out_kinds"]), "number of outputs")
+        for kind, rows in zip(content["out_kinds"], content["out"], strict=True):
+            checked.rows(rows, len(content["ids"].get(kind, ())), "an output")
         return content
+
+    def _shard(
+        self,
+        checked: Checked,
+        content: dict[str, Any],
+        rank: int,
+        size: int,
+        owner: Mapping[str, Ranks] | None,
+        call: Mapping[str, Any],
+        relations: tuple[Relation, ...],
+    ) -> Shard:
+        """A shard of what a file holds, or several; all of it is checked."""
+        if owner is None:
+            owner = as_arrays(checked, content["owner"], torch.int16, "owners")
+        checked.same(sorted(owner), sorted(call["num_nodes"]), "kinds of nodes")
+        shard = Shard(
+            rank, size, dict(owner), as_arrays(checked, content["ids"], torch.int64, "ids"),
+            content["nodes"], content["edge_index"], content["edges"],
+        )  # fmt: skip
+        shard_fits(checked, shard, relations, call)
+        return shard
 
     def _files(self) -> Iterator[dict[str, Any]]:
         return (self._read(rank) for rank in range(self.size))
@@ -152,47 +265,83 @@ class Save:
             ldg.place(nodes, start, np.ascontiguousarray(src[order]), owner, sizes, room)
         return union.split(owner)
 
-    def part(
-        self, rank: int, size: int, owner: Mapping[str, Ranks] | None
-    ) -> tuple[Shard, dict[str, Any]]:
-        """What one rank owns, and a description of the call.
+    def part(self, rank: int, size: int, owner: Mapping[str, Ranks] | None) -> "SavedPart":
+        """What one rank owns.
 
         Args:
             rank: The rank.
             size: The number of ranks now.
             owner: Who owns each node, if that has changed; the files are then read one after
                 another.
+
+        Raises:
+            StateFileError: If a file is cut off, damaged, or does not hang together.
         """
+        checked = Checked(str(self._folder))
         if owner is None:
             content = self._read(rank)
-            own = {kind: ranks.numpy() for kind, ranks in content["owner"].items()}
-            return _shard(content, rank, size, own), content["call"]
-        parts = [_cut(content, rank, owner) for content in self._files()]
-        first = parts[0]
-        order = {k: torch.cat([p["ids"][k] for p in parts]).argsort() for k in first["ids"]}
-        kinds = first["call"]["nodes"]
-        content = {
-            "ids": {k: torch.cat([p["ids"][k] for p in parts])[at] for k, at in order.items()},
-            "nodes": {
-                k: torch.cat([p["nodes"][k] for p in parts])[order[kinds[k]]]
-                for k in first["nodes"]
-            },
-            "edge_index": {
-                k: torch.cat([p["edge_index"][k] for p in parts], 1) for k in first["edge_index"]
-            },
-            "edges": {
-                graph: {k: torch.cat([p["edges"][graph][k] for p in parts]) for k in data}
-                for graph, data in first["edges"].items()
-            },
-        }
-        return _shard(content, rank, size, dict(owner)), first["call"]
+        else:
+            content = _joined([_cut(content, rank, owner) for content in self._files()])
+        call = content["call"]
+        shard = self._shard(checked, content, rank, size, owner, call, relations_of(call))
+        return SavedPart(checked, shard, call, content["out"], content["options"])
 
 
-def _shard(content: dict[str, Any], rank: int, size: int, owner: dict[str, Ranks]) -> Shard:
-    return Shard(
-        rank, size, owner, {kind: ids.numpy() for kind, ids in content["ids"].items()},
-        content["nodes"], content["edge_index"], content["edges"],
-    )  # fmt: skip
+@dataclass(frozen=True)
+class SavedPart:
+    """What a save holds of one rank.
+
+    Attributes:
+        checked: What errors begin with.
+        shard: What it owns.
+        call: A description of the call.
+        out: The outputs at its nodes.
+        options: What the model computed besides its parameters.
+    """
+
+    checked: Checked
+    shard: Shard
+    call: dict[str, Any]
+    out: list[Tensor]
+    options: dict[str, Any]
+
+    def refuse_other_outputs(self, part: Part, model: nn.Module) -> None:
+        """See that the model computes what it computed when it was saved, up to rounding.
+
+        Raises:
+            StateFileError: If it does not.
+        """
+        changed = differences(self.options, options_of(model))
+        outputs = pytree.tree_leaves(part.output(copy=False))
+        self.checked.same(len(self.out), len(outputs), "number of outputs")
+        for i, (then, now) in enumerate(zip(self.out, outputs, strict=True)):
+            refuse_other(str(i), then, now, self.checked, changed)
+
+
+def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a rank owns now, of what it has found in all files."""
+    first = parts[0]
+    order = {k: torch.cat([p["ids"][k] for p in parts]).argsort() for k in first["ids"]}
+    kinds = first["call"]["nodes"]
+    return {
+        "ids": {k: torch.cat([p["ids"][k] for p in parts])[at] for k, at in order.items()},
+        "nodes": {
+            k: torch.cat([p["nodes"][k] for p in parts])[order[kinds[k]]] for k in first["nodes"]
+        },
+        "edge_index": {
+            k: torch.cat([p["edge_index"][k] for p in parts], 1) for k in first["edge_index"]
+        },
+        "edges": {
+            graph: {k: torch.cat([p["edges"][graph][k] for p in parts]) for k in data}
+            for graph, data in first["edges"].items()
+        },
+        "out": [
+            torch.cat([p["out"][i] for p in parts])[order[kind]]
+            for i, kind in enumerate(first["out_kinds"])
+        ],
+        "call": first["call"],
+        "options": first["options"],
+    }
 
 
 def _cut(content: dict[str, Any], rank: int, owner: Mapping[str, Ranks]) -> dict[str, Any]:
@@ -213,5 +362,8 @@ def _cut(content: dict[str, Any], rank: int, owner: Mapping[str, Ranks]) -> dict
         "nodes": {k: t[mine[call["nodes"][k]]] for k, t in content["nodes"].items()},
         "edge_index": pairs,
         "edges": data,
-        "call": call,
+        "out": [
+            t[mine[kind]] for kind, t in zip(content["out_kinds"], content["out"], strict=True)
+        ],
+        **{key: content[key] for key in ("call", "options", "out_kinds")},
     }

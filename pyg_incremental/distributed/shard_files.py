@@ -2,7 +2,7 @@
 
 A folder of shards holds
 
-    manifest.json             sizes, names, how it was partitioned
+    manifest.json             sizes, names, how it was partitioned, checksums of the other files
     owner.npy                 the part of every node, int16 [num_nodes]
     part-0003/ids.npy         the nodes that part 3 owns, ascending, int64
     part-0003/x.npy           their rows of the node input `x`, and so on for others
@@ -13,23 +13,35 @@ With several types of nodes and edges their names stand before: `user.ids.npy`, 
 `user__rates__film.edge_index_dict.npy`.
 """
 
-import json
 import os
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pyg_incremental.calls.checked import Checked
 from pyg_incremental.calls.roles import Roles, classify
 from pyg_incremental.calls.site import CallSite, bind
+from pyg_incremental.distributed import manifests
 from pyg_incremental.distributed.call import EDGES, NODES, Call, Sample, call_of
+from pyg_incremental.distributed.checked import shard_fits
 from pyg_incremental.distributed.errors import PartitionError
 from pyg_incremental.distributed.shard import Shard
+from pyg_incremental.program import Relation
+from pyg_incremental.whole_file import checksum
 
-FORMAT = 2
+FORMAT = 3
+_LEAVES = [[(str, [str], type(None))]]
+_FORM = {
+    "num_parts": int, "method": str, "edges_cut": int, "num_edges": int, "num_nodes": {str: int},
+    "nodes": _LEAVES, "graphs": _LEAVES, "edges": _LEAVES, "pairs": [str], "by_target": [str],
+    "checksums": {str: str},
+}  # fmt: skip
+_ADVICE = "Write the shards again, with python -m pyg_incremental.distributed partition"
 
 
 @dataclass(frozen=True)
@@ -84,6 +96,7 @@ class Manifest:
         edges: The edge inputs.
         pairs: Arguments that hold a pair and no dict.
         by_target: The graphs whose edges came sorted by target.
+        checksums: SHA-256 of each file.
     """
 
     num_parts: int
@@ -96,14 +109,12 @@ class Manifest:
     edges: list[Leaf]
     pairs: list[str]
     by_target: list[str]
+    checksums: dict[str, str]
 
     def write(self, root: Path) -> None:
         """Write it: from here on the folder counts."""
         leaves = {k: list(map(astuple, getattr(self, k))) for k in ("nodes", "graphs", "edges")}
-        path = root / "manifest.json"
-        temporary = path.with_suffix(".part")
-        temporary.write_text(json.dumps({"format": FORMAT, **vars(self), **leaves}, indent=1))
-        os.replace(temporary, path)
+        manifests.write_manifest(root, {"format": FORMAT, **vars(self), **leaves})
 
 
 def manifest_of(folder: str | os.PathLike[str]) -> Manifest:
@@ -112,18 +123,25 @@ def manifest_of(folder: str | os.PathLike[str]) -> Manifest:
     Raises:
         PartitionError: If there is none, or it is of another format.
     """
-    path = Path(folder) / "manifest.json"
-    try:
-        content: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise PartitionError(
-            f"'{folder}' is no folder of shards ({type(error).__name__}: {error}); write one with "
-            "python -m pyg_incremental.distributed partition"
-        ) from error
-    if content.pop("format", None) != FORMAT:
-        raise PartitionError(f"'{path}' is not a manifest of shards of format {FORMAT}")
-    for field in ("nodes", "graphs", "edges"):
+    checked = Checked(str(folder), PartitionError, _ADVICE)
+    content = manifests.read_manifest(
+        Path(folder), FORMAT, checked, f"It is no folder of shards. {_ADVICE}"
+    )
+    del content["format"]
+    checked.fits(content, _FORM, "")
+    checked.same(sorted(content), sorted(_FORM), "entries of the manifest")
+    kinds, graphs = content["num_nodes"], [leaf[0] for leaf in content["graphs"]]
+    for field, known in (("nodes", kinds), ("graphs", kinds), ("edges", graphs)):
+        for fields in content[field]:
+            checked.same(len(fields), 4, f"parts of an entry of '{field}'")
+            for value, form in zip(fields, (str, str, (str, [str], type(None)), str), strict=True):
+                checked.fits(value, form, field)
+            if fields[3] not in known:
+                raise checked.refuse(f"'{fields[0]}' is of {fields[3]!r}, which is not there")
         content[field] = list(map(_leaf, content[field]))
+    for name in kinds:
+        if "/" in name or "\\" in name:
+            raise checked.refuse(f"{name!r} is no name of a kind of nodes")
     return Manifest(**content)
 
 
@@ -141,7 +159,8 @@ class ShardFiles:
         size: The number of ranks.
 
     Raises:
-        PartitionError: If the folder has another number of parts, or is none of ours.
+        PartitionError: If the folder has another number of parts, or is none of ours; if a file
+            that this rank reads is missing, cut off or damaged.
     """
 
     def __init__(self, folder: str | os.PathLike[str], rank: int, size: int) -> None:
@@ -153,21 +172,58 @@ class ShardFiles:
                 "start as many ranks, or partition again"
             )
         self._rank, self._size = rank, size
+        self._checked = Checked(str(folder), PartitionError, _ADVICE)
+        own, m = folder_of(self._root, rank), self.manifest
+        files = [self._root / of_kind(k, "owner") for k in m.num_nodes]
+        files += [own / of_kind(k, "ids") for k in m.num_nodes]
+        files += [own / leaf.file for leaf in (*m.nodes, *m.graphs, *m.edges)]
+        for path in files:
+            self._compare_checksum(path)
+
+    def _compare_checksum(self, path: Path) -> None:
+        """See that a file is the one that was written."""
+        name = path.relative_to(self._root).as_posix()
+        try:
+            found = checksum(path)
+        except OSError as error:
+            raise self._checked.refuse(
+                f"'{name}' cannot be read ({type(error).__name__}: {error})"
+            ) from error
+        if found != self.manifest.checksums.get(name):
+            raise self._checked.refuse(f"'{name}' is damaged: it does not match its checksum")
+
+    def _array(self, path: Path, mode: Literal["c", "r"] | None) -> Any:
+        """A file as an array."""
+        try:
+            return np.load(path, mmap_mode=mode, allow_pickle=False)
+        except Exception as error:  # the reader may stumble over anything in a foreign file
+            raise self._checked.refuse(
+                f"'{path.name}' is no array ({type(error).__name__}: {error})"
+            ) from error
 
     def _mapped(self, leaf: Leaf) -> Tensor:
         """A file as a tensor; pages that are written to are copied and never reach the file."""
-        path = folder_of(self._root, self._rank) / leaf.file
-        return torch.from_numpy(np.load(path, mmap_mode="c"))
+        array = self._array(folder_of(self._root, self._rank) / leaf.file, "c")
+        if not array.ndim or array.dtype.kind not in "biuf" or not array.dtype.isnative:
+            raise self._checked.refuse(f"'{leaf.file}' holds {array.dtype} {array.shape}")
+        return torch.from_numpy(array)
 
-    def shard(self) -> Shard:
-        """What the rank owns."""
+    def shard(self, relations: Iterable[Relation]) -> Shard:
+        """What the rank owns; all of it is checked.
+
+        Args:
+            relations: The graphs.
+
+        Raises:
+            PartitionError: If it does not hang together.
+        """
         root, m = self._root, self.manifest
         own = folder_of(root, self._rank)
-        return Shard(
+        shard = Shard(
             self._rank,
             self._size,
-            {k: np.load(root / of_kind(k, "owner"), mmap_mode="r") for k in m.num_nodes},
-            {k: np.load(own / of_kind(k, "ids")) for k in m.num_nodes},
+            {k: self._array(root / of_kind(k, "owner"), "r") for k in m.num_nodes},
+            {k: self._array(own / of_kind(k, "ids"), None) for k in m.num_nodes},
             {leaf.name: self._mapped(leaf) for leaf in m.nodes},
             {leaf.name: self._mapped(leaf) for leaf in m.graphs},
             {
@@ -175,6 +231,12 @@ class ShardFiles:
                 for graph in m.graphs
             },
         )
+        inputs = {"nodes": m.nodes, "edges": m.edges}
+        content = {k: {leaf.name: leaf.of for leaf in leaves} for k, leaves in inputs.items()}
+        shard_fits(self._checked, shard, relations, {**content, "matrices": ()})
+        counts = {kind: ranks.size for kind, ranks in shard.owner.items()}
+        self._checked.same(counts, m.num_nodes, "number of nodes")
+        return shard
 
     def sample(self) -> Sample:
         """A few rows."""

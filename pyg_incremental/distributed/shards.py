@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from pyg_incremental.calls.hyperedges import HYPEREDGE
 from pyg_incremental.calls.roles import ends_of
 from pyg_incremental.calls.site import name_in
+from pyg_incremental.distributed import manifests
 from pyg_incremental.distributed.errors import PartitionError
 from pyg_incremental.distributed.partition import HeteroPartition, Partition
 from pyg_incremental.distributed.shard import Owner
 from pyg_incremental.distributed.shard_files import Leaf, Manifest, folder_of, of_kind
+from pyg_incremental.whole_file import sync_file, sync_folder
 
 CHUNK = 1 << 22
 Array = NDArray[Any]
@@ -54,6 +56,7 @@ def write_shards(
         else {kind: ranks.numpy() for kind, ranks in chosen.owner.items()}
     )  # fmt: skip
     whole = chosen if isinstance(chosen, Partition) else chosen.union
+    (Path(folder) / manifests.NAME).unlink(missing_ok=True)  # until all is there again
     writer = _Writer(Path(folder), owner, whole.num_parts)
     node_leaves = [writer.node(*leaf) for leaf in _leaves(nodes)]
     graph_leaves = [writer.graph(*leaf) for leaf in _leaves(_by_argument(edge_index))]
@@ -63,7 +66,7 @@ def write_shards(
         whole.num_parts, whole.method, whole.edges_cut, whole.num_edges,
         {kind: int(ranks.size) for kind, ranks in owner.items()}, node_leaves, graph_leaves,
         edge_leaves, [k for k, v in nodes.items() if isinstance(v, (tuple, list))],
-        writer.by_target,
+        writer.by_target, writer.checksums(),
     ).write(writer.root)  # fmt: skip
     return writer.root
 
@@ -96,6 +99,7 @@ class _Writer:
         self._owner, self._num_parts = owner, num_parts
         self._parts = [folder_of(root, part) for part in range(num_parts)]
         self._keys: list[Any] = []
+        self._written: list[Path] = []
         self._graphs: dict[Any, tuple[Leaf, Array, Owner]] = {}
         for part in self._parts:
             part.mkdir(parents=True, exist_ok=True)
@@ -103,9 +107,23 @@ class _Writer:
     def ids(self) -> None:
         """Who owns which node."""
         for kind, owner in self._owner.items():
-            np.save(self.root / of_kind(kind, "owner"), owner)
+            np.save(self._fresh(self.root / of_kind(kind, "owner")), owner)
             for part, folder in enumerate(self._parts):
-                np.save(folder / of_kind(kind, "ids"), np.flatnonzero(owner == part))
+                path = self._fresh(folder / of_kind(kind, "ids"))
+                np.save(path, np.flatnonzero(owner == part))
+
+    def _fresh(self, path: Path) -> Path:
+        """A file to write, in the place of one that somebody may have mapped into memory."""
+        path.unlink(missing_ok=True)
+        self._written.append(path)
+        return path
+
+    def checksums(self) -> dict[str, str]:
+        """Those of all files by name; they are on the disk then."""
+        found = {p.relative_to(self.root).as_posix(): sync_file(p) for p in self._written}
+        for folder in (*self._parts, self.root):
+            sync_folder(folder)
+        return found
 
     def node(self, argument: str, key: Any, rows: Array) -> Leaf:
         """A node input."""
@@ -160,7 +178,9 @@ class _Writer:
 
     def _maps(self, leaf: Leaf, dtype: Any, shapes: Iterable[tuple[int, ...]]) -> list[Array]:
         return [
-            np.lib.format.open_memmap(part / leaf.file, mode="w+", dtype=dtype, shape=shape)
+            np.lib.format.open_memmap(
+                self._fresh(part / leaf.file), mode="w+", dtype=dtype, shape=shape
+            )
             for part, shape in zip(self._parts, shapes, strict=True)
         ]
 

@@ -13,10 +13,12 @@ from pyg_incremental import full_pass
 from pyg_incremental.calls.site import CallSite
 from pyg_incremental.distributed.ids import joined
 from pyg_incremental.distributed.part import Part
+from pyg_incremental.framing import record
 
 Ids = NDArray[np.int64]
 
 
+@record
 @dataclass
 class Gathered:
     """What one rank has told the first one.

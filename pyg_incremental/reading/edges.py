@@ -21,12 +21,14 @@ from pyg_incremental.delta import (
 )
 from pyg_incremental.edge_store import Ids
 from pyg_incremental.errors import InvalidDeltaError
+from pyg_incremental.framing import record
 from pyg_incremental.kernels.adjacency import out_of_range
 from pyg_incremental.reading.rows import ADVICE, rows_like
 
 NO_EDGES: Ids = np.empty((2, 0), np.int64)
 
 
+@record
 @dataclass
 class SaidEdges:
     """What is said of the edges of one graph; all ids and shapes are fine.

@@ -43,4 +43,6 @@ def expected(*deltas):
 
 ADD = GraphDelta(edge_index_add=torch.tensor([[0, 7], [5, 5]]))
 BAD = GraphDelta(x_changes=(torch.tensor([99]), torch.ones(1, 6, dtype=torch.float64)))
-SECOND = GraphDelta(nodes_del=[4], x_add=np.ones((2, 6)), edge_index_add=[[60, 0], [1, 61]])
+SECOND = GraphDelta(
+    nodes_del=[4], x_add=np.ones((2, 6)), edge_index_add=torch.tensor([[60, 0], [1, 61]])
+)

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from pyg_incremental import InvalidDeltaError, StaleStateError
+from pyg_incremental import InvalidDeltaError, StaleStateError, framing
 from pyg_incremental.distributed import (
     DistributedIncrementalModel,
     MPICommunicator,
@@ -126,7 +126,7 @@ def test_rows_of_an_accelerator_come_to_that_of_the_receiver(monkeypatch):
     def is_elsewhere(value):
         return isinstance(value, torch.Tensor) and value.is_floating_point()
 
-    monkeypatch.setattr(rounds, "is_elsewhere", is_elsewhere)
+    monkeypatch.setattr(framing, "is_elsewhere", is_elsewhere)
 
     def work(inc):
         assert inc.rounds.device == torch.device("cpu")

@@ -33,6 +33,17 @@ def test_a_mistake_on_one_rank_is_the_same_error_on_all(reports):
         assert "edge (1, 1) at position 0 is not in the graph" in said.pop()
 
 
+def test_calls_that_do_not_belong_together_are_the_same_error_on_both(reports):
+    said = {report["out_of_step"] for report in reports[:2]}
+    assert len(said) == 1
+    assert "rank 0 is in apply_delta" in said.pop()
+
+
+def test_ctrl_c_on_one_rank_crashes_nobody(reports):
+    assert reports[0]["interrupted"] == "KeyboardInterrupt"
+    assert reports[1]["interrupted"] in ("RankFailedError", "OutOfStepError")
+
+
 def test_a_lost_rank_makes_the_others_raise_in_time(reports):
     for report in reports[:-1]:
         assert "Restart the ranks" in report["lost"]

@@ -42,7 +42,7 @@ def test_shards_on_disk_are_those_in_memory(tmp_path, chunk, monkeypatch):
     chosen = partition(torch.from_numpy(edges), len(nodes["x"]), 3, "ldg")
     write_shards(tmp_path, chosen, edges, nodes, data)
     for rank in range(3):
-        got = ShardFiles(tmp_path, rank, 3).shard()
+        got = ShardFiles(tmp_path, rank, 3).shard([Relation("edge_index")])
         weights = {k: torch.from_numpy(v) for k, v in data.items()}
         graph = Graph(Relation("edge_index"), torch.from_numpy(edges), weights)
         rows = {"x": ("", torch.from_numpy(nodes["x"]))}
@@ -59,7 +59,7 @@ def test_a_part_may_be_empty(tmp_path):
     edges = torch.tensor([[0, 1, 1], [0, 0, 1]])
     chosen = partition(edges, 2, 4, "hash")
     write_shards(tmp_path, chosen, edges.numpy(), {"x": np.ones((2, 3))})
-    shards = [ShardFiles(tmp_path, rank, 4).shard() for rank in range(4)]
+    shards = [ShardFiles(tmp_path, rank, 4).shard([Relation("edge_index")]) for rank in range(4)]
     assert sum(s.edge_index["edge_index"].shape[1] for s in shards) == 3
     assert min(len(s.ids[""]) for s in shards) == 0
     assert manifest_of(tmp_path).by_target == ["edge_index"]
@@ -93,7 +93,7 @@ def test_the_command_line(tmp_path, capsys):
     given = ["--edge-index", str(tmp_path / "edge_index.npy"), "--node", f"x={tmp_path / 'x.npy'}"]
     given += ["--edge", f"edge_weight={tmp_path / 'edge_weight.npy'}"]
     assert main([*base, str(tmp_path / "b"), *given]) == 0
-    one, two = (ShardFiles(tmp_path / f, 1, 2).shard() for f in "ab")
+    one, two = (ShardFiles(tmp_path / f, 1, 2).shard([Relation("edge_index")]) for f in "ab")
     assert torch.equal(one.edge_index["edge_index"], two.edge_index["edge_index"])
     weights = [s.edges["edge_index"]["edge_weight"] for s in (one, two)]
     assert torch.equal(*weights)

@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 import torch
 
+from pyg_incremental import framing
 from pyg_incremental.distributed.link import _bytes_of, _rows_of
-from pyg_incremental.distributed.rounds import _packed, _unpacked
 from pyg_incremental.kernels.lent import Lent
+
+
+def packed(value, lent):
+    return framing.packed(value, lambda size: lent.array(np.uint8, size))
+
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.int8, torch.bool]
 
@@ -42,7 +47,7 @@ VALUES = {
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
 def test_arrays_arrive_as_they_were_sent(value):
-    first, (got, _) = _unpacked(_packed(["first", (value, "last")], Lent()), torch.device("cpu"))
+    first, (got, _) = framing.unpacked(packed(["first", (value, "last")], Lent()))
     assert first == "first"
     assert got.dtype == value.dtype
     assert got.shape == value.shape
@@ -55,16 +60,16 @@ def test_tensors_arrive_as_they_were_sent(dtype):
     values = [torch.arange(40).reshape(8, 5).to(dtype), torch.empty(0, 3, dtype=dtype)]
     values.append(values[0].t())
     for value in values:
-        got = _unpacked(_packed({"rows": value}, Lent()), torch.device("cpu"))["rows"]
+        got = framing.unpacked(packed({"rows": value}, Lent()))["rows"]
         assert got.dtype == dtype
         assert torch.equal(got, value)
 
 
 def test_what_was_received_is_not_written_to_by_what_is_sent_next():
     lent = Lent()
-    got = _unpacked(_packed(np.arange(50) + 2**40, lent), torch.device("cpu"))
+    got = framing.unpacked(packed(np.arange(50) + 2**40, lent))
     for _ in range(4):
-        _packed(np.zeros(50, np.int64) + 2**40, lent)
+        packed(np.zeros(50, np.int64) + 2**40, lent)
     assert (got == np.arange(50) + 2**40).all()
 
 
@@ -74,10 +79,16 @@ class CannotTravel(Exception):
 
 
 def test_errors_travel_even_if_they_cannot():
-    got = _unpacked(_packed(CannotTravel("here"), Lent()), torch.device("cpu"))
+    got = framing.unpacked(packed(CannotTravel("here"), Lent()))
     assert isinstance(got, RuntimeError)
     assert str(got) == "CannotTravel: here"
 
 
-def test_nothing_is_nothing():
-    assert _unpacked(torch.empty(0, dtype=torch.uint8), torch.device("cpu")) is None
+class OfAUser(ValueError):
+    pass
+
+
+def test_an_error_that_is_not_known_everywhere_becomes_the_nearest_one_that_is():
+    got = framing.unpacked(packed(OfAUser("here"), Lent()))
+    assert type(got) is ValueError
+    assert str(got) == "OfAUser: here"

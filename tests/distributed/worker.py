@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -16,6 +18,7 @@ from pyg_incremental import InvalidDeltaError
 from pyg_incremental.distributed import (
     DistributedIncrementalModel,
     MPICommunicator,
+    OutOfStepError,
     RankFailedError,
     TorchCommunicator,
 )
@@ -72,6 +75,48 @@ def bad_input(comm):
     return said
 
 
+def interrupted(comm):
+    """Ctrl-C on one rank in the midst of updates: the others hear of it, and refresh() mends it."""
+    model, args = small_call()
+    inc = DistributedIncrementalModel(model, comm)(*args)
+    if comm.rank == 0:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    edge = torch.tensor([[0], [5]])
+    said = ""
+    try:
+        for i in range(10**6):
+            inc.apply_delta(**({"edge_index_add": edge} if i % comm.size == comm.rank else {}))
+    except (KeyboardInterrupt, RankFailedError, OutOfStepError) as error:
+        said = type(error).__name__
+    try:
+        inc.refresh()
+    except OutOfStepError:  # this one was interrupted between two calls
+        inc.refresh()
+    assert inc.verify() < 1e-9
+    versions = inc.rounds.everywhere((inc.version, args[1].shape[1] + inc.version))
+    assert len(set(versions)) == 1, versions
+    edges = sum(inc.rounds.everywhere(inc.num_edges))
+    assert edges == versions[0][1], (edges, versions)
+    return said
+
+
+def out_of_step(comm, folder):
+    """Two ranks that call different methods both say so, and go on."""
+    model, args = small_call()
+    inc = DistributedIncrementalModel(model, comm)(*args)
+    said = ""
+    try:
+        if comm.rank == 0:
+            inc.apply_delta(edge_index_add=torch.tensor([[0], [5]]))
+        else:
+            inc.save(folder)
+    except OutOfStepError as error:
+        said = str(error)
+    assert inc.version == 0
+    assert inc.verify() < 1e-9
+    return said
+
+
 def lost_rank(comm, last):
     """The last rank goes away; the others raise within the time-out."""
     model, args = small_call()
@@ -100,6 +145,9 @@ def run(engine, folder, rank, size):
             journey.there_and_back(["mixed"] if "mixed" in journey.plan() else ["add_edges"])
             report["cases"].append(f"{name}-{count}")
         report[f"said-{count}"] = bad_input(comms[count])
+    if comms[2] is not None:
+        report["out_of_step"] = out_of_step(comms[2], f"{folder}/save")
+        report["interrupted"] = interrupted(comms[2])
     report["lost"], report["seconds"] = lost_rank(every, size - 1)
     return report
 

@@ -1,0 +1,133 @@
+"""Files that are written whole or not at all, and that are on the disk when they are there.
+
+A file is written beside its place, under a name that ends in `.part`, is flushed to the disk, and
+then takes its place in one step, which is flushed as well. Whoever dies on the way leaves the part,
+on which nobody holds a lock any more; the next one who writes the same file removes it.
+"""
+
+import contextlib
+import hashlib
+import importlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+fcntl: Any
+try:
+    fcntl = importlib.import_module("fcntl")
+except ImportError:  # Windows, which refuses to remove a file that somebody holds open
+    fcntl = None
+
+_PIECE = 1 << 22
+_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
+
+
+@contextlib.contextmanager
+def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to write to, which takes the place of `path` when the block ends well.
+
+    The mode of a file that was there is kept, and a new one has the usual mode; where `path` is a
+    symbolic link, the file that it leads to is replaced, and the link stays.
+
+    Raises:
+        OSError: If it cannot be written. What was there is as it was then.
+    """
+    target = Path(os.path.realpath(path))
+    _remove_left_over(target)
+    part, handle = _begun(target)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(part, stat.S_IMODE(os.stat(target).st_mode))
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            if fcntl is not None:  # elsewhere an open file cannot be moved
+                os.replace(part, target)
+        if fcntl is None:
+            os.replace(part, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise
+    sync_folder(target.parent)
+
+
+def _begun(target: Path) -> tuple[Path, int]:
+    """A new file beside another one, locked, and its handle."""
+    while True:
+        part = target.with_name(f"{target.name}.{secrets.token_hex(8)}.part")
+        handle = os.open(part, _NEW, 0o666)
+        try:
+            _lock(handle)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), os.stat(part)):
+                    return part, handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # it was taken for a left over one before it was locked
+
+
+def _lock(handle: int) -> bool:
+    """Lock a file for as long as it is open; returns whether nobody else has."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks: nothing is known of other writers
+        return False
+    return True
+
+
+def _remove_left_over(target: Path) -> None:
+    """Remove parts of a file whose writers are no more."""
+    name = re.compile(re.escape(target.name) + r"\.[0-9a-f]{16}\.part")
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(target.parent):
+            if name.fullmatch(entry.name):
+                remove_if_left_over(entry.path)
+
+
+def remove_if_left_over(part: str | os.PathLike[str]) -> None:
+    """Remove a part, unless somebody is still writing to it."""
+    with contextlib.suppress(OSError):
+        handle = os.open(part, os.O_RDONLY)
+        try:
+            if _lock(handle):
+                os.unlink(part)
+        finally:
+            os.close(handle)
+
+
+def sync_file(path: str | os.PathLike[str]) -> str:
+    """See that what was written to a file is on the disk; returns its checksum."""
+    with open(path, "r+b") as file:
+        os.fsync(file.fileno())
+    return checksum(path)
+
+
+def checksum(path: str | os.PathLike[str]) -> str:
+    """SHA-256 over all bytes of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """See that what was made, moved or removed in a folder is so on the disk."""
+    if fcntl is None:  # no folder can be opened there
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
