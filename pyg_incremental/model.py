@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pyg_incremental import saving, snapshot, start
+from pyg_incremental import integrity, saving, snapshot, start
 from pyg_incremental.calls.site import bind
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.engine import NOTHING
 from pyg_incremental.errors import (
     IncrementalWarning,
+    InvalidDeltaError,
     StaleStateError,
     UnsupportedModelError,
 )
 from pyg_incremental.full_pass import difference
+from pyg_incremental.journal import Committed
 from pyg_incremental.memory import MemoryReport, memory_of
 from pyg_incremental.parameters import ParameterWatch
 from pyg_incremental.program import Program
 from pyg_incremental.session import Session
+from pyg_incremental.saving import Saved
 from pyg_incremental.settings import Settings
+from pyg_incremental.turns import Turns
 from pyg_incremental.typing import BackendName, StoreName
-from pyg_incremental.update import Update, UpdateStats, Work
+from pyg_incremental.update import Reading, Update, UpdateStats, Work
 
 
 class IncrementalModel:
@@ -60,15 +64,11 @@ class IncrementalModel:
         )
         self._scrub_next = 0
         self._session: Session | None = None
-        self._watch: ParameterWatch | None = None
-        self._interrupted = ""
         self._warned = False
-        self._lock = threading.RLock()  # threads that share a model take turns
-        self.version = 0
+        self._turns = Turns()
 
     # Full pass -----------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run one full pass and fill the store.
 
@@ -87,20 +87,32 @@ class IncrementalModel:
                 graph among the arguments.
             InvalidDeltaError: If the arguments do not fit together.
         """
-        with self._lock:
+        with self._changing():
             self._refuse_training()
             _refuse_autocast()
-            self._take(start.from_call(bind(self.model, args, kwargs), self._settings))
-            self.version = 0
-            return self._require().output(copy=True)
+            session = start.from_call(bind(self.model, args, kwargs), self._settings)
+            self._take(session, Committed())
+            return session.output(copy=True)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """While everything is made anew: nobody reads, updates, or runs the model beside it.
+
+        What is stored can be written to whatever mode PyTorch is in.
+        """
+        turns = self._turns
+        with turns.model, turns.gate, turns.lock, torch.inference_mode(mode=False), torch.no_grad():
+            yield
 
     def forget(self) -> None:
         """Let go of everything that is stored, as if the model had not been called yet."""
-        self._session, self._watch, self._interrupted = None, None, ""
+        with self._changing():
+            self._session = None
 
-    def _take(self, session: Session) -> None:
+    def _take(self, session: Session, committed: Committed) -> None:
         """From here on this session is the state. Say once that it runs full passes, if it does."""
-        self._session, self._watch, self._interrupted = session, ParameterWatch(self.model), ""
+        session.watch, session.committed = ParameterWatch(self.model), session.noted(committed)
+        self._session = session
         reason = session.plan.fallback
         if reason and not self._warned:
             self._warned = True
@@ -111,7 +123,6 @@ class IncrementalModel:
                 stacklevel=4,
             )
 
-    @torch.no_grad()
     def refresh(self, nodes: Any = None) -> None:
         """Recompute from the current graph, features and parameters.
 
@@ -124,22 +135,23 @@ class IncrementalModel:
             StaleStateError: Before the first pass, or if the model is in training mode.
             InvalidDeltaError: If an id is out of range.
         """
-        with self._lock:
+        with self._changing():
             session = self._require()
             _refuse_autocast()
             if nodes is not None:
                 self._refuse_stale()
                 renew = session.resolver.ids(nodes, "nodes")
-                self._interrupted = "a refresh was interrupted"
+                session.interrupted = "a refresh was interrupted"
                 session.engine.update(
-                    {}, {}, {}, {kind: torch.from_numpy(ids) for kind, ids in renew.items()}
-                )
-                self._interrupted = ""
+                    {}, {}, {},
+                    {kind: torch.from_numpy(np.unique(ids)) for kind, ids in renew.items()},
+                )  # fmt: skip
+                session.committed = session.noted(session.committed)
+                session.interrupted = ""
                 return
             self._refuse_training()
             session.refuse_other_kind()
-            broken, self._interrupted = bool(self._interrupted), "a refresh was interrupted"
-            self._take(start.from_session(session, self._settings, broken))
+            self._take(start.from_session(session, self._settings), session.committed)
 
     # Updates -------------------------------------------------------------------------------------
 
@@ -157,11 +169,18 @@ class IncrementalModel:
         edge_data_add: Any = None,
         undirected: bool = False,
         missing: str = "error",
+        delta_id: str | int | None = None,
     ) -> Update:
         """Apply one group of changes and bring the output up to date.
 
         Either one `GraphDelta`, as the only argument, or its fields as keywords; `GraphDelta`
         documents their shapes and the order in which they take effect.
+
+        Args:
+            delta_id: A name of your own for this delta, a string or an integer. One of the last
+                1,024 that were applied under a name is not applied again: the update says that it
+                is `repeated`, and nothing changes. So a delta can be handed in again whenever it is
+                not known whether it was applied. They are saved with the state.
 
         Returns:
             The changed output rows, and what the update cost.
@@ -172,6 +191,9 @@ class IncrementalModel:
                 update; see `refresh`.
             Exception: Whatever the model itself raises on the changed graph. Nothing was changed
                 then, if it is said so in a note.
+
+        Whatever is raised, an interrupt included: the delta was applied if and only if `version`
+        has moved.
         """
         began = time.perf_counter()
         parts: tuple[Any, Any, Any] | None = (edge_index_add, edge_index_del, x_changes)
@@ -186,46 +208,56 @@ class IncrementalModel:
                 missing,  # type: ignore[arg-type]
             ).alone()  # fmt: skip
             parts = delta.plain_parts
-        with self._lock:
-            update = None if parts is None else self._apply_at_once(parts, began)
+        turns = self._turns
+        with turns.gate:
+            pass  # a reader that waits goes first
+        with turns.lock:
+            if delta_id is not None and _checked_id(delta_id) in self._require().committed.deltas:
+                return self._repeated(began)
+            if torch.is_inference_mode_enabled():  # what is stored has to stay ordinary tensors
+                with torch.inference_mode(mode=False):
+                    update = self._apply_at_once(parts, delta_id, began)
+            else:
+                update = self._apply_at_once(parts, delta_id, began)
             if update is not None:
                 return update
-            with torch.no_grad():
-                return self._apply(
-                    delta or GraphDelta(edge_index_add, edge_index_del, x_changes), began
-                )
+            with torch.inference_mode(mode=False), torch.no_grad():
+                delta = delta or GraphDelta(edge_index_add, edge_index_del, x_changes)
+                return self._apply(delta, delta_id, began)
 
-    def _apply_at_once(self, parts: tuple[Any, Any, Any], began: float) -> Update | None:
+    def _apply_at_once(
+        self, parts: tuple[Any, Any, Any] | None, delta_id: Any, began: float
+    ) -> Update | None:
         """What is common and valid goes through in one look; None if this is not."""
         session = self._session
-        if session is None or self._settings.scrub_rows:
+        if parts is None or session is None or self._settings.scrub_rows:
             return None
         plain = session.plain(*parts)
         if plain is None:
             return None
         self._refuse_stale()
         _refuse_autocast()
-        self._interrupted = "an update was interrupted"
-        done = session.update_at_once(plain)
-        self._interrupted = ""
-        return None if done is None else self._updated(session, *done, began)
-
-    def _apply(self, delta: GraphDelta, began: float) -> Update:
-        session = self._require()
-        self._refuse_stale()
-        _refuse_autocast()
-        self._interrupted = "an update was interrupted"
         try:
-            resolved = session.resolver.resolve(delta)
-        except Exception:
-            self._interrupted = ""  # refused: nothing was changed
-            raise
-        try:
-            events, stats = session.update(resolved, self._next_scrub())
+            done = session.carry_out_at_once(plain)
         except Exception as error:
             self._take_back(session, error)
             raise
-        self._interrupted = ""
+        if done is None:
+            return None
+        session.commit(delta_id, at_once=True)
+        return self._updated(session, *done, began)
+
+    def _apply(self, delta: GraphDelta, delta_id: Any, began: float) -> Update:
+        session = self._require()
+        self._refuse_stale()
+        _refuse_autocast()
+        resolved = session.resolver.resolve(delta)
+        try:
+            events, stats = session.carry_out(resolved, self._next_scrub())
+        except Exception as error:
+            self._take_back(session, error)
+            raise
+        session.commit(delta_id, at_once=False)
         added = sum(happened.added.slots.size for happened in events.values())
         removed = sum(happened.removed.slots.size for happened in events.values())
         return self._updated(session, added, removed, stats, began)
@@ -233,22 +265,28 @@ class IncrementalModel:
     def _updated(
         self, session: Session, added: int, removed: int, stats: Work, began: float
     ) -> Update:
-        """What an update that is through has done."""
+        """What an update that is in has done."""
         changed, out = session.changed()
-        self.version += 1
         seconds = time.perf_counter() - began
         return Update(
             changed, out, UpdateStats(session.mode, added, removed, seconds, stats), self.version
         )
 
+    def _repeated(self, began: float) -> Update:
+        """What to say of a delta that is in already."""
+        session = self._require()
+        changed, out = session.nothing()
+        stats = UpdateStats(session.mode, 0, 0, time.perf_counter() - began, [])
+        return Update(changed, out, stats, self.version, repeated=True)
+
     def _take_back(self, session: Session, error: Exception) -> None:
-        """The model itself fails after a delta: go back to where it did not, if possible."""
+        """The update fails, as the model itself may: go back to before it, if possible."""
         with contextlib.suppress(Exception):  # else the state is stale
             before = session.taken_back()
             if before is not None:
-                self._session, self._interrupted = before, ""
-                if hasattr(error, "add_note"):  # since Python 3.11
-                    error.add_note("The model fails on the changed graph. Nothing was changed.")
+                self._session = before
+            if not session.is_broken or before is not None:
+                error.add_note("The update was taken back. Nothing was changed.")
 
     def _next_scrub(self) -> Mapping[str, Tensor]:
         rows = self._settings.scrub_rows
@@ -262,50 +300,95 @@ class IncrementalModel:
 
     def inverse(self, delta: GraphDelta) -> GraphDelta:
         """The delta that undoes `delta`, read off the current state; see `GraphDelta.inverse`."""
-        return self._require().inverse(delta)
+        return self._turns.read(lambda: self._require().inverse(delta))
 
     # Reading -------------------------------------------------------------------------------------
+
+    def read(self, nodes: Any = None) -> Reading:
+        """Some rows of the output, and the version that they are of: from any thread, at any time.
+
+        Args:
+            nodes: Ids of nodes, int64 `[k]`; all by default. For a model with several kinds of
+                nodes a dict by kind.
+
+        Returns:
+            The version, and a copy of the rows, `[k, out_channels]` in the order of `nodes`, in the
+            structure of the model's output.
+
+        Raises:
+            StaleStateError: If the stored state is stale.
+            InvalidDeltaError: If an id is out of range.
+            UnsupportedModelError: If `nodes` is given, but the output has no row for each node.
+        """
+
+        def look() -> Reading:
+            self._refuse_stale()
+            session = self._require()
+            out = session.output(copy=True) if nodes is None else session.output_at(nodes)
+            return Reading(session.committed.version, out)
+
+        return self._turns.read(look)
+
+    @property
+    def version(self) -> int:
+        """How many updates have been applied since the first pass."""
+        return 0 if self._session is None else self._session.committed.version
 
     @property
     def out(self) -> Any:
         """The current output: a live view, `[num_nodes, out_channels]`.
 
-        Clone it to keep it; do not write to it.
+        Clone it to keep it; do not write to it. Where another thread applies deltas, use `read`: a
+        view shows them half done.
         """
-        self._refuse_stale()
-        return self._require().output(copy=False)
+
+        def look() -> Any:
+            self._refuse_stale()
+            return self._require().output(copy=False)
+
+        return self._turns.read(look)
 
     @property
     def x(self) -> Any:
         """The current node features: a live view, `[num_nodes, in_channels]`.
 
-        A dict by node type, if there are several.
+        A dict by node type, if there are several. Do not write to it: that is noticed where it can
+        be, and then what is stored is stale.
         """
-        return self._require().x
+        return self._turns.read(lambda: self._require().x)
 
     @property
     def graph(self) -> Any:
-        """The current graph, a `DynamicGraph`; a dict by edge type, if there are several."""
-        return self._require().graph
+        """The current graph, a `DynamicGraph`; a dict by edge type, if there are several.
+
+        It changes through `apply_delta` alone.
+        """
+        return self._turns.read(lambda: self._require().graph)
 
     def edge_data(self, name: str) -> Tensor:
         """Current edge data, `[num_edges, ...]`, in the order of `graph.to_edge_index()`."""
-        graphs = self._require().graphs.values()
-        names = [key for graph in graphs for key in graph.edge_data]
-        found = next((graph for graph in graphs if name in graph.edge_data), None)
-        if found is None:
-            raise KeyError(f"no edge input '{name}' (edge inputs: {sorted(names) or 'none'})")
-        return found.state()[name]
+
+        def look() -> Tensor:
+            graphs = self._require().graphs.values()
+            names = [key for graph in graphs for key in graph.edge_data]
+            found = next((graph for graph in graphs if name in graph.edge_data), None)
+            if found is None:
+                raise KeyError(f"no edge input '{name}' (edge inputs: {sorted(names) or 'none'})")
+            return found.state()[name]
+
+        return self._turns.read(look)
 
     @property
     def num_nodes(self) -> int:
         """Number of nodes, removed ones included."""
-        return self._require().count
+        return self._turns.read(lambda: self._require().count)
 
     @property
     def num_edges(self) -> int:
         """Number of edges."""
-        return sum(graph.num_edges for graph in self._require().graphs.values())
+        return self._turns.read(
+            lambda: sum(graph.num_edges for graph in self._require().graphs.values())
+        )
 
     @property
     def program(self) -> Program:
@@ -328,14 +411,18 @@ class IncrementalModel:
     @property
     def stale(self) -> str | None:
         """Why updates are refused, or None."""
-        if self._watch is None:
+        return self._turns.read(self._why_stale)
+
+    def _why_stale(self) -> str | None:
+        if self._session is None:
             return "the model has not been called yet"
-        return self._interrupted or self._watch.reason() or None
+        return self._session.reason() or None
 
     def verify(self, num_nodes: int | None = None, *, seed: int = 0) -> float:
         """Largest absolute difference between `out` and a full pass on the current graph.
 
-        The full pass is that of the original model.
+        The full pass is that of the original model. Updates wait while the state is copied, and no
+        longer, unless they run parts of the model as they are.
 
         Args:
             num_nodes: Check that many nodes, drawn at random, on the part of the graph that they
@@ -344,41 +431,82 @@ class IncrementalModel:
             seed: Seed of the draw.
 
         Raises:
+            StaleStateError: If the stored state is stale; every byte of the parameters is compared.
+        """
+        turns = self._turns
+
+        def look() -> Callable[[], tuple[Any, Any]]:
+            session = self._require()
+            self._refuse_stale(exactly=True)
+            compare = session.against_full_pass(num_nodes, seed)
+            if session.runs_the_model:
+                done = compare()
+                return lambda: done
+            return compare
+
+        with turns.model:  # its caches stand for one graph at a time
+            return difference(*turns.read(look)())
+
+    def check(self) -> list[str]:
+        """Whether all that is held fits together: graph, table of edges, slots, rows, sums.
+
+        Reads everything, and computes every stored row once more from the features; `verify` is
+        about the model, this is about what is held. Updates wait meanwhile.
+
+        Returns:
+            What does not fit, a sentence each; nothing if all is well.
+
+        Raises:
             StaleStateError: If the stored state is stale.
         """
-        self._refuse_stale()
-        return difference(*self._require().against_full_pass(num_nodes, seed))
+
+        def look() -> list[str]:
+            self._refuse_stale(exactly=True)
+            return integrity.problems(self._require())
+
+        with self._turns.model:
+            return self._turns.read(look)
 
     def memory_report(self) -> MemoryReport:
         """What is held besides the model: bytes for each value, aggregation and graph.
 
         `print` shows a table.
         """
-        return memory_of(self._require().engine, self.num_nodes)
+
+        def look() -> MemoryReport:
+            session = self._require()
+            return memory_of(session.engine, session.count)
+
+        return self._turns.read(look)
 
     def state_digest(self) -> str:
         """SHA-256 over the graph and every stored row.
 
         Equal digests mean equal states, bit by bit.
         """
-        return snapshot.digest_of(self._require().state(exact=True))
+        return snapshot.digest_of(self._turns.read(lambda: self._require().state(exact=True)))
 
     # Files ---------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save graph, features and all stored rows, but not the model. See `load`.
 
+        What is saved is one version; updates wait while it is copied, and no longer.
+
         Raises:
             StaleStateError: If the stored state is stale.
             UnsupportedModelError: If the model was called with arguments that are neither tensors
                 nor plain values.
         """
-        self._refuse_stale()
-        saving.save(
-            path, self.model, self._settings, self._require(), self.version, self._scrub_next
-        )
+
+        def look() -> Saved:
+            self._refuse_stale(exactly=True)
+            return saving.copied(self._require(), self._scrub_next)
+
+        saving.save(path, self.model, self._settings, self._turns.read(look))
 
     @classmethod
+    @torch.inference_mode(mode=False)
     @torch.no_grad()
     def load(
         cls, path: str | os.PathLike[str], model: nn.Module, **settings: Any
@@ -403,8 +531,8 @@ class IncrementalModel:
         # Messages that are not stored have to be those that the sums were made of, bit by bit.
         stored = settings["store"] == content.get("store", "fast") == "fast"
         same_sums = stored and settings["accumulate_dtype"] == dtype
-        loaded._take(start.from_state(content, model, loaded._settings, exact_sums=same_sums))
-        loaded.version = content["version"]
+        session = start.from_state(content, model, loaded._settings, exact_sums=same_sums)
+        loaded._take(session, Committed(content["version"], content.get("deltas", {})))
         loaded._scrub_next = content["scrub_next"]
         return loaded
 
@@ -426,9 +554,11 @@ class IncrementalModel:
                 "if it was called before"
             )
 
-    def _refuse_stale(self) -> None:
-        self._require()
-        reason = self.stale
+    def _refuse_stale(self, exactly: bool = False) -> None:
+        session = self._require()
+        reason = session.reason()
+        if exactly and not reason and session.watch is not None:
+            reason = session.watch.reason_exactly()
         if reason:
             raise StaleStateError(
                 f"the stored rows of {type(self.model).__name__} are stale: {reason}. Call "
@@ -443,6 +573,9 @@ class IncrementalModel:
         )
 
     def __repr__(self) -> str:
+        return self._turns.read(self._described)
+
+    def _described(self) -> str:
         if self._session is None:
             return f"{type(self).__name__}({type(self.model).__name__}, not called yet)"
         parts = [
@@ -455,8 +588,9 @@ class IncrementalModel:
         ]
         if self._session.plan.why:
             parts.append(f"on all rows: {'; '.join(self._session.plan.why)}")
-        if self.stale:
-            parts.append(f"stale: {self.stale}")
+        stale = self._why_stale()
+        if stale:
+            parts.append(f"stale: {stale}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
@@ -466,3 +600,16 @@ def _refuse_autocast() -> None:
             "torch.autocast is on, so each operation would choose its own precision; leave it, or "
             "disable it around calls of the incremental model (torch.autocast(..., enabled=False))"
         )
+
+
+def _checked_id(delta_id: Any) -> str | int:
+    """What a caller calls a delta.
+
+    Raises:
+        InvalidDeltaError: If it is neither a string nor an integer.
+    """
+    if isinstance(delta_id, (str, int)) and not isinstance(delta_id, bool):
+        return delta_id
+    raise InvalidDeltaError(
+        f"delta_id: expected a string or an integer (got {type(delta_id).__name__})"
+    )

@@ -1,7 +1,7 @@
 """What a file holds of a wrapped model, and whose it is."""
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -13,41 +13,56 @@ from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
 
 
+class Saved(NamedTuple):
+    """A copy of a state.
+
+    Attributes:
+        constants: The arguments of the call that are no tensors.
+        content: Everything else.
+    """
+
+    constants: dict[str, Any]
+    content: dict[str, Any]
+
+
+def copied(session: Session, scrub_next: int) -> Saved:
+    """What is to be saved of a session; nothing of it changes with the session.
+
+    Args:
+        session: The state.
+        scrub_next: The row that is scrubbed next.
+    """
+    committed = session.committed
+    deltas = dict(committed.deltas)
+    content = {"version": committed.version, "deltas": deltas, "scrub_next": scrub_next}
+    return Saved(session.plan.site.constants, {**content, **session.state(exact=False)})
+
+
 def save(
-    path: str | os.PathLike[str],
-    model: nn.Module,
-    settings: Settings,
-    session: Session,
-    version: int,
-    scrub_next: int,
+    path: str | os.PathLike[str], model: nn.Module, settings: Settings, saved: Saved
 ) -> None:
-    """Write the state of a session; see `IncrementalModel.save`.
+    """Write a state; see `IncrementalModel.save`.
 
     Args:
         path: The file.
         model: The model, of which only a fingerprint is written.
         settings: What the user chose.
-        session: The state.
-        version: How many updates have been applied.
-        scrub_next: The row that is scrubbed next.
+        saved: The state.
 
     Raises:
         UnsupportedModelError: If the model was called with what cannot be saved without code.
     """
-    constants = session.plan.site.constants
-    if not snapshot.is_plain(constants):
+    if not snapshot.is_plain(saved.constants):
         raise UnsupportedModelError(
-            f"save: the model was called with {constants}, which cannot be saved without code"
+            f"save: the model was called with {saved.constants}, which cannot be saved without code"
         )
     snapshot.write(
         path,
         {
             "model": fingerprint(model),
-            "version": version,
-            "scrub_next": scrub_next,
             "accumulate_dtype": str(settings.accumulate_dtype),
             "store": settings.store,
-            **session.state(exact=False),
+            **saved.content,
         },
     )
 

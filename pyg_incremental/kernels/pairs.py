@@ -170,6 +170,19 @@ def find_left(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def find_without(removed, us, vs, table, slots, found):  # type: ignore[no-untyped-def]
+    """Like `find` if the slots `removed` were gone; -1 where no other is left.
+
+    Nothing is allocated, so that nothing can be raised between marking and unmarking.
+    """
+    for i in range(removed.size):
+        slots.out_at[removed[i]] = ~slots.out_at[removed[i]]
+    find_left(us, vs, table, slots, found)
+    for i in range(removed.size):
+        slots.out_at[removed[i]] = ~slots.out_at[removed[i]]
+
+
+@njit(cache=True)
 def claim(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
     """Like `find`, but a pair listed k times gets its k youngest slots, one each.
 
