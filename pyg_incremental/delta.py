@@ -338,8 +338,8 @@ def as_edges(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
         value = _ends_of_table(value, name)
     elif isinstance(value, (list, tuple)) and np.shape(_plain(value)) == (2, 2):
         raise InvalidDeltaError(
-            f"{name}: two lists of two ids may be two pairs or sources above targets (got {value}); "
-            "say which with torch.tensor([sources, targets]), or torch.tensor(pairs).t()"
+            f"{name}: two lists of two ids may be two pairs, or sources above targets (got "
+            f"{value}); say which with torch.tensor([sources, targets]), or torch.tensor(pairs).t()"
         )
     edges = _integers(value, name, (2, 0))
     if edges.ndim != 2 or edges.shape[0] != 2:

@@ -195,7 +195,9 @@ def _problems_of_cell(session: Session, cell: Cell, fresh: Cell) -> Iterator[str
         yield f"'{value}' is of shape {list(ours.shape)}, but made afresh {list(made.shape)}"
     elif ours.numel():
         far = _far(ours.cpu(), made.cpu(), cell.out_dtype or ours.dtype)
-        rows = np.flatnonzero(far.reshape(len(far), -1).any(1).numpy()) if far.dim() else far.numpy()
+        rows = (
+            np.flatnonzero(far.reshape(len(far), -1).any(1).numpy()) if far.dim() else far.numpy()
+        )
         what = f"of '{value}' is another one when made afresh"
         yield from _wrong(np.flatnonzero(far) if not far.dim() else rows, what, "row")
 
@@ -211,7 +213,8 @@ def _far(ours: Tensor, fresh: Tensor, dtype: torch.dtype) -> Tensor:
         size = torch.maximum(row, size.median(0).values)
     allowed = 4 * torch.finfo(dtype).eps ** 0.5 * (size + torch.finfo(dtype).eps)
     same = (a == b) | ((a != a) & (b != b))
-    return ~(same | ((a - b).abs() <= allowed))
+    far: Tensor = ~(same | ((a - b).abs() <= allowed))
+    return far
 
 
 def _problems_of_owners(session: Session, state: ExtremumState) -> Iterator[str]:

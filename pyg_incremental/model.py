@@ -28,8 +28,8 @@ from pyg_incremental.journal import Committed
 from pyg_incremental.memory import MemoryReport, memory_of
 from pyg_incremental.parameters import ParameterWatch
 from pyg_incremental.program import Program
-from pyg_incremental.session import Session
 from pyg_incremental.saving import Saved
+from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
 from pyg_incremental.turns import Turns
 from pyg_incremental.typing import BackendName, StoreName
@@ -176,11 +176,10 @@ class IncrementalModel:
         Either one `GraphDelta`, as the only argument, or its fields as keywords; `GraphDelta`
         documents their shapes and the order in which they take effect.
 
-        Args:
-            delta_id: A name of your own for this delta, a string or an integer. One of the last
-                1,024 that were applied under a name is not applied again: the update says that it
-                is `repeated`, and nothing changes. So a delta can be handed in again whenever it is
-                not known whether it was applied. They are saved with the state.
+        A delta may have a name of your own, `delta_id`, a string or an integer. One of the last
+        1,024 that were applied under a name is not applied again: the update says that it is
+        `repeated`, and nothing changes. So a delta can be handed in again whenever it is not known
+        whether it was applied. The names are saved with the state.
 
         Returns:
             The changed output rows, and what the update cost.
@@ -285,7 +284,8 @@ class IncrementalModel:
             before = session.taken_back()
             if before is not None:
                 self._session = before
-            if not session.is_broken or before is not None:
+            is_back = before is not None or not session.is_broken
+            if is_back and hasattr(error, "add_note"):  # since Python 3.11
                 error.add_note("The update was taken back. Nothing was changed.")
 
     def _next_scrub(self) -> Mapping[str, Tensor]:
@@ -433,6 +433,10 @@ class IncrementalModel:
         Raises:
             StaleStateError: If the stored state is stale; every byte of the parameters is compared.
         """
+        return difference(*self.against_full_pass(num_nodes, seed))
+
+    def against_full_pass(self, num_nodes: int | None = None, seed: int = 0) -> tuple[Any, Any]:
+        """What `verify` compares: copies of the output, and of that of the original model."""
         turns = self._turns
 
         def look() -> Callable[[], tuple[Any, Any]]:
@@ -445,7 +449,7 @@ class IncrementalModel:
             return compare
 
         with turns.model:  # its caches stand for one graph at a time
-            return difference(*turns.read(look)())
+            return turns.read(look)()
 
     def check(self) -> list[str]:
         """Whether all that is held fits together: graph, table of edges, slots, rows, sums.
@@ -464,7 +468,7 @@ class IncrementalModel:
             self._refuse_stale(exactly=True)
             return integrity.problems(self._require())
 
-        with self._turns.model:
+        with self._turns.model, torch.inference_mode(mode=False), torch.no_grad():
             return self._turns.read(look)
 
     def memory_report(self) -> MemoryReport:

@@ -32,8 +32,8 @@ class ParameterWatch:
     tensor's version; `.to()` and `.double()` give it new memory. What is written past that (fused
     optimizers, `.data`) shows in a sample of the words that each tensor holds, or at the latest
     where all bytes are compared (`reason_exactly`). Replaced submodules and hooks of all kinds are
-    noticed. Setting an attribute such as `conv.negative_slope` leaves no trace that could be noticed
-    at this price; `verify()` shows it.
+    noticed. Setting an attribute such as `conv.negative_slope` leaves no trace that could be
+    noticed at this price; `verify()` shows it.
 
     Args:
         model: The model.

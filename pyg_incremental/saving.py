@@ -38,9 +38,7 @@ def copied(session: Session, scrub_next: int) -> Saved:
     return Saved(session.plan.site.constants, {**content, **session.state(exact=False)})
 
 
-def save(
-    path: str | os.PathLike[str], model: nn.Module, settings: Settings, saved: Saved
-) -> None:
+def save(path: str | os.PathLike[str], model: nn.Module, settings: Settings, saved: Saved) -> None:
     """Write a state; see `IncrementalModel.save`.
 
     Args:

@@ -230,9 +230,7 @@ class Session:
     def made_afresh(self) -> "Session":
         """A session on the same graphs with all rows computed from the features, to compare."""
         nodes, others = self.nodes(), self.others()
-        again = Session(
-            self.plan, self.graphs, dict(self.num_nodes), nodes, others, self._settings
-        )
+        again = Session(self.plan, self.graphs, dict(self.num_nodes), nodes, others, self._settings)
         again.fill(nodes, others)
         return again
 
@@ -464,9 +462,7 @@ class Session:
 
         return pytree.tree_map(filled, structure, is_leaf=_is_output)
 
-    def against_full_pass(
-        self, num_nodes: int | None, seed: int
-    ) -> Callable[[], tuple[Any, Any]]:
+    def against_full_pass(self, num_nodes: int | None, seed: int) -> Callable[[], tuple[Any, Any]]:
         """Our output and the model's, for all nodes or on what a sample of them sees.
 
         Everything is copied here; the model runs when what is returned is called.

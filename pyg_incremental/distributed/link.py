@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.distributed.local_ids import Ghosts, Own
 from pyg_incremental.distributed.rounds import Rounds
 from pyg_incremental.kernels.address import fetch
+from pyg_incremental.kernels.jit import njit
 from pyg_incremental.kernels.lent import Lent
 from pyg_incremental.kernels.threads import take_into
 

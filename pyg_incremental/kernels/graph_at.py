@@ -3,12 +3,12 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pyg_incremental.kernels import adjacency, pairs
 from pyg_incremental.kernels.address import address_of, line_at
 from pyg_incremental.kernels.adjacency import Adjacency, Slots
+from pyg_incremental.kernels.jit import njit
 
 # Columns: lists along out-edges and along in-edges, slots, hash table, ends of both pools.
 START, DEGREE, ROOM, NEIGHBOR, EDGE, NODES, POOL = range(7)

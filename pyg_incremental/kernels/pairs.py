@@ -4,10 +4,10 @@ It leads to the slot added last; earlier slots of the same pair are chained behi
 """
 
 import numpy as np
-from numba import njit
 
 from pyg_incremental.kernels.address import fetch
 from pyg_incremental.kernels.adjacency import STAGE
+from pyg_incremental.kernels.jit import njit
 
 EMPTY = -1
 GONE = -2

@@ -1,9 +1,9 @@
 """A glance at memory: whether any of some words has changed."""
 
 import numpy as np
-from numba import njit
 
 from pyg_incremental.kernels.address import line_at
+from pyg_incremental.kernels.jit import njit
 
 _PRIME = np.uint64(0x100000001B3)
 

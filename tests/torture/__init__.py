@@ -1,0 +1,1 @@
+"""Faults injected everywhere: exceptions, kills, damaged files; see `__main__`."""
