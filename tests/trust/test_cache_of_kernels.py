@@ -1,4 +1,4 @@
-"""Compiled kernels are kept where that is possible, and only for the sources that they come from."""
+"""Compiled kernels are kept where that is possible, and only for sources that they come from."""
 
 import os
 import shutil
