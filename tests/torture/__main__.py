@@ -15,8 +15,8 @@ import torch
 
 from pyg_incremental.kernels import warm_up
 from tests.torture.apart import Lost, apart
+from tests.torture.damaged import files
 from tests.torture.exceptions import batch
-from tests.torture.files import files
 from tests.torture.kills import kills
 
 FAULTS, KILLS, FILES = 100, 20, 100

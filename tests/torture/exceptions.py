@@ -35,8 +35,12 @@ def batch(say, seed, faults):
         path = Path(folder) / "state"
         sides.inc.save(path)
         saved = sides.inc.version, sides.world.copy()
-        done = 0
+        done, mode = 0, sides.inc.mode
         while done < faults:
+            if (
+                sides.inc.mode != mode
+            ):  # a fault while a model is traced is taken for one of its own
+                sides.inc.refresh()
             operation = str(rng.choice(OPERATIONS))
             raised = RAISED[int(rng.integers(len(RAISED)))]
             kind, delta = drawn(sides, rng)

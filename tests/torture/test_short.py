@@ -5,8 +5,8 @@ import os
 import pytest
 
 from tests.torture.apart import Lost, apart
+from tests.torture.damaged import files
 from tests.torture.exceptions import batch
-from tests.torture.files import files
 from tests.torture.kills import kills
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
