@@ -6,7 +6,7 @@ VENV ?= .venv
 # More arguments for pip. Where pip would pick a CUDA build of torch and the CPU build is enough:
 #   make test PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 PIP_ARGS ?=
-# Arguments for the program that `demo`, `bench` or `test-quick` runs.
+# Arguments for the program that `demo`, `bench`, `torture` or `test-quick` runs.
 ARGS ?=
 
 # One worker for each core, but not more than help.
@@ -48,6 +48,11 @@ test-nojit: $(STAMPS)/test
 test-sparse: $(STAMPS)/sparse
 	$(BIN)/python -c "import torch_sparse"
 	$(BIN)/python -m pytest $(PARALLEL) -m sparse
+
+## torture      Faults injected everywhere: exceptions, kills, damaged files; ARGS="--minutes 30"
+.PHONY: torture
+torture: $(STAMPS)/test
+	$(BIN)/python -m tests.torture $(ARGS)
 
 ## demo         The quickstart; ARGS="--model gat --dataset Cora"
 .PHONY: demo
