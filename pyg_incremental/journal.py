@@ -43,13 +43,14 @@ class Committed(NamedTuple):
 
     def next(self, delta_id: Any) -> Committed:
         """What holds when one more update is in, which may have an id."""
-        version = self.version + 1
-        if delta_id is None:
-            return Committed(version, self.deltas, self.held, self.writes)
-        deltas = {**self.deltas, delta_id: version}
-        for oldest in list(deltas)[: max(0, len(deltas) - REMEMBERED)]:
-            del deltas[oldest]
-        return Committed(version, deltas, self.held, self.writes)
+        version, deltas, held, writes = self
+        version += 1
+        if delta_id is None:  # as `Committed(...)`, which takes longer than it should
+            return tuple.__new__(Committed, (version, deltas, held, writes))
+        named = {**deltas, delta_id: version}
+        for oldest in list(named)[: max(0, len(named) - REMEMBERED)]:
+            del named[oldest]
+        return Committed(version, named, held, writes)
 
 
 class Journal(NamedTuple):

@@ -259,9 +259,8 @@ class IncrementalModel(Readings):
         """What an update that is in has done."""
         changed, out = session.changed()
         seconds = time.perf_counter() - began
-        return Update(
-            changed, out, UpdateStats(session.mode, added, removed, seconds, stats), self.version
-        )
+        stats_of_all = UpdateStats(session.mode, added, removed, seconds, stats)
+        return Update(changed, out, stats_of_all, session.committed.version)
 
     def _repeated(self, began: float) -> Update:
         """What to say of a delta that is in already."""

@@ -84,7 +84,7 @@ class ParameterWatch:
         # Whoever registers a hook, anywhere in the process, is given a handle with the next number.
         if (self._known_hooks or self._handles != RemovableHandle.next_id) and self._hooks_differ():
             return "a forward hook was added or removed"
-        versions, memory = self._read()
+        versions, memory = [*map(_version, self._counted)], [*map(_address, self._tensors)]
         if versions != self._versions:
             at = next(i for i, v in enumerate(versions) if v != self._versions[i])
             return f"{self._called(self._counted[at])} was changed in place"

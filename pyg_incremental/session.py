@@ -185,8 +185,8 @@ class Session:
             before = self.engine.cells[self.plan.program.inputs[delta.name]].listed(delta.ids)
         (graph,) = self.graphs.values()
         self.engine.forget_at_once()
-        version = self.committed.version + 1
-        self.journal = PlainJournal(version, delta, graph.next_order, before)
+        about = self.committed.version + 1, delta, graph.next_order, before
+        self.journal = tuple.__new__(PlainJournal, about)  # sooner made than `PlainJournal(...)`
         work = self.engine.update_at_once(delta)
         if work is None:
             self.journal = None
