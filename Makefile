@@ -9,7 +9,7 @@ PIP_ARGS ?=
 # A folder with wheels of torch_scatter and torch_sparse, which the index has as sources only. Where it is
 # not there, or does not fit this Python or this torch, both compile.
 WHEELS ?= ../shared/wheels
-# Arguments for the program that `demo`, `bench`, `fuzz` or `test-quick` runs.
+# Arguments for the program that `demo`, `bench`, `fuzz`, `torture` or `test-quick` runs.
 ARGS ?=
 
 # One worker for each core, but not more than help.
@@ -69,6 +69,11 @@ test-sparse: $(STAMPS)/sparse
 .PHONY: fuzz
 fuzz: $(STAMPS)/test
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+## torture      Faults injected everywhere: exceptions, kills, damaged files; ARGS="--minutes 30"
+.PHONY: torture
+torture: $(STAMPS)/test
+	$(BIN)/python -m tests.torture $(ARGS)
 
 ## demo         The quickstart; ARGS="--model gat --dataset Cora"
 .PHONY: demo

@@ -24,6 +24,7 @@ class HasState(Protocol):
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+_COLUMNS = (("src", "dst"), ("source", "target"))
 EDGE_DATA = {"edge_weight_add": "edge_weight", "edge_attr_add": "edge_attr"}
 
 
@@ -329,7 +330,18 @@ def _integers(value: Any, name: str, empty: tuple[int, ...]) -> np.ndarray[Any, 
 
 
 def as_edges(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Edges as int64 `[2, k]`."""
+    """Edges as int64 `[2, k]`, from a tensor, an array, two lists, or a table with named columns.
+
+    Raises:
+        InvalidDeltaError: If it is something else, or does not say which ids are the sources.
+    """
+    if hasattr(value, "columns") and hasattr(value, "__getitem__"):
+        value = _ends_of_table(value, name)
+    elif isinstance(value, (list, tuple)) and np.shape(_plain(value)) == (2, 2):
+        raise InvalidDeltaError(
+            f"{name}: two lists of two ids may be two pairs, or sources above targets (got "
+            f"{value}); say which with torch.tensor([sources, targets]), or torch.tensor(pairs).t()"
+        )
     edges = _integers(value, name, (2, 0))
     if edges.ndim != 2 or edges.shape[0] != 2:
         hint = "; pass its transpose" if edges.ndim == 2 and edges.shape[1] == 2 else ""
@@ -338,6 +350,27 @@ def as_edges(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
             f"{list(edges.shape)}){hint}"
         )
     return edges
+
+
+def _plain(value: Any) -> Any:
+    """Nested lists as they are; nothing where their shape cannot be told."""
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _ends_of_table(table: Any, name: str) -> np.ndarray[Any, Any]:
+    """The columns of sources and targets of a table such as a data frame, `[2, k]`."""
+    columns = list(table.columns)
+    for source, target in _COLUMNS:
+        if source in columns and target in columns:
+            return np.stack([np.asarray(table[source]), np.asarray(table[target])])
+    raise InvalidDeltaError(
+        f"{name}: expected a table with columns "
+        f"{' or '.join(f'{s!r} and {t!r}' for s, t in _COLUMNS)} (got {columns}); rename them, or "
+        "pass torch.tensor([sources, targets])"
+    )
 
 
 def as_ids(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:

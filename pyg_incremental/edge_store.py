@@ -170,8 +170,9 @@ class EdgeStore:
         """Where the parts are in memory, for `kernels.graph_at`."""
         parts = (self.out, self.inn, self.slots, self._table)
         if not all(map(is_, parts, self._placed)):
-            self._placed = parts
+            # In this order: an exception in between leaves them to be looked up again.
             self._places = graph_at.places_of(*parts, self._tops)
+            self._placed = parts
         return self._places
 
     @property
@@ -195,20 +196,16 @@ class EdgeStore:
             The slots of the listed pairs (-1: no such edge), and the slots that leave with the
             nodes.
         """
-        listed, more = np.empty(src.size, np.int64), _NONE
+        listed = np.empty(src.size, np.int64)
         with_nodes = sources.size or targets.size
         if not with_nodes and pairs.find_distinct(src, dst, self._table, self.slots, listed)[1]:
-            return listed, more
-        pairs.claim(src, dst, self._table, self.slots, listed)
-        if with_nodes:
-            out, inn = self.out, self.inn
-            more = np.empty(int(out.degree[sources].sum() + inn.degree[targets].sum()), np.int64)
-            count = kernel.incident(sources, self.slots, out, more)
-            count += kernel.incident(targets, self.slots, inn, more[count:])
-            more = more[:count]
-            self.slots.out_at[more] = ~self.slots.out_at[more]
-        pairs.unclaim(listed, self._table, self.slots)
-        return listed, more
+            return listed, _NONE
+        out, inn = self.out, self.inn
+        more = np.empty(int(out.degree[sources].sum() + inn.degree[targets].sum()), np.int64)
+        count = graph_at.leaving(
+            src, dst, sources, targets, out, inn, self._table, self.slots, listed, more
+        )
+        return listed, more[:count]
 
     def accept(self, added: Ids, gone: Ids, ids: Ids, num_nodes: int) -> Ids | None:
         """The slots of the edges `gone`, `[2, m]`, if a delta is plain and valid; else None.
@@ -227,11 +224,8 @@ class EdgeStore:
         """
         if not removed.size:
             return self.find(src, dst)
-        mark = self.slots.out_at
-        mark[removed] = ~mark[removed]
         found = np.empty(src.size, np.int64)
-        pairs.find_left(src, dst, self._table, self.slots, found)
-        mark[removed] = ~mark[removed]
+        pairs.find_without(removed, src, dst, self._table, self.slots, found)
         return found
 
     def remove(self, slots: Ids) -> None:
@@ -283,8 +277,7 @@ class EdgeStore:
     def changed(self, added: int, removed: int, used: int) -> None:
         """Take notice of a change by `kernels.graph_at`, which used that many places of the table.
 
-        Ages are not counted anew here, because somebody may hold one until the update is through;
-        `release` does.
+        Ages are not counted anew here, because somebody may hold one until the update is through.
         """
         reused = min(added, self._num_free)
         self._ages_ascend &= reused == 0
@@ -300,14 +293,28 @@ class EdgeStore:
             self.edge_data[name][torch.from_numpy(slots)] = rows
 
     def release(self, slots: Ids) -> None:
+        """Let removed slots be used again; nobody may hold an age."""
+        self.free(slots)
+        self.count_anew_if_due()
+
+    def free(self, slots: Ids) -> None:
         """Let removed slots be used again."""
         needed = self._num_free + slots.size
         if needed > self._free.size:
             self._free = _longer(self._free, max(16, 2 * needed))
         self._free[self._num_free : needed] = slots
         self._num_free = needed
+
+    def count_anew_if_due(self) -> None:
+        """Number the ages of the edges from zero if they have become large."""
         if self._ages_are_large(0):
             self._count_anew()
+
+    def append_nodes(self, count: int) -> None:
+        """Append isolated nodes."""
+        total = self.num_nodes + count
+        self.make_node_room(total)
+        self.num_nodes = total
 
     def make_node_room(self, count: int) -> None:
         """See that both neighbour lists have room for `count` nodes, with slack if they grow."""

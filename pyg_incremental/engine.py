@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregate, Aggregator
-from pyg_incremental.edge_store import EdgeEvents
+from pyg_incremental.edge_store import EdgeEvents, Ids
 from pyg_incremental.executors import InputExecutor, MapExecutor, OnesExecutor, WholeExecutor
 from pyg_incremental.fast_path import FastPath
 from pyg_incremental.graph import DynamicGraph
@@ -365,13 +365,23 @@ class Engine:
             self._finish(fast)
         else:
             self._go_on(fast, done, dict.fromkeys(self.graphs, fast.events_of(delta)), stats)
-        fast.forget()
         return stats
 
-    def events_at_once(self, delta: PlainDelta) -> EdgeEvents | None:
-        """What an update at once has done to the edges; None if it did not get that far."""
+    def forget_at_once(self) -> None:
+        """Another update at once is about to begin."""
+        if self._fast is not None:
+            self._fast.forget()
+
+    def slots_at_once(self, delta: PlainDelta) -> tuple[Ids, Ids] | None:
+        """The slots of the edges that leave and of those that come in an update at once.
+
+        None if it was not accepted yet; nothing has changed then.
+        """
         fast = self._fast
-        return None if fast is None or not fast.has_changed_edges else fast.events_of(delta)
+        if fast is None or not fast.has_accepted:
+            return None
+        events = fast.events_of(delta)
+        return events.removed.slots, events.added.slots
 
     def _finish(self, fast: FastPath) -> None:
         """Compiled code has come to the end."""

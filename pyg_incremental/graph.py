@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.edge_store import EdgeEvents, EdgeStore, Ids
+from pyg_incremental.edge_store import EdgeStore, Ids
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.kernels import adjacency as kernel
 
@@ -39,6 +39,7 @@ class DynamicGraph(EdgeStore):
     ) -> None:
         super().__init__(edge_index, num_nodes, edge_data)
         self.by_target = by_target
+        self._owner = ""
 
     # Reading ---------------------------------------------------------------------------------
 
@@ -63,6 +64,18 @@ class DynamicGraph(EdgeStore):
 
     # Changing a graph of one's own -----------------------------------------------------------
 
+    def belongs_to(self, owner: str) -> None:
+        """From here on it changes with the rows of a model, and the methods below refuse to."""
+        self._owner = owner
+
+    def _refuse_if_owned(self) -> None:
+        if self._owner:
+            raise InvalidDeltaError(
+                f"this graph belongs to an incremental {self._owner}, whose rows would not follow; "
+                "change it with apply_delta, or make one of your own: "
+                "DynamicGraph(graph.to_edge_index(), graph.num_nodes)"
+            )
+
     def add_edges(self, edge_index: Tensor, **edge_data: Tensor) -> None:
         """Append edges `[2, k]` with a tensor `[k, ...]` for every name in `edge_data`.
 
@@ -70,8 +83,10 @@ class DynamicGraph(EdgeStore):
         changes through `apply_delta`, which keeps the model's rows in step.
 
         Raises:
-            InvalidDeltaError: If a node is not there, or the names of the data differ.
+            InvalidDeltaError: If a node is not there, the names of the data differ, or the graph
+                belongs to a model.
         """
+        self._refuse_if_owned()
         src, dst = self._checked(edge_index)
         if edge_data.keys() != self.edge_data.keys():
             raise InvalidDeltaError(
@@ -83,8 +98,10 @@ class DynamicGraph(EdgeStore):
         """Delete the most recently added occurrence of each pair of `edge_index`, `[2, k]`.
 
         Raises:
-            InvalidDeltaError: If an edge is not there. Nothing was deleted then.
+            InvalidDeltaError: If an edge is not there, or the graph belongs to a model. Nothing was
+                deleted then.
         """
+        self._refuse_if_owned()
         src, dst = self._checked(edge_index)
         self._leave(*self.resolve_removal(src, dst, _NONE, _NONE), src, dst)
 
@@ -92,21 +109,31 @@ class DynamicGraph(EdgeStore):
         """Give the most recently added occurrence of each pair of `edge_index` new data `[k, ...]`.
 
         Raises:
-            InvalidDeltaError: If an edge is not there. Nothing was changed then.
+            InvalidDeltaError: If an edge is not there, or the graph belongs to a model. Nothing was
+                changed then.
         """
+        self._refuse_if_owned()
         src, dst = self._checked(edge_index)
         slots = self.find(src, dst)
         self._refuse_missing(slots, src, dst)
         self.write(slots, edge_data)
 
     def add_nodes(self, count: int) -> None:
-        """Append isolated nodes."""
-        total = self.num_nodes + count
-        self.make_node_room(total)
-        self.num_nodes = total
+        """Append isolated nodes.
+
+        Raises:
+            InvalidDeltaError: If the graph belongs to a model.
+        """
+        self._refuse_if_owned()
+        self.append_nodes(count)
 
     def remove_nodes(self, nodes: Tensor) -> None:
-        """Delete all edges of some nodes, int64 `[k]`; their ids stay, as isolated nodes."""
+        """Delete all edges of some nodes, int64 `[k]`; their ids stay, as isolated nodes.
+
+        Raises:
+            InvalidDeltaError: If the graph belongs to a model.
+        """
+        self._refuse_if_owned()
         ids = np.unique(nodes.numpy())
         self._leave(*self.resolve_removal(_NONE, _NONE, ids, ids), _NONE, _NONE)
 
@@ -162,19 +189,23 @@ class DynamicGraph(EdgeStore):
         edges = torch.from_numpy(np.concatenate([kept, added], axis=1))
         return DynamicGraph(edges, num_nodes, rows, self.by_target)
 
-    def undone(self, num_nodes: int, order: int, events: EdgeEvents) -> "DynamicGraph":
-        """A new graph: that from before some changes, of which no slot was released yet.
+    def before(
+        self, num_nodes: int, order: int, removed: Ids, added: Ids = _NONE
+    ) -> "DynamicGraph":
+        """A new graph: that from before some changes, of which no slot is used again yet.
+
+        Like `remade` it is right wherever these were interrupted.
 
         Args:
             num_nodes: Number of nodes at that time.
-            order: The age of the first edge that they added.
-            events: What they did.
+            order: The age of the first edge that they add.
+            removed: The slots that leave, int64 `[m]`.
+            added: The slots that come, where they are known, int64 `[k]`.
         """
-        live = self.slots_in_order()
-        slots = np.union1d(live[self.slots.order[live] < order], events.removed.slots)
+        live = np.flatnonzero(self.slots.in_at[: self._end] >= 0)
+        slots = np.union1d(live[self.slots.order[live] < order], removed)
+        slots = np.setdiff1d(slots, added)
         slots = slots[np.argsort(self.slots.order[slots], kind="stable")]
-        for name, rows in events.overwritten.items():
-            self.edge_data[name][torch.from_numpy(events.changed.slots)] = rows
         edges = self._ends_of(slots)
         data = {name: rows[torch.from_numpy(slots)] for name, rows in self.edge_data.items()}
         return DynamicGraph(torch.from_numpy(edges), num_nodes, data, self.by_target)

@@ -4,36 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pyg_incremental import saving, snapshot, start
+from pyg_incremental import saving, start
 from pyg_incremental.autocast import refuse_autocast as _refuse_autocast
 from pyg_incremental.calls.site import bind
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.engine import NOTHING
 from pyg_incremental.errors import (
     IncrementalWarning,
-    StaleStateError,
+    InvalidDeltaError,
     UnsupportedModelError,
 )
-from pyg_incremental.full_pass import difference
-from pyg_incremental.memory import MemoryReport, memory_of
+from pyg_incremental.journal import Committed
 from pyg_incremental.parameters import ParameterWatch
-from pyg_incremental.program import Program
+from pyg_incremental.readings import Readings
+from pyg_incremental.saving import Saved
 from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
 from pyg_incremental.typing import BackendName, StoreName
 from pyg_incremental.update import Update, UpdateStats, Work
 
+_OF_PROGRAMS = (RuntimeError, IndexError, ValueError, TypeError)
+"""What a program raises that has missed something. Anything else is no matter of programs."""
 
-class IncrementalModel:
+
+class IncrementalModel(Readings):
     """A model whose output stays exact while its graph changes.
 
     Made by `to_incremental`, which documents the arguments.
@@ -56,21 +59,15 @@ class IncrementalModel:
                 f"to_incremental: expected a torch.nn.Module (got {type(model).__name__}); pass "
                 "the trained model itself"
             )
-        self.model = model
-        self._settings = Settings(
+        settings = Settings(
             strict, backend, accumulate_dtype, scrub_rows, compile_after, store, check
         )
+        super().__init__(model, settings)
         self._scrub_next = 0
-        self._session: Session | None = None
-        self._watch: ParameterWatch | None = None
-        self._interrupted = ""
         self._warned = False
-        self._lock = threading.RLock()  # threads that share a model take turns
-        self.version = 0
 
     # Full pass -----------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run one full pass and fill the store.
 
@@ -89,20 +86,32 @@ class IncrementalModel:
                 graph among the arguments.
             InvalidDeltaError: If the arguments do not fit together.
         """
-        with self._lock:
+        with self._changing():
             self._refuse_training()
             _refuse_autocast()
-            self._take(start.from_call(bind(self.model, args, kwargs), self._settings))
-            self.version = 0
-            return self._require().output(copy=True)
+            session = start.from_call(bind(self.model, args, kwargs), self._settings)
+            self._take(session, Committed())
+            return session.output(copy=True)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """While everything is made anew: nobody reads, updates, or runs the model beside it.
+
+        What is stored can be written to whatever mode PyTorch is in.
+        """
+        turns = self._turns
+        with turns.model, turns.gate, turns.lock, torch.inference_mode(mode=False), torch.no_grad():
+            yield
 
     def forget(self) -> None:
         """Let go of everything that is stored, as if the model had not been called yet."""
-        self._session, self._watch, self._interrupted = None, None, ""
+        with self._changing():
+            self._session = None
 
-    def _take(self, session: Session) -> None:
+    def _take(self, session: Session, committed: Committed) -> None:
         """From here on this session is the state. Say once that it runs full passes, if it does."""
-        self._session, self._watch, self._interrupted = session, ParameterWatch(self.model), ""
+        session.watch, session.committed = ParameterWatch(self.model), session.noted(committed)
+        self._session = session
         reason = session.plan.fallback
         if reason and not self._warned:
             self._warned = True
@@ -113,7 +122,6 @@ class IncrementalModel:
                 stacklevel=4,
             )
 
-    @torch.no_grad()
     def refresh(self, nodes: Any = None) -> None:
         """Recompute from the current graph, features and parameters.
 
@@ -126,22 +134,23 @@ class IncrementalModel:
             StaleStateError: Before the first pass, or if the model is in training mode.
             InvalidDeltaError: If an id is out of range.
         """
-        with self._lock:
+        with self._changing():
             session = self._require()
             _refuse_autocast()
             if nodes is not None:
                 self._refuse_stale()
                 renew = session.resolver.ids(nodes, "nodes")
-                self._interrupted = "a refresh was interrupted"
+                session.interrupted = "a refresh was interrupted"
                 session.engine.update(
-                    {}, {}, {}, {kind: torch.from_numpy(ids) for kind, ids in renew.items()}
-                )
-                self._interrupted = ""
+                    {}, {}, {},
+                    {kind: torch.from_numpy(np.unique(ids)) for kind, ids in renew.items()},
+                )  # fmt: skip
+                session.committed = session.noted(session.committed)
+                session.interrupted = ""
                 return
             self._refuse_training()
             session.refuse_other_kind()
-            broken, self._interrupted = bool(self._interrupted), "a refresh was interrupted"
-            self._take(start.from_session(session, self._settings, broken))
+            self._take(start.from_session(session, self._settings), session.committed)
 
     # Updates -------------------------------------------------------------------------------------
 
@@ -159,11 +168,17 @@ class IncrementalModel:
         edge_data_add: Any = None,
         undirected: bool = False,
         missing: str = "error",
+        delta_id: str | int | None = None,
     ) -> Update:
         """Apply one group of changes and bring the output up to date.
 
         Either one `GraphDelta`, as the only argument, or its fields as keywords; `GraphDelta`
         documents their shapes and the order in which they take effect.
+
+        A delta may have a name of your own, `delta_id`, a string or an integer. One of the last
+        1,024 that were applied under a name is not applied again: the update says that it is
+        `repeated`, and nothing changes. So a delta can be handed in again whenever it is not known
+        whether it was applied. The names are saved with the state.
 
         Returns:
             The changed output rows, and what the update cost.
@@ -174,6 +189,9 @@ class IncrementalModel:
                 update; see `refresh`.
             Exception: Whatever the model itself raises on the changed graph. Nothing was changed
                 then, if it is said so in a note.
+
+        Whatever is raised, an interrupt included: the delta was applied if and only if `version`
+        has moved.
         """
         began = time.perf_counter()
         parts: tuple[Any, Any, Any] | None = (edge_index_add, edge_index_del, x_changes)
@@ -188,49 +206,54 @@ class IncrementalModel:
                 missing,  # type: ignore[arg-type]
             ).alone()  # fmt: skip
             parts = delta.plain_parts
-        with self._lock:
-            update = None if parts is None else self._apply_at_once(parts, began)
+        turns = self._turns
+        with turns.gate:
+            pass  # a reader that waits goes first
+        with turns.lock:
+            if delta_id is not None and _checked_id(delta_id) in self._require().committed.deltas:
+                return self._repeated(began)
+            if torch.is_inference_mode_enabled():  # what is stored has to stay ordinary tensors
+                with torch.inference_mode(mode=False):
+                    update = self._apply_at_once(parts, delta_id, began)
+            else:
+                update = self._apply_at_once(parts, delta_id, began)
             if update is not None:
                 return update
-            with torch.no_grad():
-                return self._apply(
-                    delta or GraphDelta(edge_index_add, edge_index_del, x_changes), began
-                )
+            with torch.inference_mode(mode=False), torch.no_grad():
+                delta = delta or GraphDelta(edge_index_add, edge_index_del, x_changes)
+                return self._apply(delta, delta_id, began)
 
-    def _apply_at_once(self, parts: tuple[Any, Any, Any], began: float) -> Update | None:
+    def _apply_at_once(
+        self, parts: tuple[Any, Any, Any] | None, delta_id: Any, began: float
+    ) -> Update | None:
         """What is common and valid goes through in one look; None if this is not."""
         session = self._session
-        if session is None or self._settings.scrub_rows:
+        if parts is None or session is None or self._settings.scrub_rows:
             return None
         plain = session.plain(*parts)
         if plain is None:
             return None
         self._refuse_stale()
         _refuse_autocast()
-        self._interrupted = "an update was interrupted"
         try:
-            done = session.update_at_once(plain)
+            done = session.carry_out_at_once(plain)
         except Exception as error:
-            with torch.no_grad():
-                return self._failed(session, GraphDelta(*parts), error, began)
-        self._interrupted = ""
-        return None if done is None else self._updated(session, *done, began)
+            return self._failed(session, GraphDelta(*parts), delta_id, error, began)
+        if done is None:
+            return None
+        session.commit(delta_id, at_once=True)
+        return self._updated(session, *done, began)
 
-    def _apply(self, delta: GraphDelta, began: float) -> Update:
+    def _apply(self, delta: GraphDelta, delta_id: Any, began: float) -> Update:
         session = self._require()
         self._refuse_stale()
         _refuse_autocast()
-        self._interrupted = "an update was interrupted"
+        resolved = session.resolver.resolve(delta)
         try:
-            resolved = session.resolver.resolve(delta)
-        except Exception:
-            self._interrupted = ""  # refused: nothing was changed
-            raise
-        try:
-            events, stats = session.update(resolved, self._next_scrub())
+            events, stats = session.carry_out(resolved, self._next_scrub())
         except Exception as error:
-            return self._failed(session, delta, error, began)
-        self._interrupted = ""
+            return self._failed(session, delta, delta_id, error, began)
+        session.commit(delta_id, at_once=False)
         added = sum(happened.added.slots.size for happened in events.values())
         removed = sum(happened.removed.slots.size for happened in events.values())
         return self._updated(session, added, removed, stats, began)
@@ -238,38 +261,51 @@ class IncrementalModel:
     def _updated(
         self, session: Session, added: int, removed: int, stats: Work, began: float
     ) -> Update:
-        """What an update that is through has done."""
+        """What an update that is in has done."""
         changed, out = session.changed()
-        self.version += 1
         seconds = time.perf_counter() - began
-        return Update(
-            changed, out, UpdateStats(session.mode, added, removed, seconds, stats), self.version
-        )
+        stats_of_all = UpdateStats(session.mode, added, removed, seconds, stats)
+        return Update(changed, out, stats_of_all, session.committed.version)
+
+    def _repeated(self, began: float) -> Update:
+        """What to say of a delta that is in already."""
+        session = self._require()
+        changed, out = session.nothing()
+        stats = UpdateStats(session.mode, 0, 0, time.perf_counter() - began, [])
+        return Update(changed, out, stats, self.version, repeated=True)
 
     def _failed(
-        self, session: Session, delta: GraphDelta, error: Exception, began: float
+        self, session: Session, delta: GraphDelta, delta_id: Any, error: Exception, began: float
     ) -> Update:
-        """An update has failed: go back to where it had not begun, if possible.
+        """The update fails, as the model itself may: go back to before it, if possible.
 
         Where the model itself does not fail on the changed graph its program has missed something,
         and it runs whole from here on.
         """
-        refused = session.why_not_whole()
+        self._take_back(session, error)
+        before = self._require()
+        site = before.plan.site
+        with torch.inference_mode(mode=False), torch.no_grad():
+            if (
+                before.is_broken
+                or before.plan.fallback
+                or not isinstance(error, _OF_PROGRAMS)
+                or before.why_not_whole(delta)
+            ):
+                raise error
+            site.whole = f"its program fails after a delta ({type(error).__name__}: {error})"
+            self._take(start.from_session(before, self._settings), before.committed)
+            return self._apply(delta, delta_id, began)
+
+    def _take_back(self, session: Session, error: Exception) -> None:
+        """Go back to before an update that fails, if possible."""
         with contextlib.suppress(Exception):  # else the state is stale
             before = session.taken_back()
             if before is not None:
-                self._session, self._interrupted = before, ""
-        if self._interrupted:
-            raise error
-        if refused:
-            if hasattr(error, "add_note"):  # since Python 3.11
-                error.add_note("The model fails on the changed graph. Nothing was changed.")
-            raise error
-        self._require().plan.site.whole = (
-            f"its program fails after a delta ({type(error).__name__}: {error})"
-        )
-        self._take(start.from_session(self._require(), self._settings, broken=False))
-        return self._apply(delta, began)
+                self._session = before
+            is_back = before is not None or not session.is_broken
+            if is_back and hasattr(error, "add_note"):  # since Python 3.11
+                error.add_note("The update was taken back. Nothing was changed.")
 
     def _next_scrub(self) -> Mapping[str, Tensor]:
         rows = self._settings.scrub_rows
@@ -281,125 +317,27 @@ class IncrementalModel:
             for kind, count in self._require().num_nodes.items()
         }
 
-    def inverse(self, delta: GraphDelta) -> GraphDelta:
-        """The delta that undoes `delta`, read off the current state; see `GraphDelta.inverse`."""
-        return self._require().inverse(delta)
-
-    # Reading -------------------------------------------------------------------------------------
-
-    @property
-    def out(self) -> Any:
-        """The current output: a live view, `[num_nodes, out_channels]`.
-
-        Clone it to keep it; do not write to it.
-        """
-        self._refuse_stale()
-        return self._require().output(copy=False)
-
-    @property
-    def x(self) -> Any:
-        """The current node features: a live view, `[num_nodes, in_channels]`.
-
-        A dict by node type, if there are several.
-        """
-        return self._require().x
-
-    @property
-    def graph(self) -> Any:
-        """The current graph, a `DynamicGraph`; a dict by edge type, if there are several."""
-        return self._require().graph
-
-    def edge_data(self, name: str) -> Tensor:
-        """Current edge data, `[num_edges, ...]`, in the order of `graph.to_edge_index()`."""
-        graphs = self._require().graphs.values()
-        names = [key for graph in graphs for key in graph.edge_data]
-        found = next((graph for graph in graphs if name in graph.edge_data), None)
-        if found is None:
-            raise KeyError(f"no edge input '{name}' (edge inputs: {sorted(names) or 'none'})")
-        return found.state()[name]
-
-    @property
-    def num_nodes(self) -> int:
-        """Number of nodes, removed ones included."""
-        return self._require().count
-
-    @property
-    def num_edges(self) -> int:
-        """Number of edges."""
-        return sum(graph.num_edges for graph in self._require().graphs.values())
-
-    @property
-    def program(self) -> Program:
-        """The program that the model was traced to."""
-        return self._require().plan.program
-
-    @property
-    def mode(self) -> str:
-        """How updates run: `'incremental'`, `'mixed'`, `'full pass'`, or `'not called yet'`.
-
-        In a `'mixed'` program some steps run on all rows.
-        """
-        return self._session.plan.mode if self._session else "not called yet"
-
-    @property
-    def backend(self) -> str:
-        """`'compiled'` or `'reference'`; `'auto'` before the first pass."""
-        return self._session.backend.name if self._session else self._settings.backend
-
-    @property
-    def stale(self) -> str | None:
-        """Why updates are refused, or None."""
-        if self._watch is None:
-            return "the model has not been called yet"
-        return self._interrupted or self._watch.reason() or None
-
-    def verify(self, num_nodes: int | None = None, *, seed: int = 0) -> float:
-        """Largest absolute difference between `out` and a full pass on the current graph.
-
-        The full pass is that of the original model.
-
-        Args:
-            num_nodes: Check that many nodes, drawn at random, on the part of the graph that they
-                see; all by default. A model with steps that run on all rows is always checked
-                whole.
-            seed: Seed of the draw.
-
-        Raises:
-            StaleStateError: If the stored state is stale.
-        """
-        self._refuse_stale()
-        return difference(*self._require().against_full_pass(num_nodes, seed))
-
-    def memory_report(self) -> MemoryReport:
-        """What is held besides the model: bytes for each value, aggregation and graph.
-
-        `print` shows a table.
-        """
-        return memory_of(self._require().engine, self.num_nodes)
-
-    def state_digest(self) -> str:
-        """SHA-256 over the graph and every stored row.
-
-        Equal digests mean equal states, bit by bit.
-        """
-        return snapshot.digest_of(self._require().state(exact=True))
-
     # Files ---------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save graph, features and all stored rows, but not the model. See `load`.
+
+        What is saved is one version; updates wait while it is copied, and no longer.
 
         Raises:
             StaleStateError: If the stored state is stale.
             UnsupportedModelError: If the model was called with arguments that are neither tensors
                 nor plain values.
         """
-        self._refuse_stale()
-        saving.save(
-            path, self.model, self._settings, self._require(), self.version, self._scrub_next
-        )
+
+        def look() -> Saved:
+            self._refuse_stale(exactly=True)
+            return saving.copied(self._require(), self._scrub_next)
+
+        saving.save(path, self.model, self._settings, self._turns.read(look))
 
     @classmethod
+    @torch.inference_mode(mode=False)
     @torch.no_grad()
     def load(
         cls, path: str | os.PathLike[str], model: nn.Module, **settings: Any
@@ -422,37 +360,10 @@ class IncrementalModel:
         loaded = cls(model, **settings)
         loaded._refuse_training()
         _refuse_autocast()
-        loaded._take(saving.restored(path, content, model, loaded._settings))
-        loaded.version = content["version"]
+        session = saving.restored(path, content, model, loaded._settings)
+        loaded._take(session, Committed(content["version"], content["deltas"]))
         loaded._scrub_next = content["scrub_next"]
         return loaded
-
-    # Guards --------------------------------------------------------------------------------------
-
-    def _require(self) -> Session:
-        if self._session is None:
-            raise StaleStateError(
-                f"{type(self.model).__name__} has not been called yet, so nothing is stored; first "
-                "call it on the whole graph, as in inc(x, edge_index), and then apply deltas"
-            )
-        return self._session
-
-    def _refuse_training(self) -> None:
-        if any(m.training for m in self.model.modules()):
-            raise StaleStateError(
-                f"{type(self.model).__name__} is in training mode, where dropout and batch "
-                "statistics make outputs depend on chance; call model.eval() first, and refresh() "
-                "if it was called before"
-            )
-
-    def _refuse_stale(self) -> None:
-        self._require()
-        reason = self.stale
-        if reason:
-            raise StaleStateError(
-                f"the stored rows of {type(self.model).__name__} are stale: {reason}. Call "
-                "refresh() to recompute them from the current graph, features and parameters"
-            )
 
     def __reduce__(self) -> NoReturn:
         """Neither copies nor pickles: rows and the kernels' views of them would come apart."""
@@ -461,19 +372,15 @@ class IncrementalModel:
             "model), or wrap a copy of the model"
         )
 
-    def __repr__(self) -> str:
-        if self._session is None:
-            return f"{type(self).__name__}({type(self.model).__name__}, not called yet)"
-        parts = [
-            type(self.model).__name__,
-            f"mode={self.mode!r}",
-            f"backend={self.backend!r}",
-            f"num_nodes={self.num_nodes}",
-            f"num_edges={self.num_edges}",
-            f"version={self.version}",
-        ]
-        if self._session.plan.why:
-            parts.append(f"on all rows: {'; '.join(self._session.plan.why)}")
-        if self.stale:
-            parts.append(f"stale: {self.stale}")
-        return f"{type(self).__name__}({', '.join(parts)})"
+
+def _checked_id(delta_id: Any) -> str | int:
+    """What a caller calls a delta.
+
+    Raises:
+        InvalidDeltaError: If it is neither a string nor an integer.
+    """
+    if isinstance(delta_id, (str, int)) and not isinstance(delta_id, bool):
+        return delta_id
+    raise InvalidDeltaError(
+        f"delta_id: expected a string or an integer (got {type(delta_id).__name__})"
+    )

@@ -2,25 +2,38 @@
 
 import hashlib
 import re
+import zlib
 from operator import attrgetter, is_
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules import module as global_hooks
 from torch.nn.parameter import is_lazy
+from torch.utils.hooks import RemovableHandle
 
+from pyg_incremental.kernels.samples import mixed
+
+SAMPLES = 8
+"""So many words of each parameter are looked at before every update."""
+_WORD = 4
 _is_training = attrgetter("training")
 _version = attrgetter("_version")
 _address = Tensor.data_ptr
+_OTHER_HOOKS = ("backward", "state_dict", "kwargs", "always_called")
 
 
 class ParameterWatch:
-    """Remembers all parameters and buffers of a model by identity, version and memory.
+    """Remembers all parameters and buffers of a model by identity, version, memory and content.
 
-    In-place changes under autograd's eyes (optimizers, `load_state_dict`, `copy_`) count up a
-    tensor's version; `.to()` and `.double()` give it new memory. Writing through `.data` leaves no
-    trace that could be noticed at this price, and neither does setting an attribute such as
-    `conv.negative_slope`; `verify()` shows both. Replaced submodules and hooks are noticed.
+    In-place changes under autograd's eyes (`load_state_dict`, `copy_`, most optimizers) count up a
+    tensor's version; `.to()` and `.double()` give it new memory. What is written past that (fused
+    optimizers, `.data`) shows in a sample of the words that each tensor holds, or at the latest
+    where all bytes are compared (`reason_exactly`). Replaced submodules and hooks of all kinds are
+    noticed. Setting an attribute such as `conv.negative_slope` leaves no trace that could be
+    noticed at this price; `verify()` shows it.
 
     Args:
         model: The model.
@@ -45,13 +58,22 @@ class ParameterWatch:
         self._names = [name for _, name, _ in held]
         self._keys = [name for _, name, _ in found]
         self._things: list[Any] = [thing for *_, thing in found]
-        self._hooks = [h for m in self._modules for h in (m._forward_hooks, m._forward_pre_hooks)]
-        self._num_hooks = list(map(len, self._hooks)) if any(self._hooks) else []
+        self._handles = RemovableHandle.next_id
+        self._hooks = _hooks_of(self._modules)
+        self._known_hooks = list(map(list, self._hooks)) if any(self._hooks) else []
+        self._counted = [t for t in self._tensors if not t.is_inference()]  # others count nothing
         self._versions, self._memory = self._read()
+        self._words = _addresses(self._tensors)
+        self._far = [_sampled(t) for t in self._tensors if not t.is_cpu and not t.is_meta]
+        self._sample, self._far_sample = mixed(self._words), self._read_far()
+        self._sums = list(map(_sum_of, self._tensors))
 
     def _read(self) -> tuple[list[int], list[int]]:
-        tensors = self._tensors
-        return list(map(_version, tensors)), list(map(_address, tensors))
+        return list(map(_version, self._counted)), list(map(_address, self._tensors))
+
+    def _read_far(self) -> list[Tensor]:
+        """The sampled words of tensors that are not in the memory of this process."""
+        return [t.index_select(0, at) for t, at in self._far]
 
     def reason(self) -> str:
         """What has changed, or an empty string."""
@@ -62,17 +84,93 @@ class ParameterWatch:
             now = map(dict.get, self._homes, self._keys)
             pairs = zip(self._keys, now, self._things, strict=True)
             return f"'{next(name for name, a, b in pairs if a is not b)}' was replaced"
-        if (self._num_hooks or any(self._hooks)) and list(map(len, self._hooks)) != self._num_hooks:
+        # Whoever registers a hook, anywhere in the process, is given a handle with the next number.
+        if (self._known_hooks or self._handles != RemovableHandle.next_id) and self._hooks_differ():
             return "a forward hook was added or removed"
-        versions, memory = self._read()
+        versions, memory = [*map(_version, self._counted)], [*map(_address, self._tensors)]
         if versions != self._versions:
             at = next(i for i, v in enumerate(versions) if v != self._versions[i])
-            name, shape = self._names[at], list(self._tensors[at].shape)
-            return f"'{name}' of shape {shape} was changed in place"
+            return f"{self._called(self._counted[at])} was changed in place"
         if memory != self._memory:
             at = next(i for i, p in enumerate(memory) if p != self._memory[i])
             return f"'{self._names[at]}' was moved to another dtype or device"
+        if mixed(self._words) != self._sample or (self._far and self._far_differ()):
+            return self.reason_exactly() or "a parameter was changed in place"
         return ""
+
+    def reason_exactly(self) -> str:
+        """The same, after a look at every byte of the parameters, and at all hooks."""
+        if self._hooks_differ():
+            return "a forward hook was added or removed"
+        for t, known in zip(self._tensors, self._sums, strict=True):
+            if _sum_of(t) != known:
+                return f"{self._called(t)} was changed in place, past PyTorch's count of changes"
+        return ""
+
+    def _hooks_differ(self) -> bool:
+        handles, now = RemovableHandle.next_id, list(map(list, self._hooks))
+        if now == (self._known_hooks or [[]] * len(now)):
+            self._handles = handles
+            return False
+        return True
+
+    def _far_differ(self) -> bool:
+        pairs = zip(self._read_far(), self._far_sample, strict=True)
+        return not all(_same_bytes(a, b) for a, b in pairs)
+
+    def _called(self, tensor: Tensor) -> str:
+        at = next(i for i, t in enumerate(self._tensors) if t is tensor)
+        return f"'{self._names[at]}' of shape {list(tensor.shape)}"
+
+
+def _hooks_of(modules: list[nn.Module]) -> list[dict[int, Any]]:
+    """Where modules keep the hooks that a forward pass calls, PyG's own kinds included."""
+    own = [
+        hooks
+        for m in modules
+        for name, hooks in vars(m).items()
+        if name.endswith("_hooks") and isinstance(hooks, dict)
+        if not any(kind in name for kind in _OTHER_HOOKS)
+    ]
+    return [*own, global_hooks._global_forward_hooks, global_hooks._global_forward_pre_hooks]
+
+
+def _addresses(tensors: list[Tensor]) -> NDArray[np.int64]:
+    """Where to look, int64 `[k]`: some words of each tensor in memory, its first and last ones."""
+    found: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
+    for t in tensors:
+        if not t.is_cpu or t.layout is not torch.strided or not t.numel():
+            continue
+        last = sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))
+        begin, end = t.data_ptr(), t.data_ptr() + (last + 1) * t.element_size()
+        begin += -begin % _WORD
+        words = (end - begin) // _WORD
+        if words > 0:
+            at = np.unique(np.linspace(0, words - 1, min(words, SAMPLES)).astype(np.int64))
+            found.append(begin + _WORD * at)
+    return np.concatenate(found)
+
+
+def _sampled(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """A tensor elsewhere as a line, and some places of it."""
+    is_line = tensor.layout is torch.strided and tensor.is_contiguous()
+    flat = tensor.detach().view(-1) if is_line else tensor.new_empty(0)
+    count = flat.shape[0]
+    at = torch.linspace(0, max(0, count - 1), min(count, SAMPLES), dtype=torch.float64)
+    return flat, at.long().to(tensor.device)
+
+
+def _same_bytes(a: Tensor, b: Tensor) -> bool:
+    """Whether two lines of equal length are equal, bit by bit."""
+    return not a.numel() or torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+
+
+def _sum_of(tensor: Tensor) -> int:
+    """A checksum of all bytes of a tensor."""
+    if tensor.is_meta or tensor.layout is not torch.strided or not tensor.numel():
+        return 0
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return zlib.crc32(flat.view(torch.uint8).numpy().data)
 
 
 def fingerprint(model: nn.Module) -> str:

@@ -43,6 +43,8 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
     try:
         roles, tried = _tried(site, roles)
         expected = tried.output
+    except MemoryError:
+        raise
     except Exception as error:  # a user's model may raise anything
         reason = (
             str(error)
@@ -86,7 +88,7 @@ def _tried(site: CallSite, roles: Roles) -> tuple[Roles, Trial]:
     """
     try:
         return roles, _on_probe(site, roles)
-    except _NotCopied:
+    except (_NotCopied, MemoryError):
         raise
     except Exception:
         count = roles.num_nodes.get("")
@@ -195,7 +197,7 @@ def _hold_against(plan: CallPlan, trial: Trial, settings: Settings) -> None:
         session.update(session.resolver.resolve(_delta(roles, probe, graphs)))
         theirs = full_pass.run(original, session.arguments())
         _same_or_raise(session.output(copy=False), theirs, "on a probe after a delta")
-    except NotTraceable:
+    except (NotTraceable, MemoryError):
         raise
     except Exception as error:  # a user's model may raise anything when it sees fewer rows
         raise NotTraceable(

@@ -1,7 +1,7 @@
 """What a file holds of a wrapped model, and whose it is."""
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,8 @@ from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
 
 _STATE = {
-    **CALL, "model": str, "options": {str: object}, "version": int, "scrub_next": int,
+    **CALL, "model": str, "options": {str: object}, "version": int,
+    "deltas": {(str, int): int}, "scrub_next": int,
     "accumulate_dtype": str, "store": str, "graphs": {str: {str: Tensor}},
     "others": {str: Tensor}, "rows": {str: Tensor}, "outputs": [str],
     "whole_outputs": {str: Tensor}, "aggregators": {str: {str: Tensor}}, "program": str,
@@ -24,45 +25,62 @@ _STATE = {
 _SUMS = {"None": None, "torch.float32": torch.float32, "torch.float64": torch.float64}
 
 
-def save(
-    path: str | os.PathLike[str],
-    model: nn.Module,
-    settings: Settings,
-    session: Session,
-    version: int,
-    scrub_next: int,
-) -> None:
-    """Write the state of a session; see `IncrementalModel.save`.
+class Saved(NamedTuple):
+    """A copy of a state.
+
+    Attributes:
+        constants: The arguments of the call that are no tensors.
+        content: Everything else.
+    """
+
+    constants: dict[str, Any]
+    content: dict[str, Any]
+
+
+def copied(session: Session, scrub_next: int) -> Saved:
+    """What is to be saved of a session; nothing of it changes with the session.
+
+    Args:
+        session: The state.
+        scrub_next: The row that is scrubbed next.
+    """
+    committed = session.committed
+    content = {
+        "version": committed.version,
+        "deltas": dict(committed.deltas),
+        "scrub_next": scrub_next,
+        "outputs": [value.name for value in session.plan.program.outputs],
+        "whole_outputs": {name: t.clone() for name, t in whole_outputs(session).items()},
+        **session.state(exact=False),
+    }
+    return Saved(session.plan.site.constants, content)
+
+
+def save(path: str | os.PathLike[str], model: nn.Module, settings: Settings, saved: Saved) -> None:
+    """Write a state; see `IncrementalModel.save`.
 
     Args:
         path: The file.
         model: The model, of which only a fingerprint is written.
         settings: What the user chose.
-        session: The state.
-        version: How many updates have been applied.
-        scrub_next: The row that is scrubbed next.
+        saved: The state.
 
     Raises:
         UnsupportedModelError: If the model was called with what cannot be saved without code.
         OSError: If the file cannot be written. What was there is as it was then.
     """
-    constants = session.plan.site.constants
-    if not snapshot.is_plain(constants):
+    if not snapshot.is_plain(saved.constants):
         raise UnsupportedModelError(
-            f"save: the model was called with {constants}, which cannot be saved without code"
+            f"save: the model was called with {saved.constants}, which cannot be saved without code"
         )
     snapshot.write(
         path,
         {
             "model": fingerprint(model),
             "options": options_of(model),
-            "version": version,
-            "scrub_next": scrub_next,
             "accumulate_dtype": str(settings.accumulate_dtype),
             "store": settings.store,
-            "outputs": [value.name for value in session.plan.program.outputs],
-            "whole_outputs": whole_outputs(session),
-            **session.state(exact=False),
+            **saved.content,
         },
     )
 

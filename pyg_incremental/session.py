@@ -1,6 +1,7 @@
 """One model on one graph: the graph, and the engine that keeps the rows."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -16,19 +17,23 @@ from pyg_incremental.conv.own import is_tried
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.edge_store import EdgeEvents
 from pyg_incremental.engine import NOTHING, Engine
-from pyg_incremental.errors import StaleStateError
+from pyg_incremental.errors import StaleStateError, UnsupportedModelError
 from pyg_incremental.graph import DynamicGraph
+from pyg_incremental.journal import Committed, Journal, PlainJournal, State, edge_data_before
 from pyg_incremental.kernels.lent import Lent
+from pyg_incremental.kernels.threads import wait_for_all
+from pyg_incremental.parameters import ParameterWatch
 from pyg_incremental.program import Domain, Value
 from pyg_incremental.reading.delta import written
 from pyg_incremental.resolving.delta import ResolvedDelta, Resolver
-from pyg_incremental.resolving.plain import PlainDelta, resolved_plain
+from pyg_incremental.resolving.plain import PlainDelta
 from pyg_incremental.settings import Settings
-from pyg_incremental.store import NO_EVENTS, NO_IDS, Backend, Cell, Ids
+from pyg_incremental.store import NO_IDS, Backend, Cell, Ids
 from pyg_incremental.update import Work
 
 CHECKED = 16
 """Nodes of each kind that the first pass of a program made of known steps is checked at."""
+_writes = attrgetter("_version")
 
 
 class Session:
@@ -41,6 +46,14 @@ class Session:
         nodes: Node inputs by name.
         others: Other tensors by name.
         settings: What the user chose.
+
+    Attributes:
+        committed: The version, and what goes with it. It is assigned once when an update is in, and
+            nothing else says that it is.
+        journal: What the running update is about to change, or one that was interrupted.
+        interrupted: What else was interrupted, or an empty string.
+        runs_the_model: Whether updates run the model itself, or parts of it.
+        watch: Notices that the model is no longer the one whose results these are.
     """
 
     def __init__(
@@ -57,6 +70,8 @@ class Session:
         self.mode = plan.mode
         self.graphs = graphs
         self.num_nodes = num_nodes
+        for graph in graphs.values():
+            graph.belongs_to(type(plan.site.model).__name__)
         parameters = (p for p in plan.site.model.parameters() if p.dtype.is_floating_point)
         floats = (x for x in nodes.values() if x.dtype.is_floating_point)
         device = device_of(plan.site.model, nodes.values())
@@ -74,10 +89,14 @@ class Session:
             settings.store,
         )
         self.resolver = Resolver(roles, graphs, num_nodes, {k: x[:0] for k, x in nodes.items()})
-        self._pending: tuple[ResolvedDelta, dict[str, int], dict[str, int]] | None = None
-        self._at_once: tuple[PlainDelta, int, Tensor | None] | None = None
+        self.committed = Committed()
+        self.journal: Journal | PlainJournal | None = None
+        self.interrupted = ""
+        self.watch: ParameterWatch | None = None
         self._settings = settings
-        self._undo: tuple[dict[str, EdgeEvents], dict[str, Tensor]] | None = None
+        # Only where a model runs as its author wrote it may a valid delta be too much for it.
+        self._may_fail = any(s.kind in ("whole", "rows") for s in plan.program.steps)
+        self.runs_the_model = self._may_fail
         self._whole_outputs: dict[Value, Any] = {}
         first = plan.program.outputs[0]
         self._lent = Lent()
@@ -118,23 +137,32 @@ class Session:
     def update(
         self, resolved: ResolvedDelta, renew: Mapping[str, Tensor] = NOTHING
     ) -> tuple[dict[str, EdgeEvents], Work]:
-        """Take a delta, and bring every row up to date.
+        """Take a delta, and bring every row up to date; it is in."""
+        done = self.carry_out(resolved, renew)
+        self.journal = None
+        return done
 
-        Until it is through, `_pending` says how to finish the job: which edges and nodes were there
-        before, and what was to change.
+    def carry_out(
+        self, resolved: ResolvedDelta, renew: Mapping[str, Tensor] = NOTHING
+    ) -> tuple[dict[str, EdgeEvents], Work]:
+        """Take a delta, and bring every row up to date; it is in when `committed` says so.
+
+        Until then the journal holds what there was before.
         """
         graphs = self.graphs
+        for graph in graphs.values():
+            graph.count_anew_if_due()
         for name, (ids, rows) in resolved.rows.items():
             resolved.rows[name] = ids, self._apart(name, rows)
         orders = {name: g.next_order for name, g in graphs.items()}
-        self._pending = resolved, orders, dict(self.num_nodes)
-        old = self._old_rows(resolved)  # any step but one of compiled code may raise an error
+        self.journal = Journal(
+            self.committed.version + 1, resolved, dict(self.num_nodes), orders,
+            self._rows_before(resolved), edge_data_before(resolved, graphs),
+        )  # fmt: skip
         events = self.resolver.apply(resolved, graphs, self.num_nodes)
-        self._undo = events, old
         stats = self.engine.update(events, resolved.new_nodes, resolved.rows, renew)
         for name, happened in events.items():
-            graphs[name].release(happened.removed.slots)
-        self._pending = self._undo = None
+            graphs[name].free(happened.removed.slots)
         return events, stats
 
     def plain(self, edge_index_add: Any, edge_index_del: Any, x_changes: Any) -> PlainDelta | None:
@@ -144,24 +172,49 @@ class Session:
             return None
         return resolver.plain(edge_index_add, edge_index_del, x_changes)
 
-    def update_at_once(self, delta: PlainDelta) -> tuple[int, int, Work] | None:
-        """Take a plain delta in one look, and bring every row up to date.
+    def carry_out_at_once(self, delta: PlainDelta) -> tuple[int, int, Work] | None:
+        """Take a plain delta in one look, and bring every row up to date; see `carry_out`.
 
         Returns:
             How many edges came and left, and the work; None if the delta is not valid, or too
             large. Nothing was changed then.
         """
+        before = None
         if delta.rows is not None:
-            delta = delta._replace(rows=self._apart(delta.name, delta.rows))
+            rows = self._rows_of(delta.name)
+            first = rows.data_ptr()
+            if first <= delta.rows.data_ptr() < first + rows.nbytes:
+                delta = delta._replace(rows=delta.rows.clone())
+            before = self.engine.cells[self.plan.program.inputs[delta.name]].listed(delta.ids)
         (graph,) = self.graphs.values()
-        old = None
-        if delta.rows is not None and not self.engine.is_compiled:
-            stored = self._rows_of(delta.name)  # whether the ids are valid was not asked yet
-            old = stored[torch.from_numpy(delta.ids).clamp(0, len(stored) - 1)]
-        self._at_once = delta, graph.next_order, old
+        self.engine.forget_at_once()
+        about = self.committed.version + 1, delta, graph.next_order, before
+        self.journal = tuple.__new__(PlainJournal, about)  # sooner made than `PlainJournal(...)`
         work = self.engine.update_at_once(delta)
-        self._at_once = None
-        return None if work is None else (delta.added.shape[1], delta.gone.shape[1], work)
+        if work is None:
+            self.journal = None
+            return None
+        return delta.added.shape[1], delta.gone.shape[1], work
+
+    def commit(self, delta_id: Any, at_once: bool) -> None:
+        """The update that was carried out is in, whatever is raised from here on.
+
+        Args:
+            delta_id: What the caller calls it, or None.
+            at_once: Whether it was carried out at once, which counts no write of a tensor.
+        """
+        committed = self.committed.next(delta_id)
+        self.committed = committed if at_once else self.noted(committed)
+        self.journal = None
+
+    def noted(self, committed: Committed) -> Committed:
+        """The same, with a note of how often what users can reach has been written to by now."""
+        cells = self.engine.cells
+        values = [*map(self.plan.program.inputs.__getitem__, self.roles.nodes)]
+        values += [v for v in self.plan.program.outputs if v.domain is Domain.NODE]
+        held = [t for v in values if (t := cells[v].rows) is not None]
+        held += [t for graph in self.graphs.values() for t in graph.edge_data.values()]
+        return committed._replace(held=tuple(held), writes=[*map(_writes, held)])
 
     def _apart(self, name: str, rows: Tensor) -> Tensor:
         """Rows that are no view of those they are written to, such as a part of `inc.x`."""
@@ -169,85 +222,87 @@ class Session:
         first = stored.data_ptr()
         return rows.clone() if first <= rows.data_ptr() < first + stored.nbytes else rows
 
-    def _interrupted_at_once(self) -> None:
-        """See what an interrupted update at once has left to do."""
-        if self._at_once is None:
-            return
-        (delta, order, old), self._at_once = self._at_once, None
-        happened = self.engine.events_at_once(delta)
-        if happened is not None:
-            resolved = self.resolver.of_plain(*resolved_plain(delta, happened.removed.slots))
-            self._pending = resolved, dict.fromkeys(self.graphs, order), dict(self.num_nodes)
-            if old is not None or delta.rows is None:
-                self._undo = (
-                    dict.fromkeys(self.graphs, happened),
-                    {} if old is None else {delta.name: old},
-                )
+    def _rows_before(self, resolved: ResolvedDelta) -> dict[str, tuple[Tensor, Tensor]]:
+        """Ids that are there of each changed node input, and what stands in their rows."""
+        found = {}
+        for name, (ids, _) in resolved.rows.items():
+            known = ids[ids < self.num_nodes[self.roles.nodes[name]]]
+            found[name] = known, self._rows_of(name)[known.to(self.like.device)]
+        return found
 
-    def _old_rows(self, resolved: ResolvedDelta) -> dict[str, Tensor]:
-        """What stands where a delta is about to write, for each changed node input."""
-        return {name: self._rows_of(name)[self._known(resolved, name)] for name in resolved.rows}
-
-    def _known(self, resolved: ResolvedDelta, name: str) -> Tensor:
-        """The ids that a delta changes, without those of new nodes."""
-        ids, _ = resolved.rows[name]
-        kind = self.roles.nodes[name]
-        before = self.num_nodes[kind] if self._pending is None else self._pending[2][kind]
-        return ids[ids < before]
-
-    def taken_back(self) -> "Session | None":
-        """The state before an update in the midst of which the model failed; None if unknown."""
-        self._interrupted_at_once()
-        if self._pending is None or self._undo is None:
-            return None
-        (resolved, orders, before), (events, old) = self._pending, self._undo
-        graphs = {}
-        for r in self.roles.relations:
-            room = max(before[r.source], before[r.target])
-            graph, happened = self.graphs[r.graph], events.get(r.graph, NO_EVENTS)
-            graphs[r.graph] = graph.undone(room, orders[r.graph], happened)
-        nodes = {name: self._rows_of(name)[: before[k]] for name, k in self.roles.nodes.items()}
-        for name, rows in old.items():
-            nodes[name][self._known(resolved, name)] = rows
-        others = self.others()
-        again = Session(self.plan, graphs, before, nodes, others, self._settings)
+    def made_afresh(self) -> "Session":
+        """A session on the same graphs with all rows computed from the features, to compare."""
+        nodes, others = self.nodes(), self.others()
+        again = Session(self.plan, self.graphs, dict(self.num_nodes), nodes, others, self._settings)
         again.fill(nodes, others)
         return again
 
-    def finished(
-        self, broken: bool
-    ) -> tuple[dict[str, DynamicGraph], dict[str, int], dict[str, Tensor]]:
+    # Interrupts ----------------------------------------------------------------------------------
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether something was interrupted, so that graph and rows may not fit together."""
+        return bool(self.interrupted) or self._has_begun
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether an update has begun that is not in."""
+        journal = self.journal
+        return journal is not None and journal.version > self.committed.version
+
+    def reason(self) -> str:
+        """Why what is stored is not the model's answer, or an empty string."""
+        if self.journal is not None and self._has_begun:
+            return "an update was interrupted"
+        if self.interrupted:
+            return self.interrupted
+        _, _, held, writes = self.committed
+        if [*map(_writes, held)] != writes:
+            return "rows, edge data or outputs were written to, which only apply_delta may"
+        return "" if self.watch is None else self.watch.reason()
+
+    def taken_back(self) -> "Session | None":
+        """A session on the state before an update that failed; None if none has begun."""
+        if not self._has_begun:
+            return None
+        graphs, before, nodes = self.before()
+        others = self.others()
+        again = Session(self.plan, graphs, before, nodes, others, self._settings)
+        again.fill(nodes, others)
+        again.watch, again.committed = self.watch, again.noted(self.committed)
+        return again
+
+    def before(self) -> State:
+        """Graphs, numbers of nodes and node inputs without an update that is not in.
+
+        It does not matter where that was interrupted, and this may be interrupted, too, and done
+        again.
+        """
+        if not self.is_broken:
+            return self.graphs, self.num_nodes, self.nodes()
+        wait_for_all()  # threads that have a part in the update may not have noticed
+        journal, graphs, roles = self.journal, self.graphs, self.roles
+        if journal is None or not self._has_begun:
+            remade = {name: g.remade(g.num_nodes) for name, g in graphs.items()}
+            return remade, self.num_nodes, self.nodes()
+        if isinstance(journal, Journal):
+            return journal.undone(graphs, roles, {n: self._rows_of(n) for n in roles.nodes})
+        slots = self.engine.slots_at_once(journal.delta)
+        return journal.undone(graphs, self.num_nodes, self.nodes(), slots)
+
+    def finished(self, broken: bool) -> State:
         """Graphs, numbers of nodes and node inputs, an interrupted update applied.
 
         It does not matter where the update was interrupted.
         """
         if not broken:
             return self.graphs, self.num_nodes, self.nodes()
-        self._interrupted_at_once()
-        if self._pending is None:
+        if not isinstance(self.journal, Journal):
             graphs = {name: g.remade(g.num_nodes) for name, g in self.graphs.items()}
             return graphs, self.num_nodes, self.nodes()
-        resolved, orders, before = self._pending
-        num_nodes = {kind: n + resolved.new_nodes.get(kind, 0) for kind, n in before.items()}
-        graphs = {}
-        for relation in self.roles.relations:
-            name = relation.graph
-            room = max(num_nodes[relation.source], num_nodes[relation.target])
-            changes = resolved.edges.get(name)
-            graphs[name] = (
-                self.graphs[name].remade(room)
-                if changes is None
-                else changes.remade(self.graphs[name], orders[name], room)
-            )
-        nodes = {}
-        for name, kind in self.roles.nodes.items():
-            rows = self._rows_of(name)[: before[kind]]
-            new = resolved.new_nodes.get(kind, 0)
-            nodes[name] = rows = torch.cat([rows, rows.new_zeros((new, *rows.shape[1:]))])
-            if name in resolved.rows:
-                ids, given = resolved.rows[name]
-                rows[ids] = given
-        return graphs, num_nodes, nodes
+        roles = self.roles
+        rows = {name: self._rows_of(name) for name in roles.nodes}
+        return self.journal.finished(self.graphs, roles, rows)
 
     # Reading -------------------------------------------------------------------------------------
 
@@ -336,6 +391,42 @@ class Session:
         outputs = self.plan.program.outputs
         return self._in_structure(lambda place: outputs[place.index].kind)
 
+    def output_at(self, nodes: Any) -> Any:
+        """Copies of output rows, in the structure of the output.
+
+        Args:
+            nodes: Ids of nodes, int64 `[k]`, or a dict by kind.
+
+        Raises:
+            InvalidDeltaError: If an id is out of range.
+            UnsupportedModelError: If an output has no row for each node.
+        """
+        outputs = self.plan.program.outputs
+        if any(v.domain is not Domain.NODE for v in outputs):
+            raise UnsupportedModelError(
+                "read: the output has no row for each node, so none can be chosen; call read()"
+            )
+        ids = {kind: torch.from_numpy(at) for kind, at in self.resolver.ids(nodes, "nodes").items()}
+
+        def rows(place: Output) -> Any:
+            value = outputs[place.index]
+            return self.engine.cells[value].read(ids.get(value.kind, NO_IDS))
+
+        return self._in_structure(rows)
+
+    def nothing(self) -> tuple[Any, Any]:
+        """What an update that did nothing has changed; see `changed`."""
+
+        def rows(place: Output) -> Any:
+            value = self.plan.program.outputs[place.index]
+            cell = self.engine.cells[value]
+            if value.domain is Domain.NODE:
+                return cell.read(NO_IDS)
+            content = cell.content
+            return content[:0] if isinstance(content, Tensor) and content.dim() else _own(content)
+
+        return self._in_structure(lambda _: NO_IDS.clone()), self._in_structure(rows)
+
     def changed(self) -> tuple[Any, Any]:
         """Ids and new rows of what the last update changed, in the structure of the output."""
         if isinstance(self.plan.traced.structure, Output) and self._only is not None:
@@ -361,7 +452,7 @@ class Session:
             return (
                 content[found[place.index]]
                 if isinstance(content, Tensor) and content.dim()
-                else content
+                else _own(content)
             )
 
         return self._in_structure(lambda place: found[place.index]), self._in_structure(rows)
@@ -376,13 +467,17 @@ class Session:
 
         return pytree.tree_map(filled, structure, is_leaf=_is_output)
 
-    def against_full_pass(self, num_nodes: int | None, seed: int) -> tuple[Any, Any]:
+    def against_full_pass(self, num_nodes: int | None, seed: int) -> Callable[[], tuple[Any, Any]]:
         """Our output and the model's, for all nodes or on what a sample of them sees.
 
-        The model is a copy, so that nothing it may have kept of earlier calls can matter.
+        Everything is copied here; the model runs when what is returned is called. It is a copy of
+        the model, so that nothing it may have kept of earlier calls can matter.
         """
+        site, ours = self.plan.site, self.output(copy=True)
         if num_nodes is None or num_nodes >= self.count or not self._sees_parts():
-            return self.output(copy=False), self.model_output()
+            nodes = {name: rows.clone() for name, rows in self.nodes().items()}
+            every = self.arguments_on(self.graphs, self.num_nodes, nodes)
+            return lambda: (ours, full_pass.run(site, every, fresh=True))
         program, relations = self.plan.program, self.roles.relations
         generator = torch.Generator().manual_seed(seed)
         asked = {
@@ -405,18 +500,17 @@ class Session:
             small[r.graph]["edge_index"] = torch.stack([place[r.source][src], place[r.target][dst]])
         nodes = {k: v[seen[self.roles.nodes[k]]] for k, v in self.nodes().items()}
         counts = {kind: int(mask.sum()) for kind, mask in seen.items()}
-        arguments = full_pass.arguments(
-            self.plan.site, self.roles, nodes, small, counts, self.others()
-        )
-        theirs = full_pass.run(self.plan.site, arguments, fresh=True)
+        arguments = full_pass.arguments(site, self.roles, nodes, small, counts, self.others())
         kinds = self.output_kinds
-        ours = pytree.tree_map(
-            lambda t, kind: t[asked[kind]] if isinstance(t, Tensor) else t,
-            self.output(copy=False), kinds,
-        )  # fmt: skip
-        return ours, pytree.tree_map(
-            lambda t, kind: t[place[kind][asked[kind]]] if isinstance(t, Tensor) else t,
-            theirs, kinds,
+
+        def rows_of(out: Any, ids: Mapping[str, Tensor]) -> Any:
+            return pytree.tree_map(
+                lambda t, kind: t[ids[kind]] if isinstance(t, Tensor) else t, out, kinds
+            )
+
+        there = {kind: place[kind][ids] for kind, ids in asked.items()}
+        return lambda: (
+            rows_of(ours, asked), rows_of(full_pass.run(site, arguments, fresh=True), there)
         )  # fmt: skip
 
     def _sees_parts(self) -> bool:
@@ -437,24 +531,20 @@ class Session:
         """
         tried = [s.output.name for s in self.plan.program.steps if is_tried(s)]
         doubtful = [s.output.name for s in self.plan.program.whole_steps] + tried
-        gap = full_pass.gap(*self.against_full_pass(None if doubtful else CHECKED, seed=0))
+        gap = full_pass.gap(*self.against_full_pass(None if doubtful else CHECKED, seed=0)())
         if not gap:
             return ""
         steps = ", ".join(f"'{name}'" for name in tried or doubtful) or "a step"
         return f"the program differs from the model by {gap:.3g} on this graph, at {steps}"
 
-    def why_not_whole(self) -> str:
-        """Why the model itself cannot say what an update that failed should have given.
-
-        Empty if it runs on the graph as it was to be: then the program has missed something.
-        """
-        self._interrupted_at_once()
-        if self.plan.fallback or self._pending is None:
-            return "it has run whole"
-        graphs, num_nodes, nodes = self.finished(broken=True)
+    def why_not_whole(self, delta: GraphDelta) -> str:
+        """Why the model itself cannot answer after a delta either; empty if it can."""
+        roles, orders = self.roles, {name: g.next_order for name, g in self.graphs.items()}
+        about = self.committed.version + 1, self.resolver.resolve(delta), dict(self.num_nodes)
+        rows = {name: self._rows_of(name) for name in roles.nodes}
+        after = Journal(*about, orders, {}, {}).finished(self.graphs, roles, rows)
         try:
-            arguments = self.arguments_on(graphs, num_nodes, nodes)
-            full_pass.run(self.plan.site, arguments, fresh=True)
+            full_pass.run(self.plan.site, self.arguments_on(*after), fresh=True)
         except Exception as error:  # a user's model may raise anything
             return f"{type(error).__name__}: {error}"
         return ""
@@ -531,11 +621,17 @@ def _kind_of(model: nn.Module) -> tuple[torch.dtype, torch.device] | None:
     return None if first is None else (first.dtype, first.device)
 
 
+def _own(content: Any) -> Any:
+    """A value that is handed out, as a copy."""
+    return content.clone() if isinstance(content, Tensor) else content
+
+
 def _sorted(cell: Cell) -> Ids:
-    """The changed rows of a value, ascending."""
+    """The changed rows of a value, ascending, in memory of their own: users get them."""
     if cell.ids is None:
-        return cell.backend.ids(NO_IDS)
-    return cell.backend.ids_from(cell.backend.sorted(cell.ids.array))
+        return cell.backend.ids(NO_IDS.clone())
+    ids = cell.backend.sorted(cell.ids.array)
+    return cell.backend.ids_from(ids.copy() if ids is cell.ids.array else ids)
 
 
 def _changed_rows(before: Any, after: Any) -> Tensor:
@@ -544,7 +640,7 @@ def _changed_rows(before: Any, after: Any) -> Tensor:
     All of them if the shape of a row did.
     """
     if not isinstance(after, Tensor) or not after.dim():
-        return NO_IDS
+        return NO_IDS.clone()
     if not isinstance(before, Tensor) or before.shape[1:] != after.shape[1:]:
         return torch.arange(after.shape[0])
     common = min(before.shape[0], after.shape[0])

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from pyg_incremental import full_pass
 from pyg_incremental.calls.edge_order import settled
@@ -26,6 +26,9 @@ def from_call(site: CallSite, settings: Settings) -> Session:
     """
     roles = settled(site, classify(site))
     nodes = {name: site.tensors[name].detach() for name in roles.nodes}
+    for name in roles.others:  # as of now, like features and edges, whatever becomes of them
+        if isinstance(site.tensors[name], Tensor):
+            site.tensors[name] = site.tensors[name].detach().clone()
     others = {name: site.tensors[name] for name in roles.others}
     plan = prepare(site, roles, settings)
     graphs = _graphs(roles, site.tensors)
@@ -38,9 +41,11 @@ def from_call(site: CallSite, settings: Settings) -> Session:
     try:
         session.fill(nodes, others)
         site.whole = session.why_not_trusted() if settings.check else ""
+    except MemoryError:
+        raise
     except Exception as error:  # a user's model may raise anything; if it does so whole, it will
         site.whole = f"its program fails on this graph ({type(error).__name__}: {error})"
-    return from_session(session, settings, broken=False) if site.whole else session
+    return from_session(session, settings) if site.whole else session
 
 
 def _graphs(roles: Roles, tensors: Mapping[str, Any]) -> dict[str, DynamicGraph]:
@@ -55,16 +60,15 @@ def _graphs(roles: Roles, tensors: Mapping[str, Any]) -> dict[str, DynamicGraph]
     }
 
 
-def from_session(session: Session, settings: Settings, broken: bool) -> Session:
+def from_session(session: Session, settings: Settings) -> Session:
     """A new session on the current graph and features, traced and computed anew.
 
     Args:
         session: The session whose place it takes, and whose memory.
         settings: What the user chose.
-        broken: Whether an update was interrupted.
     """
     site = session.plan.site
-    graphs, num_nodes, nodes = session.finished(broken)
+    graphs, num_nodes, nodes = session.before()
     others = session.others()
     arguments = session.arguments_on(graphs, num_nodes, nodes)
     site.tensors = dict(zip(site.names, arguments, strict=True))
@@ -80,6 +84,8 @@ def from_session(session: Session, settings: Settings, broken: bool) -> Session:
     plan = prepare(site, roles, settings)
     site.tensors = {}
     again = Session(plan, graphs, dict(num_nodes), nodes, others, settings)
+    if not session.is_broken:
+        session.interrupted = "a refresh was interrupted"  # from here on its rows are given up
     again.fill_in_place_of(session, nodes, others)
     return again
 

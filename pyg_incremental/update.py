@@ -146,4 +146,17 @@ class Update:
     def __repr__(self) -> str:
         changed = self.changed.numel() if isinstance(self.changed, Tensor) else "..."
         took = f"{1e3 * self.stats.seconds:.3f} ms"
-        return f"Update(version={self.version}, changed={changed} rows, {took})"
+        again = ", repeated" if self.repeated else ""
+        return f"Update(version={self.version}, changed={changed} rows, {took}{again})"
+
+
+class Reading(NamedTuple):
+    """Rows of the output, and which version they are of.
+
+    Attributes:
+        version: How many updates had been applied since the first pass.
+        out: A copy of the rows, `[k, out_channels]`, in the structure of the model's output.
+    """
+
+    version: int
+    out: Any

@@ -556,10 +556,10 @@ def test_lists_and_arrays_are_accepted(how, undirected, coalesce):
         world.apply(**back)
     delta = {
         "undirected": undirected,
-        "edge_index_add": pairs((0, 2), (5, 1)),
+        "edge_index_add": pairs((0, 2), (5, 1), (3, 3)),
         "edge_index_del": pairs((1, 2)),
         "x_changes": (torch.tensor([1, 2]), torch.randn(2, 4).double()),
-        "edge_weight_add": torch.rand(2).double(),
+        "edge_weight_add": torch.rand(3).double(),
         "edge_changes": (pairs((3, 0)), {"edge_weight": torch.rand(1).double()}),
         "x_add": torch.randn(1, 4).double(),
         "nodes_del": torch.tensor([4]),
@@ -582,23 +582,23 @@ def test_lists_and_arrays_are_accepted(how, undirected, coalesce):
 def test_lists_and_arrays_take_the_dtype_of_the_model(undirected, coalesce, make_array):
     """Python knows no float32, and whole numbers without a point are integers."""
     inc, model, world = make(weight=True, dtype=torch.float32)
-    number = make_array(np.array([2, 3]))
+    number = make_array(np.array([2, 3, 4]))
     rows = make_array(np.array([[0.1, 2, 3, 4], [5, 6, 7, 8]]))
     given = GraphDelta(
-        edge_index_add=[[0, 2], [2, 4]],
+        edge_index_add=[[0, 2, 3], [2, 4, 3]],
         edge_weight_add=number,
-        edge_changes=([[3, 0], [0, 2]], {"edge_weight": number}),
+        edge_changes=([[3, 0, 3], [0, 2, 3]], {"edge_weight": number}),
         x_changes=([1, 1], rows),
         x_add=rows,
         undirected=undirected,
         missing="ignore",
     )
     inc.apply_delta(given.coalesce() if coalesce else given)
-    weight = torch.tensor([2.0, 3.0])
+    weight = torch.tensor([2.0, 3.0, 4.0])
     world.apply(
-        edge_index_add=pairs((0, 2), (2, 4)),
+        edge_index_add=pairs((0, 2), (2, 4), (3, 3)),
         edge_weight_add=weight,
-        edge_changes=(pairs((3, 0), (0, 2)), {"edge_weight": weight}),
+        edge_changes=(pairs((3, 0), (0, 2), (3, 3)), {"edge_weight": weight}),
         x_changes=(torch.tensor([1, 1]), torch.as_tensor(rows).float()),
         x_add=torch.as_tensor(rows).float(),
         undirected=undirected,

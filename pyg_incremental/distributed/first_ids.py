@@ -7,10 +7,10 @@ into a cache where a hash table would not.
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pyg_incremental.kernels.address import fetch
+from pyg_incremental.kernels.jit import njit
 
 Ids = NDArray[np.int64]
 BYTES_PER_ID = 0.5

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pyg_incremental.distributed.first_ids import BYTES_PER_ID, FirstIds
 from pyg_incremental.kernels.address import fetch
+from pyg_incremental.kernels.jit import njit
 
 Ids = NDArray[np.int64]
 T = TypeVar("T", bound=np.generic)
@@ -27,7 +27,7 @@ def _place(key: int, table: Ids) -> int:
 
 @njit(cache=True)
 def _seek(key: int, table: Ids) -> int:
-    at = _place(key, table)
+    at: int = _place(key, table)
     while table[at, 0] != key and table[at, 0] != _FREE:
         at = (at + 1) & (table.shape[0] - 1)
     return at

@@ -7,8 +7,9 @@ memory than the assignment, so it also serves graphs that METIS cannot hold, and
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from pyg_incremental.kernels.jit import njit
 
 NOWHERE = -1
 """The part of a node that has not been placed."""

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -13,6 +12,7 @@ from pyg_incremental.distributed.local_ids import Ghosts, Own
 from pyg_incremental.distributed.rounds import Rounds
 from pyg_incremental.kernels.address import fetch
 from pyg_incremental.kernels.adjacency import out_of_range
+from pyg_incremental.kernels.jit import njit
 from pyg_incremental.kernels.lent import Lent
 from pyg_incremental.kernels.threads import take_into
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from pyg_incremental.distributed.parcel import Absent, EdgeParcel, Parcel
 from pyg_incremental.distributed.region import Boundary, Region
 from pyg_incremental.distributed.rewrite import Direction, suffix_of
 from pyg_incremental.graph import DynamicGraph
+from pyg_incremental.kernels.jit import njit
 from pyg_incremental.reading.delta import DeltaReader
 from pyg_incremental.reading.edges import SaidEdges
 from pyg_incremental.reading.nodes import SaidNodes

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pyg_incremental.distributed.ids import Grown
+from pyg_incremental.kernels.jit import njit
 
 Ids = NDArray[np.int64]
 Ranks = NDArray[np.int16]

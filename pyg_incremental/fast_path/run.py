@@ -164,7 +164,7 @@ class FastPath:
         added, gone, places = delta.added, delta.gone, self._graph.places()
         comes, leaves, num_nodes = added.shape[1], gone.shape[1], self._num_nodes
         if self._slots.shape[1] <= max(comes, leaves):
-            self._slots = np.zeros((2, 2 * max(comes, leaves)), np.int64)
+            self._slots = np.zeros((2, 2 * max(comes, leaves) + 1), np.int64)
         free, num_free, end, order = ready
         slots, changed = self._slots, (delta.ids, num_nodes, free, num_free, end)
         if not graph_at.accept_now(places, added, gone, *changed, slots):
@@ -189,12 +189,12 @@ class FastPath:
         return *gone, left[: gone.shape[1]], *added, taken[: added.shape[1]]
 
     @property
-    def has_changed_edges(self) -> bool:
-        """Whether `run_at_once` has changed the graph, and is not through."""
+    def has_accepted(self) -> bool:
+        """Whether `run_at_once` has accepted a delta since `forget`."""
         return bool(self._slots[0, 0])
 
     def forget(self) -> None:
-        """The update is through; nobody will ask what it has done to the edges."""
+        """What `run_at_once` has accepted before is none of this update's."""
         self._slots[0, 0] = 0
 
     def events_of(self, delta: PlainDelta) -> EdgeEvents:

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import carray, config, njit, types  # type: ignore[attr-defined]
+from numba import carray, config, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
+
+from pyg_incremental.kernels.jit import njit
 
 _LINE = 64
 """Bytes of a cache line."""

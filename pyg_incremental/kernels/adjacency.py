@@ -12,10 +12,10 @@ list, `other` the ends on the other side, and `positions` say where in its list 
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pyg_incremental.kernels.address import fetch
+from pyg_incremental.kernels.jit import njit
 from pyg_incremental.typing import Array
 
 STAGE = 8

@@ -3,12 +3,12 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pyg_incremental.kernels import adjacency, pairs
 from pyg_incremental.kernels.address import address_of, line_at
 from pyg_incremental.kernels.adjacency import Adjacency, Slots
+from pyg_incremental.kernels.jit import njit
 
 # Columns: lists along out-edges and along in-edges, slots, hash table, ends of both pools.
 START, DEGREE, ROOM, NEIGHBOR, EDGE, NODES, POOL = range(7)
@@ -100,6 +100,37 @@ def accept(places, added, gone, ids, num_nodes, found):  # type: ignore[no-untyp
     return complete
 
 
+@njit(cache=True)
+def leaving(src, dst, sources, targets, out, inn, table, slots, listed, more):  # type: ignore[no-untyped-def]
+    """The slots that leave, see `EdgeStore.resolve_removal`: of listed pairs, and with nodes.
+
+    What is claimed on the way is given back before this returns, and nothing is allocated in
+    between: whatever is raised, is raised before or after it.
+
+    Args:
+        src: Sources of the listed pairs.
+        dst: Their targets.
+        sources: Nodes of which every other edge that starts there leaves too.
+        targets: Nodes of which every other edge that leads there leaves too.
+        out: Neighbour lists along out-edges.
+        inn: Those along in-edges.
+        table: The table of pairs.
+        slots: The slots.
+        listed: Takes the slots of the listed pairs, -1 for one that is not there.
+        more: Takes the slots that leave with the nodes.
+
+    Returns:
+        How many leave with the nodes.
+    """
+    pairs.claim(src, dst, table, slots, listed)
+    count = adjacency.incident(sources, slots, out, more)
+    count += adjacency.incident(targets, slots, inn, more[count:])
+    for i in range(count):
+        slots.out_at[more[i]] = ~slots.out_at[more[i]]
+    pairs.unclaim(listed, table, slots)
+    return count
+
+
 @njit(cache=True, nogil=True)
 def accept_now(places, added, gone, ids, num_nodes, free, num_free, end, slots):  # type: ignore[no-untyped-def]
     """Whether a delta is valid, and the graph can take it without growing.
@@ -114,7 +145,7 @@ def accept_now(places, added, gone, ids, num_nodes, free, num_free, end, slots):
         num_free: How many it holds.
         end: The first slot that was never used.
         slots: Two rows: takes the slots of the edges that leave, and of those that come, behind
-            whether the graph was changed.
+            whether the delta was accepted, so that these are known.
     """
     left, taken = slots[0, 1 : 1 + gone.shape[1]], slots[1, 1 : 1 + added.shape[1]]
     if not accept(places, added, gone, ids, num_nodes, left):
@@ -127,6 +158,7 @@ def accept_now(places, added, gone, ids, num_nodes, free, num_free, end, slots):
     taken[:reused] = free[num_free - reused : num_free]
     for i in range(reused, taken.size):
         taken[i] = end + i - reused
+    slots[:, 0] = 1
     return True
 
 
@@ -162,4 +194,3 @@ def has_changed(free, num_free, slots, added, removed):  # type: ignore[no-untyp
     """
     reused = min(added, num_free)
     free[num_free - reused : num_free - reused + removed] = slots[0, 1 : 1 + removed]
-    slots[:, 0] = 1

@@ -4,10 +4,10 @@ It leads to the slot added last; earlier slots of the same pair are chained behi
 """
 
 import numpy as np
-from numba import njit
 
 from pyg_incremental.kernels.address import fetch
 from pyg_incremental.kernels.adjacency import STAGE
+from pyg_incremental.kernels.jit import njit
 
 EMPTY = -1
 GONE = -2
@@ -167,6 +167,19 @@ def find_left(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
         while slot >= 0 and slots.out_at[slot] < 0:
             slot = slots.older[slot]
         found[i] = slot
+
+
+@njit(cache=True)
+def find_without(removed, us, vs, table, slots, found):  # type: ignore[no-untyped-def]
+    """Like `find` if the slots `removed` were gone; -1 where no other is left.
+
+    Nothing is allocated, so that nothing can be raised between marking and unmarking.
+    """
+    for i in range(removed.size):
+        slots.out_at[removed[i]] = ~slots.out_at[removed[i]]
+    find_left(us, vs, table, slots, found)
+    for i in range(removed.size):
+        slots.out_at[removed[i]] = ~slots.out_at[removed[i]]
 
 
 @njit(cache=True)

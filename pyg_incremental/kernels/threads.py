@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,6 +24,7 @@ TURNS = 4
 """Parts that one thread computes in turn, if none is slower than another."""
 _COMPILED = (np.float32, np.float64)
 _pools: dict[int, ThreadPoolExecutor] = {}
+_one_waits = threading.Lock()
 
 
 def number_of_threads() -> int:
@@ -45,8 +47,25 @@ def in_parts(count: int, work: Callable[[int], T]) -> list[T]:
     try:
         first = work(0)
     finally:
-        done = [other.result() for other in others]
-    return [first, *done]
+        wait(others)  # all of them, whatever one of them or this thread raises
+    return [first, *(other.result() for other in others)]
+
+
+def wait_for_all() -> None:
+    """Wait until no thread works for anybody any more.
+
+    An interrupt may come between threads, where nobody waits for those that were set to work.
+    """
+    with _one_waits:  # two barriers would share the threads, and neither have enough
+        for count, pool in list(_pools.items()):
+            together = threading.Barrier(count)  # each of its threads, and this one
+            try:
+                for _ in range(count - 1):
+                    pool.submit(together.wait)
+                together.wait()
+            except BaseException:
+                together.abort()
+                raise
 
 
 def in_turns(count: int, jobs: int, work: Callable[[int, int], T]) -> list[T]:
@@ -108,5 +127,12 @@ def take_into(rows: Any, ids: Any, found: Any) -> None:
     in_turns(count, len(bounds) - 1, part)
 
 
+def _after_fork() -> None:
+    """Threads do not survive a fork."""
+    global _one_waits
+    _pools.clear()
+    _one_waits = threading.Lock()
+
+
 if hasattr(os, "register_at_fork"):  # not everywhere
-    os.register_at_fork(after_in_child=_pools.clear)  # threads do not survive a fork
+    os.register_at_fork(after_in_child=_after_fork)

@@ -8,6 +8,7 @@ import numpy as np
 from pyg_incremental.kernels import adjacency, compiled, graph_at, pairs
 from pyg_incremental.kernels.compiled import layout, machine, row_ops
 from pyg_incremental.kernels.compiled.rows import take_rows
+from pyg_incremental.kernels.samples import mixed
 
 
 def warm_up() -> float:
@@ -54,9 +55,8 @@ def _run_each_once() -> None:
     pairs.find(u, v, table, slots, found)
     pairs.claim(u, v, table, slots, found)
     pairs.unclaim(found[:1], table, slots)
-    adjacency.incident(ids, slots, out, found)
-    slots.out_at[0] = ~slots.out_at[0]
-    pairs.find_left(u, v, table, slots, found)
+    graph_at.leaving(u, v, ids, ids, out, inn, table, slots, found[:1], found[1:])
+    pairs.find_without(ids[:0], u, v, table, slots, found)
     pair, both, none = np.zeros((2, 0), np.int64), np.zeros((2, 1), np.int64), ids[:0]
     graph_at.change_pairs(places, pair, ids, none, 0)
     for side in range(2):
@@ -68,6 +68,7 @@ def _run_each_once() -> None:
         graph_at.change_list(places, side, np.stack([u, v]), none, ids)
     adjacency.compact(out, np.zeros(8, np.int32), np.zeros(8, np.int32), 4)
     adjacency.out_of_range(ids, 1)
+    mixed(ids[:0])
     graph_at.accept(places, pair, pair, ids, 1, found[:0])
     graph_at.accept_now(places, pair, pair, ids, 1, none, 0, 0, both)
     graph_at.has_changed(none, 0, both, 0, 0)

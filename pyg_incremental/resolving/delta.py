@@ -139,5 +139,5 @@ class Resolver:
             for r in self._relations:
                 more = max(num_nodes[r.source], num_nodes[r.target]) - graphs[r.graph].num_nodes
                 if more > 0:
-                    graphs[r.graph].add_nodes(more)
+                    graphs[r.graph].append_nodes(more)
         return {name: edges.apply(graphs[name]) for name, edges in resolved.edges.items()}

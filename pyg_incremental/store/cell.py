@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.errors import RowCountError, UnsupportedModelError
+from pyg_incremental.kernels.adjacency import out_of_range
 from pyg_incremental.kernels.lent import Lent
 from pyg_incremental.kernels.threads import take
 from pyg_incremental.program import Value
 from pyg_incremental.store.backend import NO_IDS, Backend, Ids
-from pyg_incremental.store.nodes import NodeSet
+from pyg_incremental.store.nodes import MANY, NodeSet
 from pyg_incremental.store.rows import Rows
 from pyg_incremental.typing import Array
 
@@ -130,6 +131,22 @@ class Cell(Rows):
         if self._plain is not None and self.maker is None:
             return torch.from_numpy(take(self._plain, ids.array, lent))
         return self.read(ids.tensor) if self.maker is None else self.maker.now(ids)
+
+    def listed(self, ids: NDArray[np.int64]) -> NDArray[Any] | None:
+        """A copy of the rows `ids`, `[k, ...]`, which nobody has checked yet.
+
+        It is only good if they are all there; None if one of many is not.
+        """
+        rows = self._plain
+        if not len(rows):
+            return None
+        if ids.size < MANY:
+            copy: NDArray[Any] = rows.take(ids, 0, mode="clip")
+            return copy
+        if out_of_range(ids, len(rows)) >= 0:
+            return None
+        copy = take(rows, ids)
+        return copy
 
     def remember(self, ids: Ids) -> None:
         """Take note of the rows `ids` before something writes to them."""

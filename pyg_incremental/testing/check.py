@@ -120,8 +120,7 @@ def assert_matches_full(inc: Any, tolerance: float | None = None) -> None:
         StaleStateError: If the stored rows are stale.
     """
     model: IncrementalModel = getattr(inc, "incremental", inc)
-    model._refuse_stale()
-    found = compared(*model._require().against_full_pass(None, 0), tolerance)
+    found = compared(*model.against_full_pass(), tolerance)
     if found.wrong:
         raise AssertionError(
             f"{type(model.model).__name__}: row {found.row} is {short(found.got)}, but "

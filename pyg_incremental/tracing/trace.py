@@ -102,6 +102,8 @@ def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
         with _calls_seen_by(recorder, on_copy):
             result = on_copy(*given)
         recorder.returns(result)
+    except MemoryError:
+        raise
     except Exception as error:  # whatever a model does with a tensor without values
         why = recorder.why or f"{_first_line(error)}{where_raised(error)}"
         raise NotTraceable(why) from error

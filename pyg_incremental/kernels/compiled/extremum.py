@@ -15,9 +15,9 @@ along the edge of slot `slot[i]`.
 import math
 
 import numpy as np
-from numba import njit
 
 from pyg_incremental.kernels.address import fetch
+from pyg_incremental.kernels.jit import njit
 
 EMPTY = -1
 EXPOSED = -2

@@ -7,13 +7,13 @@ the tables, `machine` and `machine_steps` read them.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from pyg_incremental.kernels.address import line_at, rows_at
 from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.kernels.graph_at import INN as GRAPH_INN
 from pyg_incremental.kernels.graph_at import OUT as GRAPH_OUT
 from pyg_incremental.kernels.graph_at import lists_at
+from pyg_incremental.kernels.jit import njit
 from pyg_incremental.typing import Array
 
 # A cell for every value: where its rows are, how many there are and how wide; room for the ids of

@@ -6,7 +6,6 @@ threads, and at one that other processes have a part in; behind these two it is 
 """
 
 import numpy as np
-from numba import njit
 
 from pyg_incremental.kernels import graph_at
 from pyg_incremental.kernels.address import fetch, rows_at
@@ -49,6 +48,7 @@ from pyg_incremental.kernels.compiled.machine_steps import (
 )
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS, run_rows
 from pyg_incremental.kernels.compiled.rows import ALL, DENSE, commit, marked, unite
+from pyg_incremental.kernels.jit import njit
 
 MANY = 1024
 """Changed messages up to which a step is never left to its executor because most changed."""

@@ -6,7 +6,6 @@ extremum has then done nothing.
 """
 
 import numpy as np
-from numba import njit
 
 from pyg_incremental.kernels.address import line_at, rows_at
 from pyg_incremental.kernels.compiled.extremum import (
@@ -48,6 +47,7 @@ from pyg_incremental.kernels.compiled.layout import (
 from pyg_incremental.kernels.compiled.rows import ALL, expand, unite, unite_ends
 from pyg_incremental.kernels.compiled.softmax import softmax_edges, softmax_push
 from pyg_incremental.kernels.compiled.sums import sum_collect, sum_edges, sum_push, sum_spread
+from pyg_incremental.kernels.jit import njit
 
 
 @njit(cache=True)

@@ -8,7 +8,8 @@ constants lie in the same array, repeated for every row of a block. An operation
 import math
 
 import numpy as np
-from numba import njit
+
+from pyg_incremental.kernels.jit import njit
 
 BLOCK = 32
 """Rows that one pass over the operations computes."""

@@ -1,9 +1,9 @@
 """Writing rows, and collecting the rows that a change reaches."""
 
 import numpy as np
-from numba import njit
 
 from pyg_incremental.kernels.address import fetch
+from pyg_incremental.kernels.jit import njit
 
 AHEAD = 8
 """How many rows ahead of its use a row is asked for, where little is done with each."""

@@ -10,10 +10,10 @@ may be empty.
 import math
 
 import numpy as np
-from numba import njit
 
 from pyg_incremental.kernels.address import fetch
 from pyg_incremental.kernels.compiled.rows import magnitude
+from pyg_incremental.kernels.jit import njit
 
 AHEAD = 4
 """How many edges or rows ahead of their use rows are asked for."""

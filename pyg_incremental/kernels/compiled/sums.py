@@ -1,7 +1,6 @@
 """Sums over in-edges: from the start, edge by edge, and by pushing what changed."""
 
 import numpy as np
-from numba import njit
 
 from pyg_incremental.kernels.address import fetch
 from pyg_incremental.kernels.compiled.rows import (
@@ -12,6 +11,7 @@ from pyg_incremental.kernels.compiled.rows import (
     marked,
     rows_ahead,
 )
+from pyg_incremental.kernels.jit import njit
 
 FEW = 4096
 """Edges that are written down at a time before something is added along them."""

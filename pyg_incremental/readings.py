@@ -1,0 +1,275 @@
+"""What a wrapped model says of itself, to any thread at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyg_incremental import integrity, snapshot
+from pyg_incremental.delta import GraphDelta
+from pyg_incremental.errors import StaleStateError
+from pyg_incremental.full_pass import difference
+from pyg_incremental.memory import MemoryReport, memory_of
+from pyg_incremental.program import Program
+from pyg_incremental.session import Session
+from pyg_incremental.settings import Settings
+from pyg_incremental.turns import Turns
+from pyg_incremental.update import Reading
+
+
+class Readings:
+    """The part of an `IncrementalModel` that changes nothing.
+
+    Args:
+        model: The model.
+        settings: What the user chose.
+    """
+
+    def __init__(self, model: nn.Module, settings: Settings) -> None:
+        self.model = model
+        self._settings = settings
+        self._session: Session | None = None
+        self._turns = Turns()
+
+    def inverse(self, delta: GraphDelta) -> GraphDelta:
+        """The delta that undoes `delta`, read off the current state; see `GraphDelta.inverse`."""
+        return self._turns.read(lambda: self._require().inverse(delta))
+
+    def read(self, nodes: Any = None) -> Reading:
+        """Some rows of the output, and the version that they are of: from any thread, at any time.
+
+        Args:
+            nodes: Ids of nodes, int64 `[k]`; all by default. For a model with several kinds of
+                nodes a dict by kind.
+
+        Returns:
+            The version, and a copy of the rows, `[k, out_channels]` in the order of `nodes`, in the
+            structure of the model's output.
+
+        Raises:
+            StaleStateError: If the stored state is stale.
+            InvalidDeltaError: If an id is out of range.
+            UnsupportedModelError: If `nodes` is given, but the output has no row for each node.
+        """
+
+        def look() -> Reading:
+            self._refuse_stale()
+            session = self._require()
+            out = session.output(copy=True) if nodes is None else session.output_at(nodes)
+            return Reading(session.committed.version, out)
+
+        return self._turns.read(look)
+
+    @property
+    def version(self) -> int:
+        """How many updates have been applied since the first pass."""
+        return 0 if self._session is None else self._session.committed.version
+
+    @property
+    def out(self) -> Any:
+        """The current output: a live view, `[num_nodes, out_channels]`.
+
+        Clone it to keep it; do not write to it. Where another thread applies deltas, use `read`: a
+        view shows them half done.
+        """
+
+        def look() -> Any:
+            self._refuse_stale()
+            return self._require().output(copy=False)
+
+        return self._turns.read(look)
+
+    @property
+    def x(self) -> Any:
+        """The current node features: a live view, `[num_nodes, in_channels]`.
+
+        A dict by node type, if there are several. Do not write to it: that is noticed where it can
+        be, and then what is stored is stale.
+        """
+        return self._turns.read(lambda: self._require().x)
+
+    @property
+    def graph(self) -> Any:
+        """The current graph, a `DynamicGraph`; a dict by edge type, if there are several.
+
+        It changes through `apply_delta` alone.
+        """
+        return self._turns.read(lambda: self._require().graph)
+
+    def edge_data(self, name: str) -> Tensor:
+        """Current edge data, `[num_edges, ...]`, in the order of `graph.to_edge_index()`."""
+
+        def look() -> Tensor:
+            graphs = self._require().graphs.values()
+            names = [key for graph in graphs for key in graph.edge_data]
+            found = next((graph for graph in graphs if name in graph.edge_data), None)
+            if found is None:
+                raise KeyError(f"no edge input '{name}' (edge inputs: {sorted(names) or 'none'})")
+            return found.state()[name]
+
+        return self._turns.read(look)
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes, removed ones included."""
+        return self._turns.read(lambda: self._require().count)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return self._turns.read(
+            lambda: sum(graph.num_edges for graph in self._require().graphs.values())
+        )
+
+    @property
+    def program(self) -> Program:
+        """The program that the model was traced to."""
+        return self._require().plan.program
+
+    @property
+    def mode(self) -> str:
+        """How updates run: `'incremental'`, `'mixed'`, `'full pass'`, or `'not called yet'`.
+
+        In a `'mixed'` program some steps run on all rows.
+        """
+        return self._session.plan.mode if self._session else "not called yet"
+
+    @property
+    def backend(self) -> str:
+        """`'compiled'` or `'reference'`; `'auto'` before the first pass."""
+        return self._session.backend.name if self._session else self._settings.backend
+
+    @property
+    def stale(self) -> str | None:
+        """Why updates are refused, or None."""
+        return self._turns.read(self._why_stale)
+
+    def _why_stale(self) -> str | None:
+        if self._session is None:
+            return "the model has not been called yet"
+        return self._session.reason() or None
+
+    def verify(self, num_nodes: int | None = None, *, seed: int = 0) -> float:
+        """Largest absolute difference between `out` and a full pass on the current graph.
+
+        The full pass is that of the original model. Updates wait while the state is copied, and no
+        longer, unless they run parts of the model as they are.
+
+        Args:
+            num_nodes: Check that many nodes, drawn at random, on the part of the graph that they
+                see; all by default. A model with steps that run on all rows is always checked
+                whole.
+            seed: Seed of the draw.
+
+        Raises:
+            StaleStateError: If the stored state is stale; every byte of the parameters is compared.
+        """
+        return difference(*self.against_full_pass(num_nodes, seed))
+
+    def against_full_pass(self, num_nodes: int | None = None, seed: int = 0) -> tuple[Any, Any]:
+        """What `verify` compares: copies of the output, and of that of the original model."""
+        turns = self._turns
+
+        def look() -> Callable[[], tuple[Any, Any]]:
+            session = self._require()
+            self._refuse_stale(exactly=True)
+            compare = session.against_full_pass(num_nodes, seed)
+            if session.runs_the_model:
+                done = compare()
+                return lambda: done
+            return compare
+
+        with turns.model:  # its caches stand for one graph at a time
+            return turns.read(look)()
+
+    def check(self) -> list[str]:
+        """Whether all that is held fits together: graph, table of edges, slots, rows, sums.
+
+        Reads everything, and computes every stored row once more from the features; `verify` is
+        about the model, this is about what is held. Updates wait meanwhile.
+
+        Returns:
+            What does not fit, a sentence each; nothing if all is well.
+
+        Raises:
+            StaleStateError: If the stored state is stale.
+        """
+
+        def look() -> list[str]:
+            self._refuse_stale(exactly=True)
+            return integrity.problems(self._require())
+
+        with self._turns.model, torch.inference_mode(mode=False), torch.no_grad():
+            return self._turns.read(look)
+
+    def memory_report(self) -> MemoryReport:
+        """What is held besides the model: bytes for each value, aggregation and graph.
+
+        `print` shows a table.
+        """
+
+        def look() -> MemoryReport:
+            session = self._require()
+            return memory_of(session.engine, session.count)
+
+        return self._turns.read(look)
+
+    def state_digest(self) -> str:
+        """SHA-256 over the graph and every stored row.
+
+        Equal digests mean equal states, bit by bit.
+        """
+        return snapshot.digest_of(self._turns.read(lambda: self._require().state(exact=True)))
+
+    # Guards --------------------------------------------------------------------------------------
+
+    def _require(self) -> Session:
+        if self._session is None:
+            raise StaleStateError(
+                f"{type(self.model).__name__} has not been called yet, so nothing is stored; first "
+                "call it on the whole graph, as in inc(x, edge_index), and then apply deltas"
+            )
+        return self._session
+
+    def _refuse_training(self) -> None:
+        if any(m.training for m in self.model.modules()):
+            raise StaleStateError(
+                f"{type(self.model).__name__} is in training mode, where dropout and batch "
+                "statistics make outputs depend on chance; call model.eval() first, and refresh() "
+                "if it was called before"
+            )
+
+    def _refuse_stale(self, exactly: bool = False) -> None:
+        session = self._require()
+        reason = session.reason()
+        if exactly and not reason and session.watch is not None:
+            reason = session.watch.reason_exactly()
+        if reason:
+            raise StaleStateError(
+                f"the stored rows of {type(self.model).__name__} are stale: {reason}. Call "
+                "refresh() to recompute them from the current graph, features and parameters"
+            )
+
+    def __repr__(self) -> str:
+        return self._turns.read(self._described)
+
+    def _described(self) -> str:
+        if self._session is None:
+            return f"{type(self).__name__}({type(self.model).__name__}, not called yet)"
+        parts = [
+            type(self.model).__name__,
+            f"mode={self.mode!r}",
+            f"backend={self.backend!r}",
+            f"num_nodes={self.num_nodes}",
+            f"num_edges={self.num_edges}",
+            f"version={self.version}",
+        ]
+        if self._session.plan.why:
+            parts.append(f"on all rows: {'; '.join(self._session.plan.why)}")
+        stale = self._why_stale()
+        if stale:
+            parts.append(f"stale: {stale}")
+        return f"{type(self).__name__}({', '.join(parts)})"

@@ -1,0 +1,58 @@
+"""A short and always equal part of the torture; `make torture` runs the long one."""
+
+import os
+
+import pytest
+
+from tests.torture.apart import Lost, apart
+from tests.torture.damaged import files
+from tests.torture.exceptions import batch
+from tests.torture.kills import kills
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+LIMIT = 300
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_exceptions(number, seed):
+    counts = apart(batch, LIMIT, 1000 * seed + number, 25)
+    assert sum(counts.values()) == 25
+
+
+def test_kills(seed):
+    assert apart(kills, LIMIT, seed, 6)["kill"] == 6
+
+
+def test_files(seed):
+    counts = apart(files, LIMIT, seed, 60)
+    assert sum(counts.values()) == 60
+    assert min(counts["cut"], counts["flipped"], counts["overwritten"]) > 5
+
+
+def test_a_crash_is_told():
+    with pytest.raises(Lost, match="exit code -11 in: the crash"):
+        apart(_crash, LIMIT)
+
+
+def test_a_hang_is_told():
+    with pytest.raises(Lost, match="hung for 1 s"):
+        apart(_hang, 1)
+
+
+def test_a_wrong_answer_is_told():
+    with pytest.raises(Lost, match="AssertionError: 1 is not 2"):
+        apart(_wrong, LIMIT)
+
+
+def _crash(say):
+    say("the crash")
+    os.kill(os.getpid(), 11)
+
+
+def _hang(say):
+    while True:
+        pass
+
+
+def _wrong(say):
+    raise AssertionError("1 is not 2")
