@@ -340,11 +340,6 @@ class Engine:
         fast = self._fast
         return not (fast is None or self._wait or self.edge_executors or fast.aggregators)
 
-    @property
-    def is_compiled(self) -> bool:
-        """Whether nothing but compiled code runs in a small update, which then cannot fail."""
-        return self._fast is not None and self._fast.is_whole
-
     def update_at_once(self, delta: PlainDelta) -> Work | None:
         """Change the graph, and bring every stored row up to date, in one call of compiled code.
 

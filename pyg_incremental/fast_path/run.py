@@ -54,7 +54,6 @@ class FastPath:
         aggregators: Those that the machine does not run; they have to retract and insert edges
             before it does.
         is_worth_it: Whether it runs any aggregation.
-        is_whole: Whether it runs all steps.
     """
 
     def __init__(
@@ -68,7 +67,6 @@ class FastPath:
         self.tables = t = Tables(executors, kinds, backend.like.dtype)
         self.aggregators = [e for e in executors[t.known :] if isinstance(e, Aggregator)]
         self.is_worth_it = any(isinstance(e, Aggregator) for e in t.executors)
-        self.is_whole = t.known == len(executors)
         self._inputs = {
             e.out.value.name: s for s, e in enumerate(t.executors) if t.steps[s, KIND] == INPUT
         }
