@@ -21,6 +21,7 @@ from pyg_incremental.engine import NOTHING
 from pyg_incremental.errors import (
     IncrementalWarning,
     InvalidDeltaError,
+    RowCountError,
     UnsupportedModelError,
 )
 from pyg_incremental.journal import Committed
@@ -31,9 +32,6 @@ from pyg_incremental.session import Session
 from pyg_incremental.settings import Settings
 from pyg_incremental.typing import BackendName, StoreName
 from pyg_incremental.update import Update, UpdateStats, Work
-
-_OF_PROGRAMS = (RuntimeError, IndexError, ValueError, TypeError)
-"""What a program raises that has missed something. Anything else is no matter of programs."""
 
 
 class IncrementalModel(Readings):
@@ -279,21 +277,22 @@ class IncrementalModel(Readings):
     ) -> Update:
         """The update fails, as the model itself may: go back to before it, if possible.
 
-        Where the model itself does not fail on the changed graph its program has missed something,
-        and it runs whole from here on.
+        Where a step makes another number of rows than it stands for, and the model itself does not
+        fail on the changed graph, the program has missed something: it runs whole from here on.
         """
-        self._take_back(session, error)
-        before = self._require()
-        site = before.plan.site
         with torch.inference_mode(mode=False), torch.no_grad():
+            self._take_back(session, error)
+            before = self._require()
             if (
                 before.is_broken
                 or before.plan.fallback
-                or not isinstance(error, _OF_PROGRAMS)
+                or not isinstance(error, RowCountError)
                 or before.why_not_whole(delta)
             ):
                 raise error
-            site.whole = f"its program fails after a delta ({type(error).__name__}: {error})"
+            before.plan.site.whole = (
+                f"its program fails after a delta ({type(error).__name__}: {error})"
+            )
             self._take(start.from_session(before, self._settings), before.committed)
             return self._apply(delta, delta_id, began)
 

@@ -83,7 +83,7 @@ def scheme_of(program: Program) -> Scheme:
         >>> from pyg_incremental import to_incremental
         >>> from pyg_incremental.supported import scheme_of
         >>> inc = to_incremental(SAGEConv(4, 2, aggr="median").eval())
-        >>> _ = inc(torch.randn(3, 4), torch.tensor([[0, 1], [1, 2]]))
+        >>> _ = inc(torch.randn(3, 4), torch.tensor([[0, 1, 2], [1, 2, 0]]))
         >>> scheme_of(inc.program)
         'row recompute'
     """
