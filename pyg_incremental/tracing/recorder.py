@@ -9,20 +9,22 @@ to and what shares memory with what.
 Convs, normalisations, aggregations and the modules of `torch.nn` are written down as one call.
 """
 
-import contextlib
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 from torch.overrides import TorchFunctionMode
 
 from pyg_incremental.calls.traced import NotTraceable
+from pyg_incremental.tracing.functions import SizeFormula, set_item, size_of
+from pyg_incremental.tracing.listener import gives_tensors
 from pyg_incremental.tracing.names import asks_for_values, name_of, where_in_forward
 from pyg_incremental.tracing.nested import alike, holds_tensors, leaves, rebuilt, tensors_as
-from pyg_incremental.tracing.sizes import SYMBOLIC, Size, Sizes, evaluated, is_fake
+from pyg_incremental.tracing.sealed import Sealed
+from pyg_incremental.tracing.sizes import SYMBOLIC, Size, Sizes, is_fake
 
 LeafSizes = Callable[[str, Sequence[Any], Any], Any]
 """The sizes of what the module at a path returns, or None if its kind does not tell."""
@@ -49,25 +51,6 @@ class _Held:
     fake: Any
     node: fx.Node
     real: Any
-
-
-class Sealed:
-    """Stands for a graph that is no plain tensor: it can be handed on, and nothing else."""
-
-    def __init__(self, real: Any, refuse: Callable[[str], Any]) -> None:
-        self.__dict__.update(real=real, refuse=refuse)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        """That of what it stands for: `isinstance` says what it would say of that."""
-        return type(self.__dict__["real"])
-
-    def __getattr__(self, name: str) -> Any:
-        kind = type(self.__dict__["real"]).__name__
-        return self.__dict__["refuse"](f"it asks its {kind} for '{name}' in forward")
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.__getattr__("__getitem__")
 
 
 class Recorder(TorchFunctionMode):
@@ -180,7 +163,7 @@ class Recorder(TorchFunctionMode):
             self._see(value)
         before = [(h, h.real._version) for h in self._held.values() if _counts_writes(h.real)]
         real = call.run(*self._reals(call.args), **self._reals(call.kwargs))
-        if _gives_tensors(call.name, real):
+        if gives_tensors(call.name, real):
             self.calls.append(call.name)
         written = self._written(call, before, real)
         if written is not None:
@@ -386,100 +369,6 @@ class _Call:
     def leaves(self) -> list[Any]:
         """Its arguments, out of their lists and dicts."""
         return leaves((self.args, self.kwargs))
-
-
-class SizeFormula:
-    """Something computed from sizes, such as half of a number of edges."""
-
-    __name__ = "size"
-
-    def __init__(self, size: Any, symbols: Sequence[Any]) -> None:
-        self._size, self._symbols = size, symbols
-
-    def __call__(self, *numbers: int) -> Any:
-        """Its value for these sizes."""
-        return evaluated(self._size, dict(zip(self._symbols, numbers, strict=True)))
-
-
-def size_of(tensor: Tensor, dim: int) -> int:
-    """One size of a tensor."""
-    return tensor.shape[dim]
-
-
-def set_item(tensor: Tensor, index: Any, value: Any) -> Tensor:
-    """`tensor[index] = value`, as a function of tensors of its own."""
-    tensor[index] = value
-    return tensor
-
-
-class Listener(TorchFunctionMode):
-    """Notes what is called while it is active, on tensors as they are.
-
-    Attributes:
-        calls: The names of what was called that gave tensors, in order.
-        is_busy: Whether a call is running; what that calls is not noted.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[str] = []
-        self.is_busy = False
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """A function of torch, or a method or property of a tensor."""
-        if self.is_busy:
-            return func(*args, **(kwargs or {}))
-        return self._call(name_of(func), func, args, kwargs or {})
-
-    def module(self, path: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """A module that counts as one call."""
-        return self._call(f"<{path}>", run, args, kwargs)
-
-    def function(self, func: Callable[..., Any], *args: Any) -> Any:
-        """A Python function that counts as one call."""
-        return self._call(f"<{func.__name__}>", func, args, {})
-
-    def _call(self, name: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        self.is_busy = True
-        try:
-            result = run(*args, **kwargs)
-            if _gives_tensors(name, result):
-                self.calls.append(name)
-        finally:
-            self.is_busy = False
-        return result
-
-
-@contextlib.contextmanager
-def recorded_modules(recorder: Recorder | Listener, leaves: dict[str, nn.Module]) -> Iterator[None]:
-    """Let calls of these modules be written down as one; they are of a copy of the model."""
-    kinds = {path: type(module) for path, module in leaves.items()}
-    for path, module in leaves.items():
-        module.__class__ = _recorded(kinds[path], recorder, path)
-    try:
-        yield
-    finally:
-        for path, module in leaves.items():
-            module.__class__ = kinds[path]
-
-
-def _recorded(kind: type[nn.Module], recorder: Recorder | Listener, path: str) -> type[nn.Module]:
-    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if recorder.is_busy:
-            return kind.__call__(self, *args, **kwargs)
-        return recorder.module(path, lambda *a, **k: kind.__call__(self, *a, **k), args, kwargs)
-
-    return type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__})
-
-
-def _gives_tensors(name: str, result: Any) -> bool:
-    return name == "__setitem__" or holds_tensors(result)
 
 
 def _depends_on_ones(call: _Call, fakes: Any) -> bool:

@@ -22,10 +22,11 @@ from pyg_incremental.full_pass import plainly
 from pyg_incremental.row_wise import why_not_row_wise
 from pyg_incremental.tracer_lock import ONE_TRACER
 from pyg_incremental.tracing.copies import ModelCopy, rng_state
+from pyg_incremental.tracing.listener import Listener, Observer, recorded_modules
 from pyg_incremental.tracing.names import where_raised
 from pyg_incremental.tracing.nested import tensors_as
 from pyg_incremental.tracing.probe import Probe
-from pyg_incremental.tracing.recorder import Listener, Recorder, recorded_modules
+from pyg_incremental.tracing.recorder import Recorder
 from pyg_incremental.tracing.sizes import Sizes, is_fake
 from pyg_incremental.tracing.writer import Writer
 
@@ -115,7 +116,7 @@ def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
 
 
 @contextlib.contextmanager
-def _calls_seen_by(observer: Recorder | Listener, site: CallSite) -> Iterator[None]:
+def _calls_seen_by(observer: Observer, site: CallSite) -> Iterator[None]:
     """Let calls of torch and of whole modules be seen."""
     names = {path: m for path, m in site.named_modules() if _is_one_call(m)}
     with contextlib.ExitStack() as stack:
@@ -205,7 +206,7 @@ def _is_one_call(module: nn.Module) -> bool:
 
 
 @contextlib.contextmanager
-def _grouping_seen_by(observer: Recorder | Listener) -> Iterator[None]:
+def _grouping_seen_by(observer: Observer) -> Iterator[None]:
     """Let it be seen as one call how results of several edge types are put together."""
     thread = threading.get_ident()
 

@@ -22,10 +22,11 @@ from pyg_incremental.full_pass import plainly
 from pyg_incremental.program import Domain, NotIncremental, Program, Value
 from pyg_incremental.row_wise import COSTLY_MODULES, as_it_is, why_not_row_wise
 from pyg_incremental.tracing import operations
+from pyg_incremental.tracing.functions import SizeFormula, size_of
 from pyg_incremental.tracing.names import name_of
 from pyg_incremental.tracing.nested import rebuilt
 from pyg_incremental.tracing.probe import Probe
-from pyg_incremental.tracing.recorder import Recorder, SizeFormula, size_of
+from pyg_incremental.tracing.recorder import Recorder
 from pyg_incremental.tracing.sizes import is_fake, same_size
 
 
