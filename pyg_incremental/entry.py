@@ -42,8 +42,8 @@ def to_incremental(
             computes other rows again when they are read: about half the memory, and updates that
             take several times longer (they go step by step, whatever `compile_after` says).
         check: Hold the first pass on your graph against the original model: all rows if some step
-            runs on all rows, or is a conv of your own that was found to be local by trying, which
-            costs a full pass; else 16 nodes of each kind on what they see. Where they differ, every
+            runs on all rows or computes rows again from their neighbourhoods, which costs a full
+            pass; else 16 nodes of each kind on what they see. Where they differ, every
             update runs a full pass, and a warning names the step.
 
     Returns:

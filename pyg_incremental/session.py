@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from pyg_incremental import full_pass
+from pyg_incremental.aggregate import PaddedRows, Rows
 from pyg_incremental.calls.plan import CallPlan
 from pyg_incremental.calls.site import device_of
 from pyg_incremental.calls.state import described
 from pyg_incremental.calls.traced import Output
-from pyg_incremental.conv.own import is_tried
 from pyg_incremental.delta import GraphDelta
 from pyg_incremental.edge_store import EdgeEvents
 from pyg_incremental.engine import NOTHING, Engine
@@ -526,16 +526,18 @@ class Session:
     def why_not_trusted(self) -> str:
         """Hold the first pass against the original model; why it is not exact, if it is not.
 
-        All rows are compared where some step runs on all rows or is a conv's own `forward`, of
-        which only trying told that it is local; else `CHECKED` nodes of each kind.
+        All rows are compared where some step runs on all rows or computes rows again from their
+        neighbourhoods, as a conv's own `forward` that was found to be local by trying; else
+        `CHECKED` nodes of each kind.
         """
-        tried = [s.output.name for s in self.plan.program.steps if is_tried(s)]
+        steps = self.plan.program.steps
+        tried = [s.output.name for s in steps if isinstance(s, (Rows, PaddedRows))]
         doubtful = [s.output.name for s in self.plan.program.whole_steps] + tried
         gap = full_pass.gap(*self.against_full_pass(None if doubtful else CHECKED, seed=0)())
         if not gap:
             return ""
-        steps = ", ".join(f"'{name}'" for name in tried or doubtful) or "a step"
-        return f"the program differs from the model by {gap:.3g} on this graph, at {steps}"
+        names = ", ".join(f"'{name}'" for name in tried or doubtful) or "a step"
+        return f"the program differs from the model by {gap:.3g} on this graph, at {names}"
 
     def why_not_whole(self, delta: GraphDelta) -> str:
         """Why the model itself cannot answer after a delta either; empty if it can."""

@@ -22,7 +22,7 @@ from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.locality import why_not_local
 from pyg_incremental.conv.sorting import Sorting, sorts, with_stand_ins
 from pyg_incremental.full_pass import plainly
-from pyg_incremental.program import Domain, NotIncremental, Step, Value
+from pyg_incremental.program import Domain, NotIncremental, Value
 
 _PLAIN = (bool, int, float, str, torch.dtype, torch.device, type(None))
 
@@ -139,11 +139,6 @@ def _recomputed(call: ConvCall, forward: OwnForward) -> Value:
         else Rows(name, read, call.loops, back, forward.on_rows, *parts, graph=graph)
     )
     return call.program.add(None, lambda: step)
-
-
-def is_tried(step: Step) -> bool:
-    """Whether a step is a conv's own `forward`: only trying has told that its rows are local."""
-    return isinstance(getattr(getattr(step, "fn", None), "__self__", None), OwnForward)
 
 
 def _find(name: str, argument: Any, graph: Value, found: list[Value]) -> None:

@@ -300,7 +300,10 @@ def test_two_graphs_go_by_the_names_of_the_arguments(seed):
     assert inc.mode == "incremental"
     before = inc.out.clone()
     update = inc.apply_delta(
-        edge_index_add={"pos_edge_index": [[0, 1], [2, 2]], "neg_edge_index": [[3], [4]]},
+        edge_index_add={
+            "pos_edge_index": torch.tensor([[0, 1], [2, 2]]),
+            "neg_edge_index": [[3], [4]],
+        },
         x_add=x[:1],
         x_changes=([5], x[:1]),
     )

@@ -204,7 +204,7 @@ def test_parts_count_as_one_delta_in_the_order_of_the_ranks():
     ]
     whole = GraphDelta(
         x_add=rows[[0, 2, 3]],
-        edge_index_add=[[61, 60], [0, 62]],
+        edge_index_add=torch.tensor([[61, 60], [0, 62]]),
         x_changes=([4, 4, 60], rows[[1, 4, 5]]),
     )
 
@@ -307,7 +307,7 @@ def hypergraph_call():
     x, members = torch.randn(20, 5).double(), torch.randint(9, (2, 50))
     deltas = [
         GraphDelta(edge_index_add=[[19], [11]], nodes_del={"hyperedge": [2]}),
-        GraphDelta(x_add=x[:2], edge_index_add=[[20, 21], [0, 10]]),
+        GraphDelta(x_add=x[:2], edge_index_add=torch.tensor([[20, 21], [0, 10]])),
     ]
     return HypergraphConv(5, 4), (x, members), {"num_edges": 12}, deltas
 

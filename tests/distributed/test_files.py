@@ -106,4 +106,4 @@ def test_a_save_that_does_not_fit_is_refused(tmp_path):
     file.write_bytes(file.read_bytes()[:-1])
     assert "cannot be read" in errors(tmp_path / "a")
     (tmp_path / "a" / "manifest.json").write_text("{}")
-    assert "not the manifest" in errors(tmp_path / "a")
+    assert "is not a manifest" in errors(tmp_path / "a")

@@ -188,8 +188,7 @@ def test_new_nodes_that_use_up_the_gap(name, plan, seed, monkeypatch):
 
 
 REFUSED = [
-    "mixes-mean", "pool-to-graph", "GCN-graph-norm", "sage-lstm", "GAT-loops", "HAN", "branching",
-    "sorts",
+    "mixes-mean", "pool-to-graph", "GCN-graph-norm", "sage-lstm", "GAT-loops", "HAN", "sorts",
 ]  # fmt: skip
 
 

@@ -9,7 +9,11 @@ from tests.torture.damaged import files
 from tests.torture.exceptions import batch
 from tests.torture.kills import kills
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here"),
+    # A fault while a model is tried may be taken for the model's; the harness calls it again then.
+    pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning"),
+]
 LIMIT = 300
 
 
