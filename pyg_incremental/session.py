@@ -643,7 +643,8 @@ def _changed_rows(before: Any, after: Any) -> Tensor:
     """
     if not isinstance(after, Tensor) or not after.dim():
         return NO_IDS.clone()
-    if not isinstance(before, Tensor) or before.shape[1:] != after.shape[1:]:
+    was_rows = isinstance(before, Tensor) and before.dim() > 0  # a squeezed row is none
+    if not was_rows or before.shape[1:] != after.shape[1:]:
         return torch.arange(after.shape[0])
     common = min(before.shape[0], after.shape[0])
     old, new = before[:common], after[:common]
