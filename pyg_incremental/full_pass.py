@@ -187,15 +187,19 @@ def neighbourhood(
     }
 
 
-_AGREE = {torch.float64: 1e-8, torch.float32: 1e-3}
+_AGREE = {
+    torch.float64: 1e-8, torch.complex128: 1e-8, torch.float32: 1e-3, torch.complex64: 1e-3,
+}  # fmt: skip
+"""By how much of the largest value two ways to compute the same may differ; 0.1 in fewer bits."""
 
 
 def gap(ours: Any, theirs: Any) -> float:
     """Largest absolute difference of two outputs if it is more than rounding, else zero."""
     leaves = [t for t in pytree.tree_leaves(theirs) if isinstance(t, Tensor)]
-    dtype = next((t.dtype for t in leaves if t.dtype.is_floating_point), torch.float64)
+    inexact = (t.dtype for t in leaves if t.dtype.is_floating_point or t.is_complex())
+    dtype = next(inexact, torch.float64)
     scale = max(
-        (float(t.abs().double().nan_to_num(0, 0, 0).max()) for t in leaves if t.numel()),
+        (float(_wide(t).abs().nan_to_num(0, 0, 0).max()) for t in leaves if t.numel()),
         default=0.0,
     )
     found = difference(ours, theirs)

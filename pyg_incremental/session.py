@@ -23,7 +23,7 @@ from pyg_incremental.journal import Committed, Journal, PlainJournal, State, edg
 from pyg_incremental.kernels.lent import Lent
 from pyg_incremental.kernels.threads import wait_for_all
 from pyg_incremental.parameters import ParameterWatch
-from pyg_incremental.program import Domain, Value
+from pyg_incremental.program import Domain, Program, Value
 from pyg_incremental.reading.delta import written
 from pyg_incremental.resolving.delta import ResolvedDelta, Resolver
 from pyg_incremental.resolving.plain import PlainDelta
@@ -34,6 +34,25 @@ from pyg_incremental.update import Work
 CHECKED = 16
 """Nodes of each kind that the first pass of a program made of known steps is checked at."""
 _writes = attrgetter("_version")
+
+
+def nodes_to_check(program: Program) -> int | None:
+    """How many nodes of each kind the first pass is held against the model on; None for all."""
+    return None if program.whole_steps or _tried(program) else CHECKED
+
+
+def why_it_differs(program: Program, gap: float) -> str:
+    """What is said of a program that is off by so much on the user's graph; empty for zero."""
+    if not gap:
+        return ""
+    doubtful = _tried(program) or [s.output.name for s in program.whole_steps]
+    names = ", ".join(f"'{name}'" for name in doubtful) or "a step"
+    return f"the program differs from the model by {gap:.3g} on this graph, at {names}"
+
+
+def _tried(program: Program) -> list[str]:
+    """The steps that were found to be local by trying."""
+    return [s.output.name for s in program.steps if isinstance(s, (Rows, PaddedRows))]
 
 
 class Session:
@@ -94,9 +113,7 @@ class Session:
         self.interrupted = ""
         self.watch: ParameterWatch | None = None
         self._settings = settings
-        # Only where a model runs as its author wrote it may a valid delta be too much for it.
-        self._may_fail = any(s.kind in ("whole", "rows") for s in plan.program.steps)
-        self.runs_the_model = self._may_fail
+        self.runs_the_model = any(s.kind in ("whole", "rows") for s in plan.program.steps)
         self._whole_outputs: dict[Value, Any] = {}
         first = plan.program.outputs[0]
         self._lent = Lent()
@@ -530,14 +547,9 @@ class Session:
         neighbourhoods, as a conv's own `forward` that was found to be local by trying; else
         `CHECKED` nodes of each kind.
         """
-        steps = self.plan.program.steps
-        tried = [s.output.name for s in steps if isinstance(s, (Rows, PaddedRows))]
-        doubtful = [s.output.name for s in self.plan.program.whole_steps] + tried
-        gap = full_pass.gap(*self.against_full_pass(None if doubtful else CHECKED, seed=0)())
-        if not gap:
-            return ""
-        names = ", ".join(f"'{name}'" for name in tried or doubtful) or "a step"
-        return f"the program differs from the model by {gap:.3g} on this graph, at {names}"
+        num_nodes = nodes_to_check(self.plan.program)
+        gap = full_pass.gap(*self.against_full_pass(num_nodes, seed=0)())
+        return why_it_differs(self.plan.program, gap)
 
     def why_not_whole(self, delta: GraphDelta) -> str:
         """Why the model itself cannot answer after a delta either; empty if it can."""

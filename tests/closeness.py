@@ -25,6 +25,8 @@ def assert_close(got, want, tolerance=None, what="output"):
     for g, w in zip(tensors_of(got), tensors_of(want), strict=True):
         assert g.shape == w.shape, f"{what}: shape {tuple(g.shape)}, expected {tuple(w.shape)}"
         assert g.dtype == w.dtype, f"{what}: dtype {g.dtype}, expected {w.dtype}"
+        if w.dtype == torch.bool:
+            g, w = g.double(), w.double()
         limit = TOLERANCE[w.dtype] if tolerance is None else tolerance
         finite = w.isfinite()
         same = (g == w) | (g.isnan() & w.isnan())

@@ -28,8 +28,10 @@ from pyg_incremental.distributed.shard import Graph, Shard, shard_of
 from pyg_incremental.distributed.shard_files import ShardFiles
 from pyg_incremental.distributed.update import DistributedStats
 from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
+from pyg_incremental.full_pass import difference, gap
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.parameters import ParameterWatch, fingerprint
+from pyg_incremental.session import CHECKED, nodes_to_check, why_it_differs
 from pyg_incremental.settings import Settings
 from pyg_incremental.typing import BackendName
 from pyg_incremental.update import Update
@@ -50,6 +52,9 @@ class DistributedIncrementalModel(Readings):
         accumulate_dtype: As for `to_incremental`.
         scrub_rows: As for `to_incremental`; so many on each rank.
         compile_after: As for `to_incremental`; where the model reads one graph, in one direction.
+        check: As for `to_incremental`. The first rank runs the model, on what the checked nodes
+            see. From shards models of several kinds of nodes are not checked, for which it would
+            need the whole graph.
 
     Attributes:
         rank: The number of this rank.
@@ -65,6 +70,7 @@ class DistributedIncrementalModel(Readings):
         accumulate_dtype: torch.dtype | None = None,
         scrub_rows: int = 0,
         compile_after: int | None = 8,
+        check: bool = True,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise UnsupportedModelError(
@@ -72,7 +78,9 @@ class DistributedIncrementalModel(Readings):
                 f"{type(model).__name__}); pass the trained model itself"
             )
         rounds = Rounds(SingleProcess() if comm is None else comm)
-        settings = Settings(False, backend, accumulate_dtype, scrub_rows, compile_after)
+        settings = Settings(
+            False, backend, accumulate_dtype, scrub_rows, compile_after, check=check
+        )
         super().__init__(model, rounds, settings)
         self._call: Call | None = None
         self._scrub_next = 0
@@ -96,7 +104,8 @@ class DistributedIncrementalModel(Readings):
             This model; `out` are the rows of this rank's nodes.
 
         Raises:
-            UnsupportedModelError: If some step of the model needs all rows.
+            UnsupportedModelError: If some step of the model needs all rows, or if what was followed
+                does not give its output on this graph.
             PartitionError: If `partition_by` does not fit.
         """
 
@@ -115,6 +124,7 @@ class DistributedIncrementalModel(Readings):
         ]
         shard = shard_of(self.rank, self.size, owner, nodes, graphs)
         self._start(call_of(site, roles), shard, Committed())
+        self._check(whole=True)
         return self
 
     @collective("from_shards")
@@ -133,6 +143,7 @@ class DistributedIncrementalModel(Readings):
             This model.
 
         Raises:
+            UnsupportedModelError: As in a call.
             PartitionError: If the folder does not fit the number of ranks.
         """
         self._together(self._refuse_training)
@@ -144,6 +155,7 @@ class DistributedIncrementalModel(Readings):
             return call, files.shard(call.roles.relations).to(self._home())
 
         self._start(*self._together(read), Committed())
+        self._check(whole=False)
         return self
 
     def _home(self) -> torch.device:
@@ -165,6 +177,31 @@ class DistributedIncrementalModel(Readings):
         others, rounds = call.sample.others, self.rounds
         self._part = Part(plan, shard, others, rounds, self._settings, committed)
         self._call, self._watch = call, ParameterWatch(self.model)
+
+    def _check(self, whole: bool) -> None:
+        """Hold the first pass against the original model, if that is wanted.
+
+        Args:
+            whole: Whether the first rank can hold the whole graph.
+        """
+        part, call = self._require(), self._called()
+        program = part.plan.program
+        asked = verify.sample_of(part, nodes_to_check(program) if whole else CHECKED, seed=0)
+        if not self._settings.check or (asked is None and not whole):
+            return
+        got = verify.gather(part, asked)
+        off = self._together(
+            lambda: 0.0 if self.rank else gap(*verify.both(part, call.site, got)), first=True
+        )
+        if off:
+            self._part = None
+            raise on_all_ranks(
+                UnsupportedModelError(
+                    f"{type(self.model).__name__} cannot be spread over ranks: "
+                    f"{why_it_differs(program, off)}; `to_incremental` keeps it exact in one "
+                    "process, by full passes"
+                )
+            )
 
     @collective("refresh")
     @torch.no_grad()
@@ -325,7 +362,8 @@ class DistributedIncrementalModel(Readings):
         part, call = self._require(), self._called()
         got = verify.gather(part, verify.sample_of(part, num_nodes, seed))
         return self._together(
-            lambda: 0.0 if self.rank else verify.difference(part, call.site, got), first=True
+            lambda: 0.0 if self.rank else difference(*verify.both(part, call.site, got)),
+            first=True,
         )
 
     # Files ---------------------------------------------------------------------------------------

@@ -93,13 +93,16 @@ def _around(part: Part, asked: Ids) -> Gathered:
     return Gathered({kind: mine}, nodes, {name: (pairs, data)}, {kind: chosen}, out)
 
 
-def difference(part: Part, site: CallSite, got: list[Gathered]) -> float:
-    """Run the original model on what `gather` has brought, and compare.
+def both(part: Part, site: CallSite, got: list[Gathered]) -> tuple[list[Tensor], list[Tensor]]:
+    """Run the original model on what `gather` has brought.
 
     Args:
         part: The part of the first rank.
         site: The call.
         got: What `gather` has returned.
+
+    Returns:
+        The rows of each output at the nodes that were asked for: ours, and the model's.
     """
     roles = part.plan.roles
     ids, orders = {}, {}
@@ -122,13 +125,13 @@ def difference(part: Part, site: CallSite, got: list[Gathered]) -> float:
         graphs[r.graph] = state
     count = {kind: len(some) for kind, some in ids.items()}
     tensors = full_pass.arguments(site, roles, nodes, graphs, count, part.others)
-    theirs = pytree.tree_leaves(full_pass.run(site, tensors))
+    theirs = pytree.tree_leaves(full_pass.run(site, tensors, fresh=True))
     ours, want = [], []
     for i, kind in enumerate(pytree.tree_leaves(part.session.output_kinds)):
         asked, order = _sorted(np.concatenate([g.asked[kind] for g in got]))
         ours.append(torch.cat([g.out[i] for g in got])[order])
         want.append(theirs[i][torch.from_numpy(np.searchsorted(ids[kind], asked))])
-    return full_pass.difference(ours, want)
+    return ours, want
 
 
 def _sorted(ids: Ids) -> tuple[Ids, Tensor]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 from torch_geometric.nn import MLP, Aggregation, HeteroDictLinear, MessagePassing
 from torch_geometric.nn.conv import hetero_conv
@@ -84,6 +85,9 @@ def trace(site: CallSite, roles: Roles, trial: Trial) -> Traced:
     return Writer(site, roles, recorder, trial.probe).write(recorder.graph)
 
 
+_ASKS = "what it does depends on a number of rows, or on a value, that a delta may change"
+
+
 def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
     """Call the copy once more, and write down what it does."""
     if any(isinstance(m, torch.jit.ScriptModule) for m in site.model.modules()):
@@ -106,7 +110,8 @@ def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
     except MemoryError:
         raise
     except Exception as error:  # whatever a model does with a tensor without values
-        why = recorder.why or f"{_first_line(error)}{where_raised(error)}"
+        what = _ASKS if isinstance(error, GuardOnDataDependentSymNode) else _first_line(error)
+        why = recorder.why or f"{what}{where_raised(error)}"
         raise NotTraceable(why) from error
     if recorder.why:
         raise NotTraceable(recorder.why)

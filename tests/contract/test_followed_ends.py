@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv
 
-from pyg_incremental import to_incremental
+from pyg_incremental import IncrementalWarning, to_incremental
 from tests.closeness import assert_close
 from tests.followed import Followed
 from tests.oracle import World, full
@@ -174,6 +174,50 @@ def assert_same_places(got, want):
 
 
 # Zero #############################################################################################
+
+
+class Positive(ReturnsNamed):
+    """Rows of another dtype than any input: the check of the first call takes them, too."""
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index) > 0
+
+
+def test_rows_that_are_true_or_false_stay_incremental(seed):
+    run = Followed(Positive, seed=seed)
+    assert run.inc.mode == "incremental"
+    run.walk()
+
+
+class Squeezed(ReturnsNamed):
+    """A scalar on a graph of one node, and rows on any other."""
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index)[:, :1].squeeze()
+
+
+@quiet
+def test_an_output_that_becomes_rows_names_all_of_them(seed):
+    one = World(torch.randn(1, CHANNELS, dtype=torch.float64), [(0, 0)], {})
+    run = Followed(Squeezed, world=one, seed=seed)
+    assert run.inc.out.dim() == 0
+    up = run.inc.apply_delta(x_add=torch.randn(2, CHANNELS, dtype=torch.float64))
+    assert up.changed.tolist() == [0, 1, 2]
+    assert run.inc.out.shape == (3,)
+    assert run.inc.verify() < 1e-12
+
+
+class AsksForRows(ReturnsNamed):
+    """A guard that no delta of these tests would trip; but one could."""
+
+    def forward(self, x, edge_index):
+        h = self.conv(x, edge_index)
+        return h * 2 if len(h) > 3 else h
+
+
+def test_a_branch_on_a_number_of_rows_is_named_in_plain_words(seed):
+    with pytest.warns(IncrementalWarning, match=r"depends on a number of rows.*ends\.py:\d+"):
+        Followed(AsksForRows, seed=seed)
 
 
 class SignOfZero(nn.Module):
