@@ -1,4 +1,4 @@
-"""The first pass is held against the model on the user's graph: what probes cannot show is found."""
+"""The first pass is held against the model on the graph of the user: probes cannot show all."""
 
 import copy
 
