@@ -98,11 +98,12 @@ bench-quick: $(STAMPS)/bench
 	$(BIN)/python -m benchmarks ranks --quick
 	$(BIN)/python -m benchmarks weak-scaling --quick
 
-## lint         ruff: format and rules
+## lint         ruff: format and rules; import-linter: rooms lead one way
 .PHONY: lint
 lint: $(STAMPS)/test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 
 ## format       Let ruff format the files and mend what it can
 .PHONY: format

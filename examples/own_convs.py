@@ -19,7 +19,7 @@ from torch_geometric.nn import MessagePassing
 
 from pyg_incremental import register_conv, to_incremental
 from pyg_incremental.conv import ConvCall
-from pyg_incremental.program import Value
+from pyg_incremental.program.steps import Value
 from pyg_incremental.testing import check_conv
 
 

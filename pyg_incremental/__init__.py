@@ -4,7 +4,8 @@ from typing import Any
 
 from pyg_incremental import layers
 from pyg_incremental.conv import register_conv
-from pyg_incremental.delta import GraphDelta
+from pyg_incremental.conv.supported import supported_layers
+from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.entry import load, to_incremental
 from pyg_incremental.errors import (
     IncrementalError,
@@ -14,7 +15,7 @@ from pyg_incremental.errors import (
     StateFileError,
     UnsupportedModelError,
 )
-from pyg_incremental.graph import DynamicGraph
+from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.layers import (
     IncrementalConv,
     IncrementalGATConv,
@@ -24,7 +25,6 @@ from pyg_incremental.layers import (
     IncrementalSAGEConv,
 )
 from pyg_incremental.model import IncrementalModel
-from pyg_incremental.supported import supported_layers
 from pyg_incremental.testing import check_conv
 from pyg_incremental.update import StepStats, Update, UpdateStats
 

@@ -9,7 +9,7 @@ import torch_geometric.nn.conv as pyg_conv
 from torch import Tensor, fx
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, MessagePassing, SAGEConv
 
-from pyg_incremental import full_pass
+from pyg_incremental.call import full_pass
 from pyg_incremental.errors import IncrementalError, StaleStateError, UnsupportedModelError
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.update import Update

@@ -13,23 +13,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pyg_incremental import saving, start
-from pyg_incremental.autocast import refuse_autocast as _refuse_autocast
-from pyg_incremental.calls.site import bind
-from pyg_incremental.delta import GraphDelta
-from pyg_incremental.engine import NOTHING
+from pyg_incremental.call.site import bind
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.journal import Committed
+from pyg_incremental.engine.loop import NOTHING
 from pyg_incremental.errors import (
     IncrementalWarning,
     InvalidDeltaError,
     RowCountError,
     UnsupportedModelError,
 )
-from pyg_incremental.journal import Committed
-from pyg_incremental.parameters import ParameterWatch
+from pyg_incremental.files import saving
+from pyg_incremental.files.saving import Saved
 from pyg_incremental.readings import Readings
-from pyg_incremental.saving import Saved
-from pyg_incremental.session import Session
-from pyg_incremental.settings import Settings
+from pyg_incremental.session import start
+from pyg_incremental.session.autocast import refuse_autocast as _refuse_autocast
+from pyg_incremental.session.parameters import ParameterWatch
+from pyg_incremental.session.session import Session
+from pyg_incremental.session.settings import Settings
 from pyg_incremental.typing import BackendName, StoreName
 from pyg_incremental.update import Update, UpdateStats, Work
 

@@ -8,15 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyg_incremental import integrity, snapshot
-from pyg_incremental.delta import GraphDelta
+from pyg_incremental.call.full_pass import difference
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.engine.memory import MemoryReport, memory_of
 from pyg_incremental.errors import StaleStateError
-from pyg_incremental.full_pass import difference
-from pyg_incremental.memory import MemoryReport, memory_of
-from pyg_incremental.program import Program
-from pyg_incremental.session import Session
-from pyg_incremental.settings import Settings
-from pyg_incremental.turns import Turns
+from pyg_incremental.files import snapshot
+from pyg_incremental.program.steps import Program
+from pyg_incremental.session import integrity
+from pyg_incremental.session.session import Session
+from pyg_incremental.session.settings import Settings
+from pyg_incremental.session.turns import Turns
 from pyg_incremental.update import Reading
 
 

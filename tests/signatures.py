@@ -13,7 +13,7 @@ import hashlib
 import warnings
 from pathlib import Path
 
-from pyg_incremental.program import Input, Ones, Program, RowMap, Step, Value
+from pyg_incremental.program.steps import Input, Ones, Program, RowMap, Step, Value
 
 TABLE = Path(__file__).with_name("representatives.txt")
 PLAIN = (str, int, float, bool, enum.Enum, type(None))

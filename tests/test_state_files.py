@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch_geometric.nn import GAT, GCN, GCNConv, SAGEConv
 
-from pyg_incremental import StateFileError, load, snapshot, to_incremental
-from pyg_incremental.framing import FrameError, frame_of, packed, unpacked
+from pyg_incremental import StateFileError, load, to_incremental
+from pyg_incremental.encoding.framing import FrameError, frame_of, packed, unpacked
+from pyg_incremental.files import snapshot
 
 NODES, EDGES = 30, 90
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from benchmarks import report, sources
 from benchmarks.peers import Skipped
 from benchmarks.workload import Workload
-from pyg_incremental.distributed import Partition, partition
+from pyg_incremental.distributed import Partition
+from pyg_incremental.distributed.partition import cut as partition
 
 METHODS = ("metis", "ldg", "hash")
 UPDATES = 180_000

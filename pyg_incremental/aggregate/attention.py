@@ -13,8 +13,8 @@ from torch import Tensor
 from pyg_incremental.aggregate.base import Aggregate, channel_scale, drift_limit
 from pyg_incremental.aggregate.edge_function import FunctionState
 from pyg_incremental.aggregate.message import EdgeFunction, flat
-from pyg_incremental.program import Value
-from pyg_incremental.store import Cell, Context
+from pyg_incremental.program.steps import Value
+from pyg_incremental.rows import Cell, Context
 from pyg_incremental.typing import Array
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.edge_store import Edges
 from pyg_incremental.errors import UnsupportedModelError
-from pyg_incremental.program import Step, Value
-from pyg_incremental.store import Cell, Context, Ids, Rows
+from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.program.steps import Step, Value
+from pyg_incremental.rows import Cell, Context, Ids, Rows
 from pyg_incremental.typing import DRIFT_LIMIT, Array
 
 Loops = Literal["keep", "drop", "only"]

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from pyg_incremental.aggregate.base import Aggregate, Aggregator
 from pyg_incremental.aggregate.message import BoundFunction, EdgeFunction, flat
-from pyg_incremental.edge_store import Edges
-from pyg_incremental.program import Value
-from pyg_incremental.store import Cell, Context, Ids, Rows
+from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.program.steps import Value
+from pyg_incremental.rows import Cell, Context, Ids, Rows
 from pyg_incremental.typing import Array
 
 

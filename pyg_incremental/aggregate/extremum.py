@@ -20,11 +20,11 @@ from torch import Tensor
 
 from pyg_incremental.aggregate.base import CHUNK, Aggregate, Aggregator
 from pyg_incremental.aggregate.message import BoundFunction, EdgeFunction
-from pyg_incremental.edge_store import Edges
 from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.kernels.compiled.extremum import EMPTY
-from pyg_incremental.program import Value
-from pyg_incremental.store import Cell, Context, Ids, Rows
+from pyg_incremental.program.steps import Value
+from pyg_incremental.rows import Cell, Context, Ids, Rows
 from pyg_incremental.typing import Array
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from pyg_incremental.program import Value
-from pyg_incremental.store import Cell
+from pyg_incremental.program.steps import Value
+from pyg_incremental.rows import Cell
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from pyg_incremental.aggregate.rows import Rows as RowsStep
 from pyg_incremental.aggregate.rows import RowsState
-from pyg_incremental.program import Value
-from pyg_incremental.store import Cell, Context, Ids, Rows
+from pyg_incremental.program.steps import Value
+from pyg_incremental.rows import Cell, Context, Ids, Rows
 
 ROOM = 1 << 20
 """Messages and padding computed at a time."""

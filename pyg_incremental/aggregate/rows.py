@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate.base import Aggregate, Aggregator
-from pyg_incremental.program import Value
-from pyg_incremental.store import Cell, Context, Ids
+from pyg_incremental.program.steps import Value
+from pyg_incremental.rows import Cell, Context, Ids
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate.base import Aggregate, Aggregator, channel_scale, drift_limit
-from pyg_incremental.edge_store import Edges
-from pyg_incremental.program import Value
-from pyg_incremental.store import Cell, Context, Rows
+from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.program.steps import Value
+from pyg_incremental.rows import Cell, Context, Rows
 from pyg_incremental.typing import Array
 
 

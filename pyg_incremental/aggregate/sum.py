@@ -11,9 +11,9 @@ from typing import ClassVar
 import torch
 
 from pyg_incremental.aggregate.base import Aggregate, Aggregator
-from pyg_incremental.edge_store import Edges
-from pyg_incremental.program import Value
-from pyg_incremental.store import Cell, Context, Rows
+from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.program.steps import Value
+from pyg_incremental.rows import Cell, Context, Rows
 from pyg_incremental.typing import Array
 
 

@@ -45,7 +45,7 @@ from pyg_incremental.conv.registry import (
     register_conv,
     registered,
 )
-from pyg_incremental.program import NotIncremental
+from pyg_incremental.program.steps import NotIncremental
 
 __all__ = [
     "ConvCall",

@@ -10,7 +10,7 @@ from torch_geometric.nn import aggr
 
 from pyg_incremental.aggregate import Extremum, FunctionSum, SoftmaxSum, Sum
 from pyg_incremental.aggregate.base import Loops
-from pyg_incremental.program import (
+from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
     NotIncremental,
     Ones,
@@ -18,7 +18,7 @@ from pyg_incremental.program import (
     Relation,
     RowMap,
     Value,
-)  # fmt: skip
+)
 from pyg_incremental.typing import Format
 
 

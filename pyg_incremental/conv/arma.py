@@ -12,8 +12,8 @@ from torch_geometric.nn import ARMAConv, aggr
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.normalize import gcn_hop
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import NotIncremental, Value
-from pyg_incremental.row_wise import ACTIVATIONS, why_not_row_wise
+from pyg_incremental.program.row_wise import ACTIVATIONS, why_not_row_wise
+from pyg_incremental.program.steps import NotIncremental, Value
 
 _BY_CHANNEL = (
     aggr.SumAggregation, aggr.MeanAggregation, aggr.MaxAggregation, aggr.MinAggregation,

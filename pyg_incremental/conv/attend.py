@@ -1,7 +1,7 @@
 """What attention becomes once each row has its softmax: any `aggr`, and heads joined."""
 
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,26 +11,24 @@ from torch_geometric.utils import softmax
 from pyg_incremental.aggregate import Neighborhood, softmax_result
 from pyg_incremental.aggregate.message import EdgeFunction
 from pyg_incremental.conv.linear import linear
+from pyg_incremental.conv.primitives import Primitives
 from pyg_incremental.conv.reduction import divided
 from pyg_incremental.conv.row_local import is_row_local, reduced
-from pyg_incremental.program import NotIncremental, Value
-
-if TYPE_CHECKING:
-    from pyg_incremental.conv.call import ConvCall
+from pyg_incremental.program.steps import NotIncremental, Value
 
 WIDER = (aggr.MultiAggregation, aggr.DegreeScalerAggregation)
 """Modules whose rows are not as wide as those they are given."""
 
 
 def settled(
-    call: "ConvCall", module: torch.nn.Module, state: Value, heads: int, looped: bool, part: str
+    call: Primitives, module: torch.nn.Module, state: Value, heads: int, looped: bool, part: str
 ) -> Value:
     """What the state of a softmax stands for under a sum or mean, `[num_nodes, heads * channels]`.
 
     Args:
         call: The call of the conv.
         module: An aggregation module, one of these two.
-        state: What `ConvCall.softmax` or `ConvCall.softmax_of` returned.
+        state: What `Primitives.softmax` or `Primitives.softmax_of` returned.
         heads: Number of heads.
         looped: Whether every node has a self-loop that is not among the edges.
         part: Name of the steps.
@@ -51,7 +49,7 @@ def settled(
     return call.map(f"{part}_mean", lambda t, n: divided(t, n + own), total, call.degree(None))
 
 
-def has_pointer(call: "ConvCall") -> bool:
+def has_pointer(call: Primitives) -> bool:
     """Whether PyG takes the softmax over runs of sorted edges.
 
     A row whose logits are all minus infinity then has weights of zero, and else of NaN.
@@ -62,7 +60,7 @@ def has_pointer(call: "ConvCall") -> bool:
 
 
 def by_rows(
-    call: "ConvCall",
+    call: Primitives,
     module: torch.nn.Module,
     message: EdgeFunction,
     loop: tuple[Value, ...] | None,
@@ -70,7 +68,7 @@ def by_rows(
 ) -> Value:
     """Softmax-weighted messages reduced by any module, each row from its in-edges.
 
-    Arguments as in `ConvCall.attend`.
+    Arguments as in `Primitives.attend`.
     """
     if not is_row_local(module):
         raise NotIncremental(f"{module} is not local to rows")
@@ -102,7 +100,7 @@ def by_rows(
     return call.rows(part, fn, message.source, targets_read, message.edges)
 
 
-def joined(call: "ConvCall", rows: Value, target: Value) -> Value:
+def joined(call: Primitives, rows: Value, target: Value) -> Value:
     """Heads side by side or averaged, then residual and bias, if the conv has them.
 
     Args:

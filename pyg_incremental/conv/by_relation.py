@@ -15,8 +15,8 @@ from torch_geometric.nn import aggr
 from pyg_incremental.aggregate import EdgeFunction
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.reduction import divided
-from pyg_incremental.program import NotIncremental, Value
-from pyg_incremental.row_wise import as_it_is
+from pyg_incremental.program.row_wise import as_it_is
+from pyg_incremental.program.steps import NotIncremental, Value
 
 _NOTHING: dict[type[torch.nn.Module], float] = {
     aggr.SumAggregation: 0.0,

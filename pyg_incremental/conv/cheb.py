@@ -20,7 +20,7 @@ from pyg_incremental.conv.normalize import inverse, inverse_sqrt
 from pyg_incremental.conv.powers import mapped_sum
 from pyg_incremental.conv.push_down import pays
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import Domain, NotIncremental, Value
+from pyg_incremental.program.steps import Domain, NotIncremental, Value
 
 
 @register(ChebConv)

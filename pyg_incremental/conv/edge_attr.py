@@ -6,7 +6,7 @@ from torch_geometric.utils import scatter
 
 from pyg_incremental.aggregate import Neighborhood
 from pyg_incremental.conv.call import ConvCall
-from pyg_incremental.program import NotIncremental, Value
+from pyg_incremental.program.steps import NotIncremental, Value
 
 
 def edge_attr(call: ConvCall) -> Value | None:

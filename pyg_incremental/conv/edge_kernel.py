@@ -20,7 +20,7 @@ from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.inner import needed, row_wise, with_bias
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import Value
+from pyg_incremental.program.steps import Value
 
 
 @register(GINEConv)

@@ -15,7 +15,7 @@ from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.normalize import gcn_hop
 from pyg_incremental.conv.own_loop import reduced_with_loop
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import NotIncremental, Value
+from pyg_incremental.program.steps import NotIncremental, Value
 
 _SUM = aggr.SumAggregation()
 _MEAN = aggr.MeanAggregation()

@@ -13,7 +13,7 @@ from pyg_incremental.conv.edge_attr import check_loops
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.own_loop import reduced_with_loop
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import Value
+from pyg_incremental.program.steps import Value
 
 
 @register(FeaStConv)

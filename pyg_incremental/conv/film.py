@@ -15,7 +15,7 @@ from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.inner import row_wise
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import Value
+from pyg_incremental.program.steps import Value
 
 
 @register(FiLMConv)

@@ -18,7 +18,7 @@ from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.edge_attr import check_loops, edge_attr, loop_attr
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import Value
+from pyg_incremental.program.steps import Value
 
 
 @register(GATConv)

@@ -16,8 +16,8 @@ from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.normalize import plain_hop
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import NotIncremental, Value
-from pyg_incremental.row_wise import why_not_row_wise
+from pyg_incremental.program.row_wise import why_not_row_wise
+from pyg_incremental.program.steps import NotIncremental, Value
 
 
 @register(GatedGraphConv)

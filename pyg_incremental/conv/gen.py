@@ -9,8 +9,8 @@ from torch_geometric.nn import GENConv
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import NotIncremental, Value
-from pyg_incremental.row_wise import why_not_row_wise
+from pyg_incremental.program.row_wise import why_not_row_wise
+from pyg_incremental.program.steps import NotIncremental, Value
 
 
 @register(GENConv)

@@ -23,7 +23,7 @@ from pyg_incremental.aggregate import softmax_result
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import Domain, NotIncremental, Value
+from pyg_incremental.program.steps import Domain, NotIncremental, Value
 
 
 @register(HGTConv)

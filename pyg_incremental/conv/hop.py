@@ -14,7 +14,7 @@ from torch_geometric.nn import aggr
 
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.own_loop import reduced_with_loop
-from pyg_incremental.program import Value
+from pyg_incremental.program.steps import Value
 
 _EXTREMA = (aggr.MaxAggregation, aggr.MinAggregation)
 

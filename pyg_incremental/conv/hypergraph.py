@@ -24,7 +24,7 @@ from pyg_incremental.conv.hop import Hop
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.normalize import inverse
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import NotIncremental, Value
+from pyg_incremental.program.steps import NotIncremental, Value
 
 
 @register(HypergraphConv)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.linear import linear
-from pyg_incremental.program import NotIncremental, Value
-from pyg_incremental.row_wise import as_it_is, why_not_row_wise
+from pyg_incremental.program.row_wise import as_it_is, why_not_row_wise
+from pyg_incremental.program.steps import NotIncremental, Value
 
 
 def row_wise(module: Any, name: str) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import Linear as PyGLinear
 
-from pyg_incremental.program import NotIncremental, Program, Value
+from pyg_incremental.program.steps import NotIncremental, Program, Value
 
 
 def flat_weight(program: Program, value: Value) -> Value:

@@ -17,7 +17,7 @@ from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.normalize import gcn_hop, plain_hop
 from pyg_incremental.conv.powers import comes_first, nested, powers
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import Value
+from pyg_incremental.program.steps import Value
 
 
 @register(SGConv)

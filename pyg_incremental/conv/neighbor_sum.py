@@ -19,7 +19,7 @@ from pyg_incremental.conv.normalize import inverse, plain_hop
 from pyg_incremental.conv.own_loop import reduced_with_loop
 from pyg_incremental.conv.push_down import pays
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import NotIncremental, Value
+from pyg_incremental.program.steps import NotIncremental, Value
 
 
 @register(SimpleConv)

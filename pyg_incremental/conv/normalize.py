@@ -16,7 +16,7 @@ from torch_geometric.nn import aggr
 from pyg_incremental.aggregate import Neighborhood
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.hop import Hop
-from pyg_incremental.program import NotIncremental, Value
+from pyg_incremental.program.steps import NotIncremental, Value
 
 
 def gcn_hop(

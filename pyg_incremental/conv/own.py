@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate import Neighborhood, PaddedRows, Rows
+from pyg_incremental.call.full_pass import plainly
 from pyg_incremental.conv.anchors import anchored
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.locality import why_not_local
 from pyg_incremental.conv.sorting import Sorting, sorts, with_stand_ins
-from pyg_incremental.full_pass import plainly
-from pyg_incremental.program import Domain, NotIncremental, Value
+from pyg_incremental.program.steps import Domain, NotIncremental, Value
 
 _PLAIN = (bool, int, float, str, torch.dtype, torch.device, type(None))
 

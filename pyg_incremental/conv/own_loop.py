@@ -14,7 +14,7 @@ from pyg_incremental.aggregate import Neighborhood
 from pyg_incremental.aggregate.message import Message
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.row_local import is_row_local, reduced
-from pyg_incremental.program import NotIncremental, Value
+from pyg_incremental.program.steps import NotIncremental, Value
 
 
 def reduced_with_loop(

@@ -22,7 +22,7 @@ from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.reduction import scaled_by
 from pyg_incremental.conv.registry import register
 from pyg_incremental.conv.shifted import reduced_with_shift
-from pyg_incremental.program import NotIncremental, Value
+from pyg_incremental.program.steps import NotIncremental, Value
 
 
 @register(PNAConv)

@@ -20,7 +20,7 @@ from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.inner import row_wise
 from pyg_incremental.conv.own_loop import reduced_with_loop
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import NotIncremental, Value
+from pyg_incremental.program.steps import NotIncremental, Value
 
 
 @register(EdgeConv)

@@ -12,8 +12,8 @@ from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.edge_attr import check_loops
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import NotIncremental, Value
-from pyg_incremental.row_wise import why_not_row_wise
+from pyg_incremental.program.row_wise import why_not_row_wise
+from pyg_incremental.program.steps import NotIncremental, Value
 
 
 @register(PointTransformerConv)

@@ -14,7 +14,7 @@ from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.hop import Hop
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.push_down import pays
-from pyg_incremental.program import Value
+from pyg_incremental.program.steps import Value
 
 
 def comes_first(call: ConvCall, lin: Any, hops: int) -> bool:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,19 +16,17 @@ from torch_geometric.nn import aggr
 
 from pyg_incremental.aggregate import Neighborhood, softmax_result
 from pyg_incremental.aggregate.message import EdgeFunction, Message, Weighted
+from pyg_incremental.conv.primitives import Primitives
 from pyg_incremental.conv.row_local import is_row_local, reduced
 from pyg_incremental.conv.sorting import Sorting, is_sort, with_stand_ins
-from pyg_incremental.program import NotIncremental, Value
-from pyg_incremental.row_wise import as_it_is
+from pyg_incremental.program.row_wise import as_it_is
+from pyg_incremental.program.steps import NotIncremental, Value
 
-if TYPE_CHECKING:
-    from pyg_incremental.conv.call import ConvCall
-
-Reduction = Callable[["ConvCall", Any, Message, str], Value]
+Reduction = Callable[[Primitives, Any, Message, str], Value]
 _REDUCTIONS: dict[type[nn.Module], Reduction] = {}
 
 
-def reduction(call: "ConvCall", module: nn.Module, message: Message, part: str) -> Value:
+def reduction(call: Primitives, module: nn.Module, message: Message, part: str) -> Value:
     """The messages reduced by `module`, `[num_nodes, channels]` (multi-dimensional ones flat).
 
     Raises:
@@ -48,7 +46,7 @@ def _rule(*kinds: type[nn.Module]) -> Callable[[Reduction], Reduction]:
     return add
 
 
-def by_rows(call: "ConvCall", module: nn.Module, message: Message, part: str) -> Value:
+def by_rows(call: Primitives, module: nn.Module, message: Message, part: str) -> Value:
     """The exact fallback: a row is computed again from all of its messages."""
     message = as_function(message)
 
@@ -90,7 +88,7 @@ def _times(rows: Tensor, weight: Tensor) -> Tensor:
 
 
 def mapped(
-    call: "ConvCall", message: Message, fn: Callable[[Tensor], Tensor], part: str
+    call: Primitives, message: Message, fn: Callable[[Tensor], Tensor], part: str
 ) -> Message:
     """The message with a function applied to it, channel by channel."""
     if isinstance(message, Value):
@@ -102,24 +100,24 @@ def mapped(
 
 
 @_rule(aggr.SumAggregation)
-def _sum(call: "ConvCall", module: nn.Module, message: Message, part: str) -> Value:
+def _sum(call: Primitives, module: nn.Module, message: Message, part: str) -> Value:
     return call.total(message, part)
 
 
 @_rule(aggr.MeanAggregation)
-def _mean(call: "ConvCall", module: nn.Module, message: Message, part: str) -> Value:
+def _mean(call: Primitives, module: nn.Module, message: Message, part: str) -> Value:
     return call.map(
         f"{part}_mean", divided, call.total(message, f"{part}_sum"), call.degree(None, call.loops)
     )
 
 
 @_rule(aggr.MaxAggregation, aggr.MinAggregation)
-def _extremum(call: "ConvCall", module: nn.Module, message: Message, part: str) -> Value:
+def _extremum(call: Primitives, module: nn.Module, message: Message, part: str) -> Value:
     return call.extremum(message, isinstance(module, aggr.MaxAggregation), part)
 
 
 @_rule(aggr.VarAggregation, aggr.StdAggregation)
-def _spread(call: "ConvCall", module: nn.Module, message: Message, part: str) -> Value:
+def _spread(call: Primitives, module: nn.Module, message: Message, part: str) -> Value:
     """Sums of x and x^2 in float64: their difference is small where PyG's root is steep."""
 
     def moments(x: Tensor) -> Tensor:
@@ -143,7 +141,7 @@ def _std(total: Tensor, count: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @_rule(aggr.SoftmaxAggregation)
-def _softmax(call: "ConvCall", module: Any, message: Message, part: str) -> Value:
+def _softmax(call: Primitives, module: Any, message: Message, part: str) -> Value:
     """Every channel is a head of its own, whose value is also its logit."""
     if isinstance(message, Value):
         source = call.map(f"{part}_terms", lambda x: torch.cat([x, x * module.t], 1), message)
@@ -164,7 +162,7 @@ def _softmax(call: "ConvCall", module: Any, message: Message, part: str) -> Valu
 
 
 @_rule(aggr.PowerMeanAggregation)
-def _power_mean(call: "ConvCall", module: Any, message: Message, part: str) -> Value:
+def _power_mean(call: Primitives, module: Any, message: Message, part: str) -> Value:
     p, dtype = module.p, call.dtype
     if isinstance(p, (int, float)) and p == 1:
         return _mean(call, module, message, part)
@@ -186,14 +184,14 @@ def _power_mean(call: "ConvCall", module: Any, message: Message, part: str) -> V
 
 
 @_rule(aggr.MultiAggregation)
-def _several(call: "ConvCall", module: Any, message: Message, part: str) -> Value:
+def _several(call: Primitives, module: Any, message: Message, part: str) -> Value:
     parts = [reduction(call, m, message, f"{part}_{i}") for i, m in enumerate(module.aggrs)]
     costly = module.mode in ("proj", "attn")
     return call.map(f"{part}_combined", lambda *a: module.combine(list(a)), *parts, costly=costly)
 
 
 @_rule(aggr.DegreeScalerAggregation)
-def _scaled(call: "ConvCall", module: Any, message: Message, part: str) -> Value:
+def _scaled(call: Primitives, module: Any, message: Message, part: str) -> Value:
     inner = reduction(call, module.aggr, message, f"{part}_inner")
 
     def scale(rows: Tensor, count: Tensor) -> Tensor:

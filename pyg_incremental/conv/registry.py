@@ -10,7 +10,7 @@ from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.own import own_forward
 from pyg_incremental.conv.watched import why_another, why_other_parts, why_watched
 from pyg_incremental.errors import UnsupportedModelError
-from pyg_incremental.program import NotIncremental, Value
+from pyg_incremental.program.steps import NotIncremental, Value
 
 Builder = Callable[[ConvCall], Value | dict[str, Value]]
 """Writes the program of a conv; one that returns a dict by node type returns a value for each."""

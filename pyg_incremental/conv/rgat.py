@@ -21,7 +21,7 @@ from pyg_incremental.conv.edge_attr import edge_attr
 from pyg_incremental.conv.reduction import divided
 from pyg_incremental.conv.registry import register
 from pyg_incremental.conv.within import added_up, apart
-from pyg_incremental.program import NotIncremental, Value
+from pyg_incremental.program.steps import NotIncremental, Value
 
 MOST_RELATIONS = 16
 """Up to how many relations a softmax within each is kept; every edge carries all of them."""

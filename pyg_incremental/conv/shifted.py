@@ -15,7 +15,7 @@ from torch_geometric.nn import aggr
 from pyg_incremental.aggregate.message import EdgeFunction, Message
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.reduction import as_function
-from pyg_incremental.program import Value
+from pyg_incremental.program.steps import Value
 
 _SHIFTED = (
     aggr.SumAggregation, aggr.MeanAggregation, aggr.MaxAggregation, aggr.MinAggregation,

@@ -19,7 +19,7 @@ from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.push_down import pays
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import Value
+from pyg_incremental.program.steps import Value
 
 _ALL = slice(None)
 

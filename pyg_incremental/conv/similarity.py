@@ -18,7 +18,7 @@ from pyg_incremental.conv.attend import joined
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import NotIncremental, Value
+from pyg_incremental.program.steps import NotIncremental, Value
 
 
 @register(AGNNConv)

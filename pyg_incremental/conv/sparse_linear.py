@@ -11,7 +11,7 @@ from torch_geometric.nn.models.linkx import SparseLinear
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.inner import with_bias
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program import Value
+from pyg_incremental.program.steps import Value
 
 
 @register(SparseLinear)

@@ -5,19 +5,19 @@ of remote sources. Where an aggregation follows, the ranks exchange the boundary
 changed; everything else is what the single process does.
 """
 
-from pyg_incremental.distributed.comm import Communicator, SingleProcess
 from pyg_incremental.distributed.errors import OutOfStepError, PartitionError, RankFailedError
+from pyg_incremental.distributed.files.shards import write_shards
 from pyg_incremental.distributed.model import DistributedIncrementalModel
-from pyg_incremental.distributed.mpi_comm import MPICommunicator
-from pyg_incremental.distributed.partition import (
+from pyg_incremental.distributed.partition.cut import (
     HeteroPartition,
     Partition,
     partition,
     partition_hetero,
 )
-from pyg_incremental.distributed.shards import write_shards
-from pyg_incremental.distributed.torch_comm import TorchCommunicator
 from pyg_incremental.distributed.update import DistributedStats
+from pyg_incremental.distributed.wire.comm import Communicator, SingleProcess
+from pyg_incremental.distributed.wire.mpi_comm import MPICommunicator
+from pyg_incremental.distributed.wire.torch_comm import TorchCommunicator
 
 __all__ = [
     "Communicator",

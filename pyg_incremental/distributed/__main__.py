@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from pyg_incremental.distributed.errors import PartitionError
-from pyg_incremental.distributed.partition import METHODS, partition
-from pyg_incremental.distributed.shards import write_shards
+from pyg_incremental.distributed.files.shards import write_shards
+from pyg_incremental.distributed.partition.cut import METHODS, partition
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,17 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyg_incremental import full_pass
-from pyg_incremental.calls.learned import why_fixed
-from pyg_incremental.calls.plan import CallPlan
-from pyg_incremental.calls.roles import Roles
-from pyg_incremental.calls.site import CallSite, device_of
-from pyg_incremental.calls.state import described, relations_of, site_of
+from pyg_incremental.call import full_pass
+from pyg_incremental.call.learned import why_fixed
+from pyg_incremental.call.plan import CallPlan
+from pyg_incremental.call.roles import Roles
+from pyg_incremental.call.site import CallSite, device_of
+from pyg_incremental.call.state import described, relations_of, site_of
+from pyg_incremental.encoding.framing import record
 from pyg_incremental.errors import UnsupportedModelError
-from pyg_incremental.framing import record
-from pyg_incremental.prepare import prepare
-from pyg_incremental.program import Relation
-from pyg_incremental.settings import Settings
+from pyg_incremental.program.steps import Relation
+from pyg_incremental.session.prepare import prepare
+from pyg_incremental.session.settings import Settings
 
 NODES, EDGES = 48, 200
 _NO_VALUES = torch.empty(0)

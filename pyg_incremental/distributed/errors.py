@@ -2,8 +2,8 @@
 
 from typing import TypeVar
 
+from pyg_incremental.encoding.framing import error_kind
 from pyg_incremental.errors import IncrementalError
-from pyg_incremental.framing import error_kind
 
 E = TypeVar("E", bound=BaseException)
 

@@ -11,28 +11,29 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pyg_incremental.autocast import refuse_autocast
-from pyg_incremental.calls.roles import Roles, classify
-from pyg_incremental.calls.site import bind, device_of
-from pyg_incremental.delta import GraphDelta, with_fields_of
-from pyg_incremental.distributed import saving, verify
+from pyg_incremental.call.full_pass import difference, gap
+from pyg_incremental.call.roles import Roles, classify
+from pyg_incremental.call.site import bind, device_of
+from pyg_incremental.delta.describe import GraphDelta, with_fields_of
+from pyg_incremental.distributed import verify
 from pyg_incremental.distributed.call import Call, call_from, call_of, most_of, plan_of
-from pyg_incremental.distributed.comm import Communicator, SingleProcess
 from pyg_incremental.distributed.errors import PartitionError, on_all_ranks
-from pyg_incremental.distributed.journal import Committed
-from pyg_incremental.distributed.ownership import Ownership, owners_of
-from pyg_incremental.distributed.part import Happened, Part
+from pyg_incremental.distributed.files import saving
+from pyg_incremental.distributed.files.shard_files import ShardFiles
+from pyg_incremental.distributed.part.journal import Committed
+from pyg_incremental.distributed.part.part import Happened, Part
+from pyg_incremental.distributed.partition.ownership import Ownership, owners_of
+from pyg_incremental.distributed.partition.shard import Graph, Shard, shard_of
 from pyg_incremental.distributed.readings import Readings, collective
-from pyg_incremental.distributed.rounds import Rounds
-from pyg_incremental.distributed.shard import Graph, Shard, shard_of
-from pyg_incremental.distributed.shard_files import ShardFiles
 from pyg_incremental.distributed.update import DistributedStats
+from pyg_incremental.distributed.wire.comm import Communicator, SingleProcess
+from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
-from pyg_incremental.full_pass import difference, gap
 from pyg_incremental.model import IncrementalModel
-from pyg_incremental.parameters import ParameterWatch, fingerprint
-from pyg_incremental.session import CHECKED, nodes_to_check, why_it_differs
-from pyg_incremental.settings import Settings
+from pyg_incremental.session.autocast import refuse_autocast
+from pyg_incremental.session.parameters import ParameterWatch, fingerprint
+from pyg_incremental.session.session import CHECKED, nodes_to_check, why_it_differs
+from pyg_incremental.session.settings import Settings
 from pyg_incremental.typing import BackendName
 from pyg_incremental.update import Update
 

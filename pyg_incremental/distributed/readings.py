@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from pyg_incremental import snapshot
-from pyg_incremental.autocast import refuse_autocast
-from pyg_incremental.distributed.part import Part
-from pyg_incremental.distributed.rounds import Rounds, together
+from pyg_incremental.distributed.part.part import Part
+from pyg_incremental.distributed.wire.rounds import Rounds, together
+from pyg_incremental.engine.memory import MemoryReport
 from pyg_incremental.errors import StaleStateError
-from pyg_incremental.memory import MemoryReport
-from pyg_incremental.parameters import ParameterWatch
-from pyg_incremental.program import Program
-from pyg_incremental.settings import Settings
+from pyg_incremental.files import snapshot
+from pyg_incremental.program.steps import Program
+from pyg_incremental.session.autocast import refuse_autocast
+from pyg_incremental.session.parameters import ParameterWatch
+from pyg_incremental.session.settings import Settings
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

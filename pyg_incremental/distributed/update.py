@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pyg_incremental.distributed.link import Traffic
+from pyg_incremental.distributed.boundary.link import Traffic
 from pyg_incremental.update import UpdateStats
 
 

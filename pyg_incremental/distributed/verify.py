@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from pyg_incremental import full_pass
-from pyg_incremental.calls.site import CallSite
-from pyg_incremental.distributed.ids import joined
-from pyg_incremental.distributed.part import Part
-from pyg_incremental.framing import record
+from pyg_incremental.call import full_pass
+from pyg_incremental.call.site import CallSite
+from pyg_incremental.distributed.numbering.ids import joined
+from pyg_incremental.distributed.part.part import Part
+from pyg_incremental.encoding.framing import record
 
 Ids = NDArray[np.int64]
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pyg_incremental.delta import GraphDelta
+from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.testing.compare import compared, short
 from pyg_incremental.testing.random_changes import CHANGES, GRAPHS, Random, some_graph

@@ -13,7 +13,7 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from pyg_incremental.aggregate import Aggregate
-from pyg_incremental.program import Program
+from pyg_incremental.program.steps import Program
 from pyg_incremental.testing.trials import Graph
 
 

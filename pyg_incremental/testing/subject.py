@@ -8,23 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyg_incremental import full_pass
-from pyg_incremental.calls.plan import CallPlan
-from pyg_incremental.calls.roles import classify
-from pyg_incremental.calls.site import bind
-from pyg_incremental.calls.traced import NotTraceable
+from pyg_incremental.call import full_pass
+from pyg_incremental.call.plan import CallPlan
+from pyg_incremental.call.roles import classify
+from pyg_incremental.call.site import bind
+from pyg_incremental.call.traced import NotTraceable
 from pyg_incremental.errors import IncrementalError, UnsupportedModelError
-from pyg_incremental.graph import DynamicGraph
-from pyg_incremental.prepare import prepare
-from pyg_incremental.program import Domain
-from pyg_incremental.session import Session
-from pyg_incremental.settings import Settings
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.program.steps import Domain
+from pyg_incremental.session.prepare import prepare
+from pyg_incremental.session.session import Session
+from pyg_incremental.session.settings import Settings
 from pyg_incremental.testing.compare import Found, compared, short
 from pyg_incremental.testing.destination import has_target, reads_target
 from pyg_incremental.testing.trials import Graph, Trial, as_delta, smallest
-from pyg_incremental.tracing.copies import ModelCopy
-from pyg_incremental.tracing.probe import probe_of
-from pyg_incremental.tracing.trace import trace, tried_on
+from pyg_incremental.trace.copies import ModelCopy
+from pyg_incremental.trace.probe import probe_of
+from pyg_incremental.trace.trace import trace, tried_on
 
 Call = Callable[..., Any]
 Test = Callable[[Trial], Found | None]

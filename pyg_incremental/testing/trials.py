@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyg_incremental.delta import GraphDelta
+from pyg_incremental.delta.describe import GraphDelta
 
 Pair = tuple[int, int]
 

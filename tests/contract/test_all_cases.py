@@ -9,7 +9,8 @@ import warnings
 import pytest
 import torch
 
-from pyg_incremental import IncrementalWarning, executors
+from pyg_incremental import IncrementalWarning
+from pyg_incremental.transform import maps as executors
 from tests.hetero_side_by_side import HeteroSides
 from tests.pairwise import Drawn
 from tests.side_by_side import SideBySide

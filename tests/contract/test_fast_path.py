@@ -6,9 +6,9 @@ from torch.nn.functional import linear, softplus
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
 
 from pyg_incremental import to_incremental
-from pyg_incremental.fast_path import parts, tables
-from pyg_incremental.fast_path.registers import Space
-from pyg_incremental.fast_path.row_ops import translate
+from pyg_incremental.fused import parts, tables
+from pyg_incremental.fused.registers import Space
+from pyg_incremental.fused.row_ops import translate
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, ONE_THREAD, run_rows
 from tests.side_by_side import SideBySide
 from tests.strategies import generator, index

@@ -15,7 +15,7 @@ from pyg_incremental import (
     load,
     to_incremental,
 )
-from pyg_incremental.program import Learned
+from pyg_incremental.program.steps import Learned
 from tests.closeness import assert_close
 from tests.side_by_side import SideBySide, clone
 from tests.strategies import DELTAS, journey

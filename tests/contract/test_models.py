@@ -5,7 +5,8 @@ import warnings
 import pytest
 import torch
 
-from pyg_incremental import IncrementalWarning, UnsupportedModelError, executors, to_incremental
+from pyg_incremental import IncrementalWarning, UnsupportedModelError, to_incremental
+from pyg_incremental.transform import maps as executors
 from tests.closeness import assert_close
 from tests.oracle import full
 from tests.side_by_side import SideBySide

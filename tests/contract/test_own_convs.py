@@ -18,13 +18,7 @@ from torch_geometric.utils import (
     to_undirected,
 )
 
-from pyg_incremental import (
-    UnsupportedModelError,
-    check_conv,
-    load,
-    register_conv,
-    to_incremental,
-)
+from pyg_incremental import UnsupportedModelError, check_conv, load, register_conv, to_incremental
 from pyg_incremental.conv import NotIncremental, registry
 from pyg_incremental.testing import CHANGES, ConvCheckError, assert_matches_full, random_delta
 from tests.oracle import World

@@ -7,7 +7,7 @@ import torch
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE, SimpleConv
 
 from pyg_incremental import InvalidDeltaError, to_incremental
-from pyg_incremental.fast_path import parts, tables
+from pyg_incremental.fused import parts, tables
 from pyg_incremental.kernels import threads as threads_module
 from pyg_incremental.kernels.threads import in_parts
 from tests.side_by_side import SideBySide

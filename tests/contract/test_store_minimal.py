@@ -6,16 +6,10 @@ import pytest
 import torch
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE, SAGEConv
 
-from pyg_incremental import (
-    IncrementalGCNConv,
-    InvalidDeltaError,
-    executors,
-    load,
-    recomputed_sum,
-    to_incremental,
-)
-from pyg_incremental.aggregate import base
-from pyg_incremental.store import nodes
+from pyg_incremental import IncrementalGCNConv, InvalidDeltaError, load, to_incremental
+from pyg_incremental.aggregate import base, recomputed_sum
+from pyg_incremental.rows import nodes
+from pyg_incremental.transform import maps as executors
 from tests.closeness import assert_close
 from tests.hetero_side_by_side import HeteroSides
 from tests.oracle import World, full

@@ -20,7 +20,7 @@ from torch_geometric.nn.conv import spline_conv
 
 from pyg_incremental import IncrementalWarning, supported_layers, to_incremental
 from pyg_incremental.conv import registered, registry
-from pyg_incremental.supported import SupportedLayer, scheme_of
+from pyg_incremental.conv.supported import SupportedLayer, scheme_of
 from tests.closeness import assert_close
 from tests.oracle import call_plain, full
 from tests.strategies import generator, make_world, mixed

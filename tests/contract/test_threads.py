@@ -10,8 +10,8 @@ from torch import nn
 from torch_geometric.nn import GAT, GCN, SAGEConv
 
 from pyg_incremental import to_incremental
-from pyg_incremental.fast_path.registers import Space
-from pyg_incremental.fast_path.row_ops import translate
+from pyg_incremental.fused.registers import Space
+from pyg_incremental.fused.row_ops import translate
 from tests.closeness import assert_close
 from tests.oracle import full
 from tests.strategies import generator, index, make_world

@@ -5,15 +5,16 @@ import copy
 import pytest
 import torch
 
-from pyg_incremental import InvalidDeltaError, StaleStateError, framing
+from pyg_incremental import InvalidDeltaError, StaleStateError
 from pyg_incremental.distributed import (
     DistributedIncrementalModel,
     MPICommunicator,
     RankFailedError,
     TorchCommunicator,
-    rounds,
 )
-from pyg_incremental.distributed.exchange import ExchangeExecutor
+from pyg_incremental.distributed.boundary.exchange import ExchangeExecutor
+from pyg_incremental.distributed.wire import rounds
+from pyg_incremental.encoding import framing
 from tests.distributed.runs import ADD, ARGS, MODEL, SECOND, expected, on_ranks
 from tests.distributed.threads import all_well, run_ranks
 from tests.distributed.worlds import travel

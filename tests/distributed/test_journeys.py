@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from pyg_incremental import UnsupportedModelError
-from pyg_incremental.distributed import local_ids
-from pyg_incremental.fast_path import parts, tables
-from pyg_incremental.fast_path.run import FastPath
+from pyg_incremental.distributed.numbering import local_ids
+from pyg_incremental.fused import parts, tables
+from pyg_incremental.fused.run import FastPath
 from tests.distributed.journey import Travel
 from tests.distributed.threads import all_well, run_ranks
 from tests.distributed.worlds import BY_NAME, EVERY, HETERO, HYPER, travel

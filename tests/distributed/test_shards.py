@@ -13,14 +13,14 @@ from pyg_incremental import GraphDelta, InvalidDeltaError, to_incremental
 from pyg_incremental.distributed import (
     DistributedIncrementalModel,
     PartitionError,
-    partition,
     partition_hetero,
     write_shards,
 )
 from pyg_incremental.distributed.__main__ import main
-from pyg_incremental.distributed.shard import Graph, shard_of
-from pyg_incremental.distributed.shard_files import ShardFiles, manifest_of
-from pyg_incremental.program import Relation
+from pyg_incremental.distributed.files.shard_files import ShardFiles, manifest_of
+from pyg_incremental.distributed.partition import cut as partition
+from pyg_incremental.distributed.partition.shard import Graph, shard_of
+from pyg_incremental.program.steps import Relation
 from tests.distributed.test_partition import four_clusters
 from tests.distributed.threads import all_well, run_ranks
 from tests.distributed.worlds import Ranked, small_call
@@ -37,7 +37,7 @@ def arrays(seed=0):
 
 @pytest.mark.parametrize("chunk", [7, 1 << 20])
 def test_shards_on_disk_are_those_in_memory(tmp_path, chunk, monkeypatch):
-    monkeypatch.setattr("pyg_incremental.distributed.shards.CHUNK", chunk)
+    monkeypatch.setattr("pyg_incremental.distributed.files.shards.CHUNK", chunk)
     edges, nodes, data = arrays()
     chosen = partition(torch.from_numpy(edges), len(nodes["x"]), 3, "ldg")
     write_shards(tmp_path, chosen, edges, nodes, data)

@@ -17,22 +17,22 @@ from pyg_incremental import (
     StaleStateError,
     StateFileError,
     UnsupportedModelError,
-    snapshot,
-    whole_file,
 )
 from pyg_incremental.distributed import (
     DistributedIncrementalModel,
     OutOfStepError,
     PartitionError,
     RankFailedError,
-    manifests,
-    partition,
-    rounds,
     write_shards,
 )
-from pyg_incremental.distributed import saving as saving_module
-from pyg_incremental.distributed.interrupts import HeldBack
-from pyg_incremental.distributed.region import Region
+from pyg_incremental.distributed.files import manifests
+from pyg_incremental.distributed.files import saving as saving_module
+from pyg_incremental.distributed.part.region import Region
+from pyg_incremental.distributed.partition import cut as partition
+from pyg_incremental.distributed.wire import rounds
+from pyg_incremental.distributed.wire.interrupts import HeldBack
+from pyg_incremental.encoding import whole_file
+from pyg_incremental.files import snapshot
 from tests.distributed.runs import ADD, ARGS, MODEL, SECOND, expected, on_ranks
 from tests.distributed.threads import all_well, run_ranks
 
@@ -343,7 +343,7 @@ ROUTED = {
 
 @pytest.mark.parametrize("change", ROUTED.values(), ids=ROUTED)
 def test_a_parcel_that_does_not_fit_is_not_opened(change, monkeypatch):
-    from pyg_incremental.distributed.route import Router
+    from pyg_incremental.distributed.delta.route import Router
 
     plain = Router._parcels
 

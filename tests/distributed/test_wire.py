@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from pyg_incremental import framing
-from pyg_incremental.distributed.link import _bytes_of, _rows_of
+from pyg_incremental.distributed.boundary.link import _bytes_of, _rows_of
+from pyg_incremental.encoding import framing
 from pyg_incremental.kernels.lent import Lent
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pyg_incremental import start
-from pyg_incremental.executors import MapExecutor
-from pyg_incremental.session import Session
+from pyg_incremental.session import start
+from pyg_incremental.session.session import Session
+from pyg_incremental.transform.maps import MapExecutor
 from tests.fuzz.draw import operations
 from tests.fuzz.judge import Wrong
 from tests.fuzz.minimise import Minimiser

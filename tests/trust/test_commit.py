@@ -8,7 +8,7 @@ import torch
 from torch_geometric.nn import GraphConv
 
 from pyg_incremental import GraphDelta, InvalidDeltaError, load, to_incremental
-from pyg_incremental.edge_store import EdgeStore
+from pyg_incremental.graph.edge_store import EdgeStore
 from pyg_incremental.kernels import graph_at, pairs, threads
 from tests.torture.inject import Injected, injecting
 from tests.trust.small import CHANNELS, drawn, edge, sage, wrapped
@@ -202,7 +202,7 @@ def test_an_interrupt_among_threads_keeps_all_or_nothing(monkeypatch, broken):
     try:
         inc = wrapped(nodes=4000, edges=20000, warm=True)
         monkeypatch.setattr(threads, "MANY", 1 << 8)
-        monkeypatch.setattr("pyg_incremental.fast_path.parts.MANY", 1 << 8)
+        monkeypatch.setattr("pyg_incremental.fused.parts.MANY", 1 << 8)
         edges = inc.graph.to_edge_index()
         delta = {
             "edge_index_del": edges[:, torch.randperm(20000)[:3000]],

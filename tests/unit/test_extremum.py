@@ -8,14 +8,14 @@ import torch
 
 from pyg_incremental.aggregate import EdgeFunction, Extremum, Sum, base
 from pyg_incremental.aggregate import extremum as module
-from pyg_incremental.calls.roles import Roles
-from pyg_incremental.delta import GraphDelta
-from pyg_incremental.engine import Engine
+from pyg_incremental.call.roles import Roles
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.resolve.resolver import Resolver
+from pyg_incremental.engine.loop import Engine
 from pyg_incremental.errors import UnsupportedModelError
-from pyg_incremental.graph import DynamicGraph
-from pyg_incremental.program import Domain, Program, Relation
-from pyg_incremental.resolving.delta import Resolver
-from pyg_incremental.store import NO_IDS, Backend
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.program.steps import Domain, Program, Relation
+from pyg_incremental.rows import NO_IDS, Backend
 from pyg_incremental.update import StepStats, UpdateStats
 from tests.closeness import assert_close
 from tests.oracle import World

@@ -6,7 +6,7 @@ from torch_geometric.nn import MessagePassing, aggr
 
 from pyg_incremental.conv.locality import why_not_local
 from pyg_incremental.conv.own import OwnForward
-from pyg_incremental.program import Domain, Value
+from pyg_incremental.program.steps import Domain, Value
 
 X, GRAPH = Value("x", Domain.NODE), Value("edge_index", Domain.WHOLE)
 

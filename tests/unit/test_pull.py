@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE, SimpleConv
 
-from pyg_incremental import StaleStateError, executors, to_incremental
+from pyg_incremental import StaleStateError, to_incremental
 from pyg_incremental.aggregate import extremum
-from pyg_incremental.session import Session
-from pyg_incremental.store import nodes
+from pyg_incremental.rows import nodes
+from pyg_incremental.session.session import Session
+from pyg_incremental.transform import maps as executors
 from tests.side_by_side import SideBySide
 from tests.strategies import generator
 from tests.zoo_attention import ATTENTION_CASES

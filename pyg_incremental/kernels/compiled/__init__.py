@@ -18,13 +18,7 @@ from pyg_incremental.kernels.compiled.extremum import (
     extremum_retract,
     extremum_settle,
 )
-from pyg_incremental.kernels.compiled.rows import (
-    commit,
-    expand,
-    reach,
-    unite,
-    unite_ends,
-)
+from pyg_incremental.kernels.compiled.rows import commit, expand, reach, unite, unite_ends
 from pyg_incremental.kernels.compiled.softmax import (
     REACH,
     softmax_edges,

@@ -3,14 +3,7 @@
 import numpy as np
 
 from pyg_incremental.kernels.address import fetch
-from pyg_incremental.kernels.compiled.rows import (
-    AHEAD,
-    ALL,
-    DENSE,
-    magnitude,
-    marked,
-    rows_ahead,
-)
+from pyg_incremental.kernels.compiled.rows import AHEAD, ALL, DENSE, magnitude, marked, rows_ahead
 from pyg_incremental.kernels.jit import njit
 
 FEW = 4096

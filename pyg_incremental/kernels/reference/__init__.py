@@ -11,13 +11,7 @@ from pyg_incremental.kernels.reference.extremum import (
     extremum_retract,
     extremum_settle,
 )
-from pyg_incremental.kernels.reference.rows import (
-    commit,
-    expand,
-    reach,
-    unite,
-    unite_ends,
-)
+from pyg_incremental.kernels.reference.rows import commit, expand, reach, unite, unite_ends
 from pyg_incremental.kernels.reference.softmax import (
     softmax_edges,
     softmax_push,

@@ -1,0 +1,296 @@
+"""Sums of messages that are not stored, and aggregations that remember what stood in their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyg_incremental.aggregate import Aggregate, Aggregator
+from pyg_incremental.aggregate.sum import Sum
+from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.program.steps import Domain, Value
+from pyg_incremental.rows import Cell, Context, Ids, Rows
+from pyg_incremental.typing import Array
+
+ROWS = 1 << 14
+"""Sources whose messages are computed at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecomputedSum(Sum):
+    """A `Sum` whose source is not stored."""
+
+    @property
+    def messages(self) -> tuple[Value, ...]:
+        """None: OLD rows are computed."""
+        return ()
+
+    def bind(  # type: ignore[override]
+        self, cell: Callable[[Value], Cell], context: Context
+    ) -> RecomputedSumState:
+        """The executor: it keeps the sum and the drift of every row."""
+        return RecomputedSumState(self, cell, context)
+
+
+class RecomputedSumState(Aggregator):
+    """Keeps sums current, like `SumState`.
+
+    `drift` means the same: what is taken back is what was added, bit by bit (see `Blocks`), so a
+    row drifts by the rounding of additions only. Another number of threads may round otherwise, so
+    all rows are summed afresh then.
+    """
+
+    def __init__(self, step: Sum, cell: Callable[[Value], Cell], context: Context) -> None:
+        super().__init__(step, cell(step.output), context)
+        self.source = cell(step.source)
+        self.weight = None if step.weight is None else cell(step.weight)
+        self.drift = self.extra["drift"] = Rows(context.backend)
+        self._nothing: Array = None
+
+    # All rows ------------------------------------------------------------------------------------
+
+    def full(self) -> None:
+        """Sum all rows, by going through the sources."""
+        backend, count = self.context.backend, self._num_sources
+        some = torch.arange(0, count, max(1, count // 4096))
+        rows = self._messages(backend.ids(some))
+        self.limit = self._hold_no_sums(rows, self.drift)
+        self._tail = rows.shape[1:]
+        self._nothing = backend.array(rows.new_empty(0))
+        self._fill()
+
+    @property
+    def _num_sources(self) -> int:
+        assert self.source.nodes is not None
+        return self.source.nodes.num_nodes
+
+    def _fill(self) -> int:
+        """Sum all rows afresh; returns the number of edges."""
+        backend = self.context.backend
+        self._threads = torch.get_num_threads()
+        self.out.tensor[: self.context.num_nodes] = 0
+        read = 0
+        for ids in self._some(backend.ids(torch.arange(self._num_sources))):
+            read += self._push(ids, self._rows(ids, before=False))[0]
+        self.drift.tensor[: self.context.num_nodes] = 0
+        return read
+
+    # Messages ------------------------------------------------------------------------------------
+
+    def _messages(self, ids: Ids, before: bool = False) -> Tensor:
+        source = self.source
+        assert source.maker is not None
+        assert source.nodes is not None
+        rows = source.maker.exactly(ids, before)
+        if not before:
+            return rows
+        new = torch.from_numpy(np.asarray(ids.array) >= source.nodes.first_new)
+        rows[new.to(rows.device)] = 0  # there was nothing
+        return rows
+
+    def _rows(self, ids: Ids, before: bool) -> Array:
+        """Messages as kernels take them, `[k, channels]`."""
+        rows = self._messages(ids, before)
+        return self.context.backend.array(rows.reshape(ids.count, -1).contiguous())
+
+    def _weight(self) -> Array:
+        return self._nothing if self.weight is None else self.weight.array.reshape(-1)
+
+    def _weight_of(self, slots: Array) -> Array:
+        return self._nothing if self.weight is None else self._weight()[slots]
+
+    # Updates -------------------------------------------------------------------------------------
+
+    def edges_changed(self) -> None:
+        """Nothing yet: what was there before is known later too."""
+
+    def rows_changed(self) -> None:
+        """Retract, insert and push, and sum rows afresh that have drifted too far."""
+        context, source, out = self.context, self.source, self.out
+        scratch, kernels = context.scratch, context.kernels
+        with_changed = self.weight is not None and self.weight.old_changed is not None
+        count, _, events, epoch = self._collect(with_changed)
+        if context.renew.shape[0]:
+            self.drift.tensor[context.renew] = torch.inf
+        if source.ids is None and not count:
+            return
+        if self._goes_through_all():
+            read = self._fill()
+            out.ids = context.all_nodes
+            count = context.num_nodes
+            self._report(count, count, events + read, count, "all")
+            return
+        self._take_events()
+        edges = 0
+        for ids in () if source.ids is None else self._some(source.ids):
+            more, targets = self._push(*self._moved(ids))
+            edges += more
+            for dst in targets:
+                count = kernels.unite(dst, scratch.touched, count, scratch.stamp, epoch)
+        again = context.backend.room(count)
+        fresh = kernels.sum_settle(
+            out.array, self.drift.array, self.limit, self.scale.array, self._lists()[1],
+            scratch.touched, count, again,
+        )  # fmt: skip
+        read = self._renew(context.backend.ids_from(again[:fresh]))
+        if count:
+            out.ids = scratch.taken(count)
+        self._report(count, count, events + edges + read, fresh)
+
+    def _some(self, ids: Ids) -> Iterator[Ids]:
+        """`ids` in parts of so many that their messages take little memory."""
+        for first in range(0, ids.count, ROWS):
+            yield self.context.backend.ids_from(ids.array[first : first + ROWS])
+
+    def _moved(self, ids: Ids) -> tuple[Ids, Array]:
+        """The messages among `ids` that differ from what they were, and by how much."""
+        backend, dtype = self.context.backend, self.out.tensor.dtype
+        old, new = (self._messages(ids, before) for before in (True, False))
+        # As in `sum_push`: the difference is one in the dtype of the state.
+        by = (new.to(dtype) - old.to(dtype)).flatten(1)
+        moving = (by != 0).any(1).nonzero().flatten()
+        return backend.ids(ids.tensor[moving.cpu()]), backend.array(by[moving].contiguous())
+
+    def _goes_through_all(self) -> bool:
+        """Whether OLD messages are out of reach, or all rows afresh cost less than what changed."""
+        return self._pulls(self.source) or self._threads != torch.get_num_threads()
+
+    def _take_events(self) -> None:
+        """Retract the edges that left and insert those that came, all with OLD messages."""
+        weight = self.weight
+        removed, added, changed, _ = self.context.events
+        for edges, sign in ((removed, -1), (added, 1)):
+            if len(edges.slots):
+                self._take(edges, [(self._weight_of(edges.slots), sign)])
+        if weight is not None and weight.old_changed is not None and len(changed.slots):
+            old = self.context.backend.array(weight.old_changed.reshape(-1))
+            self._take(changed, [(old, -1), (self._weight_of(changed.slots), 1)])
+
+    def _take(self, edges: Edges, factors: list[tuple[Array, int]]) -> None:
+        src, dst = self._ends(edges)
+        if not len(src):
+            return
+        ids, index = self._distinct(src)
+        rows = self._rows(ids, before=True)
+        if self.drop:
+            kept = src != dst
+            index, dst = index[kept], dst[kept]
+            factors = [(f[kept] if len(f) else f, sign) for f, sign in factors]
+        for factor, sign in factors:
+            self._add(rows, index, dst, factor, sign)
+
+    def _distinct(self, ids: Array) -> tuple[Ids, Array]:
+        """The distinct ones of some ids, and the place of each among them."""
+        found, index = np.unique(np.asarray(ids), return_inverse=True)
+        host = self.context.backend.host
+        return self.context.backend.ids_from(host(found)), host(index)
+
+    def _add(self, rows: Array, index: Array, dst: Array, factor: Array, sign: int) -> None:
+        self.context.kernels.sum_edges(
+            self.out.array, self.drift.array, self.scale.array, rows, index, dst, factor, sign,
+            False,
+        )  # fmt: skip
+
+    def _push(self, ids: Ids, rows: Array) -> tuple[int, list[Array]]:
+        """Add `rows` of the sources `ids` along their out-edges.
+
+        Returns:
+            The number of these edges, and where they lead.
+        """
+        edges, targets = 0, []
+        for first, some in self._parts(ids, self._lists()[0]):
+            index, dst, slot = self._expand(some, self._lists()[0])
+            self._add(rows[first : first + some.count], index, dst, self._weight_of(slot), 1)
+            edges += len(index)
+            targets.append(dst)
+        return edges, targets
+
+    def _renew(self, ids: Ids) -> int:
+        """Sum some rows afresh over their in-edges; returns how many edges these have."""
+        inn = self._lists()[1]
+        read = 0
+        for _, some in self._parts(ids, inn):
+            index, src, slot = self._expand(some, inn)
+            self.out.tensor[some.tensor] = 0
+            if len(index):
+                distinct, place = self._distinct(src)
+                rows = self._rows(distinct, before=False)
+                self._add(rows, place, some.array[index], self._weight_of(slot), 1)
+            self.drift.tensor[some.tensor] = 0
+            read += len(index)
+        return read
+
+
+@dataclass(frozen=True, eq=False)
+class Remembered(Aggregate):
+    """An aggregation whose OLD rows are read by what computes messages from before an update."""
+
+    step: Aggregate
+
+    def bind(self, cell: Callable[[Value], Cell], context: Context) -> RememberedState:
+        """The executor: that of `step`, which is watched."""
+        read = [cell(v) for v in self.step.inputs if v.domain is Domain.NODE]
+        return RememberedState(self.step.bind(cell, context), read)
+
+
+class RememberedState(Aggregator):
+    """Takes note of the rows of another aggregator before it touches them.
+
+    Args:
+        inner: That aggregator.
+        read: The node rows that it reads.
+    """
+
+    def __init__(self, inner: Aggregator, read: list[Cell]) -> None:
+        self.inner = inner
+        super().__init__(inner.step, inner.out, inner.context)
+        self.extra, self.scale = inner.extra, inner.scale
+        self._read = read
+
+    @property
+    def accumulate_dtype(self) -> torch.dtype | None:
+        """That of the other."""
+        return self.inner.accumulate_dtype
+
+    @accumulate_dtype.setter
+    def accumulate_dtype(self, dtype: torch.dtype | None) -> None:
+        self.inner.accumulate_dtype = dtype
+
+    def full(self) -> None:
+        """As the other does."""
+        self.inner.full()
+
+    def restored(self) -> None:
+        """As the other does."""
+        self.inner.restored()
+
+    def edges_changed(self) -> None:
+        """Edges that came, left or changed touch the rows that they lead to."""
+        removed, added, changed, _ = self.context.events
+        ends = [np.asarray(self._ends(e)[1]) for e in (removed, added, changed) if len(e.slots)]
+        if ends:
+            ids = self.context.backend.host(np.unique(np.concatenate(ends)))
+            self.out.remember(self.context.backend.ids_from(ids))
+        self.inner.edges_changed()
+
+    def rows_changed(self) -> None:
+        """Changed rows touch those to which their out-edges lead, and maybe themselves."""
+        context = self.context
+        scratch, kernels = context.scratch, context.kernels
+        touched, stamp, epoch = scratch.touched, scratch.stamp, scratch.next()
+        count = kernels.unite(context.settle.array, touched, 0, stamp, epoch)
+        for cell in self._read:
+            if cell.ids is None:
+                continue
+            ids = cell.ids.array
+            if cell.nodes is context.nodes:
+                count = kernels.unite(ids, touched, count, stamp, epoch)
+            pushed = self._lists()[0]
+            count, _ = kernels.reach(ids, pushed, False, touched, count, stamp, epoch)
+        if count:
+            self.out.remember(scratch.taken(count))
+        self.inner.rows_changed()

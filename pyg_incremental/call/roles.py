@@ -1,0 +1,318 @@
+"""What the tensors of a call are: node rows, edge rows, graphs, or constants."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+
+from pyg_incremental.call.hyperedges import HYPER_INDEX, HYPEREDGE, hyperedges_of
+from pyg_incremental.call.learned import learned_count, why_fixed
+from pyg_incremental.call.site import CallSite, is_sparse_tensor
+from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
+from pyg_incremental.program.steps import Domain, Program, Relation, Value
+from pyg_incremental.typing import Format
+
+_EDGE_NAMES = ("weight", "weights", "attr")
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the tensors of a call are.
+
+    Attributes:
+        relations: The graphs.
+        nodes: The kind of nodes of each argument with one row per node; of several arguments on one
+            kind the features come first.
+        edges: The graph of each argument with one row per edge.
+        others: Names of all other tensors.
+        num_nodes: Number of nodes of each kind.
+        edge_index: The edges of each graph, int64 `[2, num_edges]`, sources first.
+        values: The values of sparse adjacencies, `[num_edges, ...]`, by graph.
+        fixed: The kinds of nodes of which there can be no more, and why.
+    """
+
+    relations: tuple[Relation, ...]
+    nodes: dict[str, str]
+    edges: dict[str, str]
+    others: tuple[str, ...]
+    num_nodes: dict[str, int]
+    edge_index: dict[str, Tensor] = field(default_factory=dict, repr=False)
+    values: dict[str, Tensor] = field(default_factory=dict, repr=False)
+    fixed: dict[str, str] = field(default_factory=dict)
+
+    def features(self, kind: str) -> str | None:
+        """Name of the features of some kind of nodes: what a plain `x_changes` means."""
+        return next((name for name, of in self.nodes.items() if of == kind), None)
+
+    def declare(self, program: Program, name: str) -> Value:
+        """An argument that is not a graph, as an input of a program."""
+        if name in self.nodes:
+            return program.input(name, Domain.NODE, self.nodes[name])
+        if name in self.edges:
+            return program.input(name, Domain.EDGE, self.edges[name])
+        return program.input(name, Domain.WHOLE)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of nodes."""
+        return list(self.num_nodes)
+
+    def grows(self, kind: str) -> bool:
+        """Whether nodes of some kind come with the first edge that names them.
+
+        They do where nothing is handed in for each of them.
+        """
+        return kind not in self.fixed and kind not in self.nodes.values()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is one graph on one set of nodes."""
+        return len(self.relations) == 1 and len(self.num_nodes) == 1
+
+    def data_of(self, relation: Relation, tensors: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The edge data of a graph by the names of the edge inputs."""
+        data = {name: tensors[name] for name, of in self.edges.items() if of == relation.graph}
+        if relation.graph in self.values:
+            data[relation.values] = self.values[relation.graph]
+        return data
+
+
+def classify(site: CallSite) -> Roles:
+    """Tell the roles of the tensors of a call, by their types, names, keys and shapes.
+
+    Raises:
+        UnsupportedModelError: If there is no graph, or there are no nodes.
+        InvalidDeltaError: If a shape, dtype or id does not fit.
+    """
+    where = f"call of {type(site.model).__name__}"
+    graphs = [name for name in site.names if _is_graph(name, site.keys, site.tensors[name])]
+    if not graphs:
+        raise UnsupportedModelError(
+            f"{where}: expected a graph among its arguments, an edge_index [2, num_edges] of int64 "
+            f"or a sparse adjacency (got none among {site.names})"
+        )
+    rest = [name for name in site.names if name not in graphs]
+    hyper = hyperedges_of(site, graphs, rest, where)
+    nodes, num_nodes, fixed = _nodes(
+        site, [n for n in rest if n not in hyper.inputs], graphs, where
+    )
+    nodes, num_nodes, fixed = nodes | hyper.inputs, num_nodes | hyper.count, fixed | hyper.fixed
+    relations, edge_index, values = [], {}, {}
+    for name in graphs:
+        if name in hyper.kind:
+            source, target = "", hyper.kind[name]
+        else:
+            source, target = ends_of(site.keys.get(name), num_nodes, where, name)
+        counts = num_nodes[source], num_nodes[target]
+        edges, held, fmt = _unpack(site.tensors[name], name, where, counts, (source, target))
+        # Pairs to be looked at are never sorted; whether edges stay so, `edge_order` finds out.
+        by_target = fmt == "coo" and not is_label(name) and bool((edges[1].diff() >= 0).all())
+        plain = len(graphs) == 1 and name not in site.keys
+        relations.append(
+            Relation(
+                name, site.keys.get(name, name), source, target, fmt, by_target,
+                "edge_weight" if plain else f"{name}/edge_weight", are_ones(held),
+                _is_sized(site.tensors[name]),
+            )
+        )  # fmt: skip
+        edge_index[name] = edges
+        if held is not None:
+            values[name] = held
+    roles = Roles(tuple(relations), nodes, {}, (), num_nodes, edge_index, values, fixed)
+    others = []
+    for name in rest:
+        if name in nodes:
+            continue
+        found = _edge_input(site, name, roles, where) or _more_nodes(site, name, roles)
+        if not found:
+            others.append(name)
+    return replace(roles, others=tuple(others))
+
+
+def _is_sized(graph: Any) -> bool:
+    """Whether a graph is an `EdgeIndex` that says how many nodes there are."""
+    return isinstance(graph, EdgeIndex) and None not in graph.sparse_size()
+
+
+def are_ones(values: Tensor | None) -> bool:
+    """Whether the values of a sparse adjacency say nothing."""
+    return values is not None and values.dim() == 1 and bool((values == 1).all())
+
+
+def _nodes(
+    site: CallSite, rest: list[str], graphs: list[str], where: str
+) -> tuple[dict[str, str], dict[str, int], dict[str, str]]:
+    """The node features, one argument for each kind of nodes, the numbers of nodes, what is fixed.
+
+    Without features the rows of the nodes are parameters, so there can be no more of them.
+    """
+    keyed = [
+        n for n in rest
+        if isinstance(site.keys.get(n), str) and not n.rpartition("/")[2].startswith("edge")
+    ]  # fmt: skip
+    if keyed:
+        nodes: dict[str, str] = {}
+        num_nodes: dict[str, int] = {}
+        for name in keyed:
+            kind, rows = site.keys[name], _features(site, name, where).shape[0]
+            if num_nodes.setdefault(kind, rows) != rows:
+                raise InvalidDeltaError(
+                    f"{where}: '{name}' has {rows} rows, but there are {num_nodes[kind]} nodes of "
+                    f"type '{kind}'"
+                )
+            nodes[name] = kind
+        return nodes, num_nodes, {}
+    x = next((n for n in rest if n == "x"), None) or next(
+        (n for n in rest if not n.startswith("edge") and _rows(site.tensors[n]) is not None), None
+    )
+    if x is None:
+        count = learned_count(site, graphs, where)
+        return {}, {"": count}, {"": str(why_fixed(site.model, count))}
+    return {x: ""}, {"": _features(site, x, where).shape[0]}, {}
+
+
+def _features(site: CallSite, name: str, where: str) -> Tensor:
+    features: Tensor = site.tensors[name]
+    if features.layout is not torch.strided or features.dim() not in (1, 2):
+        raise UnsupportedModelError(
+            f"{where}: '{name}' must be a dense tensor of shape [num_nodes, channels] (got "
+            f"{list(features.shape)}, layout {features.layout}); run static graphs [batch, "
+            "num_nodes, channels] one batch entry at a time"
+        )
+    return features
+
+
+def ends_of(key: Any, num_nodes: dict[str, int], where: str, name: str) -> tuple[str, str]:
+    """The kinds of nodes that a graph connects."""
+    if isinstance(key, tuple) and len(key) in (2, 3):
+        source, target = key[0], key[-1]
+        for kind in (source, target):
+            if kind not in num_nodes:
+                raise UnsupportedModelError(
+                    f"{where}: '{name}' connects nodes of type '{kind}', of which there are no "
+                    f"features (got types {sorted(num_nodes)})"
+                )
+        return source, target
+    if "" in num_nodes:
+        return "", ""
+    if len(num_nodes) == 1:
+        kind = next(iter(num_nodes))
+        return kind, kind
+    if list(num_nodes) == ["src", "dst"]:
+        return "src", "dst"
+    raise UnsupportedModelError(
+        f"{where}: '{name}' does not say which of {sorted(num_nodes)} it connects; use a dict with "
+        "edge types as keys"
+    )
+
+
+def _edge_input(site: CallSite, name: str, roles: Roles, where: str) -> bool:
+    """Note an argument with one row per edge; returns whether it is one."""
+    value, argument = site.tensors[name], name.rpartition("/")[2]
+    rows, key = _rows(value), site.keys.get(name)
+    named = argument.startswith("edge")
+    for relation in roles.relations:
+        count = roles.edge_index[relation.graph].shape[1]
+        if key is not None and key != relation.key:
+            continue
+        is_node_like = rows in roles.num_nodes.values() and argument not in _EDGE_NAMES
+        if rows == count and (named or not is_node_like):
+            roles.edges[name] = relation.graph
+            return True
+        if named and (key is not None or len(roles.relations) == 1):
+            raise InvalidDeltaError(
+                f"{where}: '{name}' has {rows} rows, but the graph has {count} edges"
+            )
+    return False
+
+
+def _more_nodes(site: CallSite, name: str, roles: Roles) -> bool:
+    """Note a further argument with one row per node; returns whether it is one."""
+    counts = roles.num_nodes
+    kind = "" if "" in counts else next(iter(counts))
+    if _rows(site.tensors[name]) != counts[kind] or (kind and len(counts) > 1):
+        return False
+    roles.nodes[name] = kind
+    return True
+
+
+def _rows(value: Any) -> int | None:
+    return value.shape[0] if isinstance(value, Tensor) and value.dim() > 0 else None
+
+
+def _is_graph(name: str, keys: Mapping[str, Any], value: Any) -> bool:
+    if is_sparse_tensor(value) or isinstance(value, EdgeIndex):
+        return True
+    if value.layout is not torch.strided:
+        return True
+    argument = name.rpartition("/")[2].removesuffix("_dict")
+    if isinstance(keys.get(name), str):
+        return False
+    named = argument in ("edge_index", "adj", "adj_t") or argument.endswith("edge_index")
+    return named or (not value.dtype.is_floating_point and value.dim() == 2 and value.shape[0] == 2)
+
+
+def is_label(name: str) -> bool:
+    """Whether a graph holds pairs of nodes to be looked at, and nothing is sent along them."""
+    return "label" in name.rpartition("/")[2]
+
+
+def _unpack(
+    graph: Any, name: str, where: str, counts: tuple[int, int], kinds: tuple[str, str]
+) -> tuple[Tensor, Tensor | None, Format]:
+    """Edges with sources first, values, and format."""
+    num_source, num_target = counts
+    fmt: Format = "coo"
+    values = None
+    if is_sparse_tensor(graph):
+        dst, src, values = graph.coo()
+        edge_index, fmt = torch.stack([src, dst]), "sparse_tensor"
+        shape = list(graph.sizes())
+    elif isinstance(graph, Tensor) and graph.layout is not torch.strided:
+        if graph.layout is torch.sparse_csr:
+            row = torch.repeat_interleave(
+                torch.arange(graph.shape[0], device=graph.device), graph.crow_indices().diff()
+            )
+            edge_index, fmt = torch.stack([graph.col_indices(), row]), "csr"
+        elif graph.layout is torch.sparse_csc:
+            col = torch.repeat_interleave(
+                torch.arange(graph.shape[1], device=graph.device), graph.ccol_indices().diff()
+            )
+            edge_index, fmt = torch.stack([col, graph.row_indices()]), "csc"
+        else:
+            raise UnsupportedModelError(
+                f"{where}: '{name}' has layout {graph.layout}; use .to_sparse_csr(), "
+                ".to_sparse_csc() or an edge_index"
+            )
+        values = graph.values()
+        shape = list(graph.shape[:2])
+    else:
+        edge_index = graph.as_tensor() if isinstance(graph, EdgeIndex) else graph
+        shape = [num_target, num_source]
+        if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype.is_floating_point:
+            raise InvalidDeltaError(
+                f"{where}: '{name}' must be integers of shape [2, num_edges] (got "
+                f"{edge_index.dtype} {list(edge_index.shape)})"
+            )
+    if shape != [num_target, num_source]:
+        raise InvalidDeltaError(
+            f"{where}: '{name}' is {shape}, but there are {num_source} nodes at the source and "
+            f"{num_target} at the target"
+        )
+    edge_index = edge_index.detach().to("cpu", torch.int64)
+    for end, count, kind in zip(edge_index, counts, kinds, strict=True):
+        low, high = (int(end.min()), int(end.max())) if end.numel() else (0, -1)
+        if low < 0 or high >= count:
+            node, what = "node", "features for every node"
+            if kind == HYPEREDGE:
+                node, what = kind, "a row of each of its inputs for every hyperedge"
+            elif kinds == ("", "") and low >= 0 and int(edge_index[0].max()) < count:
+                what += f"; if its second row numbers hyperedges, call the argument '{HYPER_INDEX}'"
+            raise InvalidDeltaError(
+                f"{where}: '{name}' names {node} {low if low < 0 else high}, but ids lie in [0, "
+                f"{count}); pass {what}"
+            )
+    return edge_index, None if values is None else values.detach(), fmt

@@ -1,0 +1,30 @@
+"""What tracing a model yields: a program and the structure of its output, or a reason why not."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyg_incremental.program.steps import Program
+
+
+class NotTraceable(Exception):
+    """The model as a whole cannot be written as a program; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A program and how its outputs are put together.
+
+    Attributes:
+        program: The program.
+        structure: The output of the model with an `Output` in place of each tensor.
+    """
+
+    program: Program
+    structure: Any
+
+
+@dataclass(frozen=True)
+class Output:
+    """Stands for output number `index` of a program."""
+
+    index: int

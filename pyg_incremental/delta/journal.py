@@ -1,0 +1,173 @@
+"""What an update is about to change, written down before it changes anything.
+
+An update is in when its version is, which one assignment says (`Session.committed`). Whatever is
+raised before that, the journal tells how everything was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyg_incremental.call.roles import Roles
+from pyg_incremental.delta.resolve.plain import PlainDelta
+from pyg_incremental.delta.resolve.resolver import ResolvedDelta
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.graph.edge_store import Ids
+
+State = tuple[dict[str, DynamicGraph], dict[str, int], dict[str, Tensor]]
+"""Graphs, the number of nodes of each kind, and node inputs; all by name."""
+REMEMBERED = 1024
+"""So many of the last ids that callers gave to deltas are remembered."""
+_NONE = np.empty(0, np.int64)
+
+
+class Committed(NamedTuple):
+    """What the last update that is in has left; one assignment makes all of it hold.
+
+    Attributes:
+        version: How many updates are in since the first pass.
+        deltas: The ids that callers gave to the last ones, each with the version it led to.
+        held: Rows that users can reach, as tensors.
+        writes: How often each of these was written to (its `_version`).
+    """
+
+    version: int = 0
+    deltas: Mapping[Any, int] = {}
+    held: tuple[Tensor, ...] = ()
+    writes: Sequence[int] = []
+
+    def next(self, delta_id: Any) -> Committed:
+        """What holds when one more update is in, which may have an id."""
+        version, deltas, held, writes = self
+        version += 1
+        if delta_id is None:  # as `Committed(...)`, which takes longer than it should
+            return tuple.__new__(Committed, (version, deltas, held, writes))
+        named = {**deltas, delta_id: version}
+        for oldest in list(named)[: max(0, len(named) - REMEMBERED)]:
+            del named[oldest]
+        return Committed(version, named, held, writes)
+
+
+class Journal(NamedTuple):
+    """How everything stands where an update is about to write.
+
+    Attributes:
+        version: The version that it leads to.
+        resolved: What it is about to do.
+        num_nodes: The number of nodes of each kind.
+        orders: The age of the next edge of each graph.
+        rows: For each node input ids that are there, int64 `[c]`, and their rows, `[c, ...]`.
+        data: For each graph of which edge data change the slots, and their data by name.
+    """
+
+    version: int
+    resolved: ResolvedDelta
+    num_nodes: dict[str, int]
+    orders: dict[str, int]
+    rows: dict[str, tuple[Tensor, Tensor]]
+    data: dict[str, tuple[Ids, dict[str, Tensor]]]
+
+    def undone(
+        self, graphs: Mapping[str, DynamicGraph], roles: Roles, rows: Mapping[str, Tensor]
+    ) -> State:
+        """The state before the update, wherever it was interrupted.
+
+        Rows and edge data are written back where they are, the graphs are made anew.
+
+        Args:
+            graphs: The graphs.
+            roles: What the tensors of the call are.
+            rows: The node inputs, `[capacity, ...]`.
+        """
+        made, counts = {}, self.num_nodes
+        for r in roles.relations:
+            graph, changes = graphs[r.graph], self.resolved.edges.get(r.graph)
+            if r.graph in self.data:
+                graph.write(*self.data[r.graph])
+            removed = _NONE if changes is None else changes.removed
+            room = max(counts[r.source], counts[r.target])
+            made[r.graph] = graph.before(room, self.orders[r.graph], removed)
+        nodes = {name: rows[name][: counts[kind]] for name, kind in roles.nodes.items()}
+        for name, (ids, old) in self.rows.items():
+            nodes[name][ids.to(old.device)] = old
+        return made, counts, nodes
+
+    def finished(
+        self, graphs: Mapping[str, DynamicGraph], roles: Roles, rows: Mapping[str, Tensor]
+    ) -> State:
+        """The state after the update, wherever it was interrupted; arguments as for `undone`."""
+        resolved, before = self.resolved, self.num_nodes
+        counts = {kind: n + resolved.new_nodes.get(kind, 0) for kind, n in before.items()}
+        made = {}
+        for r in roles.relations:
+            graph, changes = graphs[r.graph], resolved.edges.get(r.graph)
+            room = max(counts[r.source], counts[r.target])
+            made[r.graph] = (
+                graph.remade(room)
+                if changes is None
+                else changes.remade(graph, self.orders[r.graph], room)
+            )
+        nodes = {}
+        for name, kind in roles.nodes.items():
+            old = rows[name][: before[kind]]
+            new = resolved.new_nodes.get(kind, 0)
+            nodes[name] = now = torch.cat([old, old.new_zeros((new, *old.shape[1:]))])
+            if name in resolved.rows:
+                ids, given = resolved.rows[name]
+                now[ids] = given
+        return made, counts, nodes
+
+
+class PlainJournal(NamedTuple):
+    """The same of a plain delta.
+
+    Attributes:
+        version: The version that it leads to.
+        delta: The delta.
+        order: The age of the next edge.
+        rows: What stands in the rows that change, `[c, ...]`, or None.
+    """
+
+    version: int
+    delta: PlainDelta
+    order: int
+    rows: Any
+
+    def undone(
+        self,
+        graphs: Mapping[str, DynamicGraph],
+        num_nodes: dict[str, int],
+        nodes: dict[str, Tensor],
+        slots: tuple[Ids, Ids] | None,
+    ) -> State:
+        """The state before the update, wherever it was interrupted; see `Journal.undone`.
+
+        Args:
+            graphs: The graph.
+            num_nodes: The number of nodes.
+            nodes: The node inputs, `[num_nodes, ...]`.
+            slots: Those of the edges that leave, and of those that come; None if the delta was not
+                accepted yet.
+        """
+        left, taken = (_NONE, _NONE) if slots is None else slots
+        made = {n: g.before(g.num_nodes, self.order, left, taken) for n, g in graphs.items()}
+        if slots is not None and self.rows is not None:
+            nodes[self.delta.name][torch.from_numpy(self.delta.ids)] = torch.from_numpy(self.rows)
+        return made, num_nodes, nodes
+
+
+def edge_data_before(
+    resolved: ResolvedDelta, graphs: Mapping[str, DynamicGraph]
+) -> dict[str, tuple[Ids, dict[str, Tensor]]]:
+    """The data of the edges that a delta gives new ones, by graph."""
+    found = {}
+    for name, edges in resolved.edges.items():
+        if edges.changed.size:
+            at, data = torch.from_numpy(edges.changed), graphs[name].edge_data
+            found[name] = edges.changed, {k: data[k][at] for k in edges.changed_data}
+    return found

@@ -1,0 +1,209 @@
+"""What a delta says of the edges of one graph, before it is held against them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyg_incremental.delta.describe import (
+    EDGE_DATA,
+    GraphDelta,
+    added_data,
+    as_edges,
+    edge_change_parts,
+    last_of_each,
+    pair_keys,
+)
+from pyg_incremental.delta.read.values import ADVICE, rows_like
+from pyg_incremental.encoding.framing import record
+from pyg_incremental.errors import InvalidDeltaError
+from pyg_incremental.graph.edge_store import Ids
+from pyg_incremental.kernels.adjacency import out_of_range
+
+NO_EDGES: Ids = np.empty((2, 0), np.int64)
+
+
+@record
+@dataclass
+class SaidEdges:
+    """What is said of the edges of one graph; all ids and shapes are fine.
+
+    Attributes:
+        deleted: Edges to delete, int64 `[2, m]`, one occurrence for each listed pair.
+        added: Edges to add, int64 `[2, k]`.
+        added_data: Their data by name.
+        changed: Distinct edges that get new data, int64 `[2, r]`.
+        changed_data: The data by name.
+    """
+
+    deleted: Ids
+    added: Ids
+    added_data: dict[str, Tensor]
+    changed: Ids
+    changed_data: dict[str, Tensor]
+
+
+def said_nothing(like: Mapping[str, Tensor]) -> SaidEdges:
+    """What is said of edges where only nodes leave; `like` are their data."""
+    return SaidEdges(NO_EDGES, NO_EDGES, {k: t[:0] for k, t in like.items()}, NO_EDGES, {})
+
+
+class EdgeReader:
+    """Reads what a delta says of the edges of one graph.
+
+    Args:
+        like: The data of its edges by name, of any number of rows: shape, dtype and device.
+        unit_weights: Whether added edges weigh one if nothing is said.
+        kinds: The kinds of nodes at the sources and at the targets, as messages name them.
+        label: What messages put behind the name of a field, such as the edge type in brackets.
+        advice: What messages say to do about ids that are too large, at each end.
+    """
+
+    def __init__(
+        self,
+        like: Mapping[str, Tensor],
+        unit_weights: bool,
+        kinds: tuple[str, str] = ("", ""),
+        label: str = "",
+        advice: tuple[str, str] = (ADVICE, ADVICE),
+    ) -> None:
+        self.like, self.label = like, label
+        self._advice = advice
+        self._unit_weights = unit_weights
+        self._kinds = kinds
+        self._names = {short_name(name): name for name in like}
+
+    def read(self, delta: GraphDelta, before: tuple[int, int], total: tuple[int, int]) -> SaidEdges:
+        """Check everything that can be checked without the edges.
+
+        Args:
+            delta: What happens to the edges, both directions written out.
+            before: Number of nodes at the sources and at the targets.
+            total: The same, new nodes included.
+
+        Raises:
+            InvalidDeltaError: With what is wrong, where, what was got and expected, and what to do.
+        """
+        deleted = self._listed(delta.edge_index_del, "edge_index_del", before)
+        added = self._listed(delta.edge_index_add, "edge_index_add", total)
+        data = self._added_data(delta, added.shape[1])
+        return SaidEdges(deleted, added, data, *self._changes(delta, total))
+
+    def _listed(self, value: Any, name: str, limits: tuple[int, int]) -> Ids:
+        if value is None:
+            return NO_EDGES
+        edges = as_edges(value, f"{name}{self.label}")
+        check_edges(edges, f"{name}{self.label}", limits, self._kinds, self._advice)
+        return edges
+
+    def _added_data(self, delta: GraphDelta, count: int) -> dict[str, Tensor]:
+        expected = self.like
+        given = {self._names.get(k, k): v for k, v in added_data(delta.edge_data_add).items()}
+        for key, name in EDGE_DATA.items():
+            rows = getattr(delta, key)
+            if rows is None:
+                continue
+            name = self._names.get(name, name)
+            if name not in expected and len(expected) == 1 and not given:
+                name = next(iter(expected))  # the only edge input, whatever it is called
+            if name in given:
+                raise InvalidDeltaError(
+                    f"{key}{self.label}: '{name}' is given twice, here and in edge_data_add"
+                )
+            given[name] = rows
+        if not expected and not given:
+            return {}
+        for name in given:
+            if name not in expected:
+                raise InvalidDeltaError(
+                    f"{name}_add{self.label}: this model was first called without '{name}', so "
+                    f"added edges cannot have one (edge inputs: {self._known()}); call the model "
+                    f"again with '{name}' or leave it out"
+                )
+        data = {}
+        for name, stored in expected.items():
+            if name in given:
+                field = f"{short_name(name)}_add{self.label}"
+                data[name] = self._edge_rows(given[name], field, stored, count)
+            elif self._unit_weights or not count:
+                data[name] = stored.new_ones((count, *stored.shape[1:]))
+            else:
+                shape, short = [count, *stored.shape[1:]], short_name(name)
+                how = f"edge_data_add={{'{short}': rows of shape {shape}}}"
+                if f"{short}_add" in EDGE_DATA:
+                    how = f"{short}_add of shape {shape} (or {how})"
+                raise InvalidDeltaError(
+                    f"edge_index_add{self.label}: {count} edges come without '{short}', which the "
+                    f"model was first called with; pass {how}"
+                )
+        return data
+
+    def _edge_rows(self, value: Any, name: str, like: Tensor, count: int) -> Tensor:
+        rows = rows_like(value, name, like)
+        if rows.shape != (count, *like.shape[1:]):
+            if rows.numel() == count * like.shape[1:].numel() and rows.shape[:1] == (count,):
+                return rows.reshape(count, *like.shape[1:])
+            raise InvalidDeltaError(
+                f"{name}: expected shape {[count, *like.shape[1:]]}, one row for each edge (got "
+                f"{list(rows.shape)})"
+            )
+        return rows
+
+    def _changes(self, delta: GraphDelta, limits: tuple[int, int]) -> tuple[Ids, dict[str, Tensor]]:
+        """Distinct edges that get new data, and the data; of several for one edge the last."""
+        if delta.edge_changes is None:
+            return NO_EDGES, {}
+        edges, given = edge_change_parts(delta.edge_changes)
+        check_edges(edges, f"edge_changes{self.label}[0]", limits, self._kinds, self._advice)
+        rows = {}
+        for key, value in given.items():
+            name, field = self._names.get(key, key), f"edge_changes{self.label}[1]"
+            if name not in self.like:
+                raise InvalidDeltaError(
+                    f"{field}: this model has no edge input '{key}' (edge inputs: {self._known()})"
+                )
+            rows[name] = self._edge_rows(
+                value, f"{field}['{key}']", self.like[name], edges.shape[1]
+            )
+        return distinct(edges, rows)
+
+    def _known(self) -> Any:
+        return sorted(map(short_name, self.like)) or "none"
+
+
+def distinct(edges: Ids, rows: dict[str, Tensor]) -> tuple[Ids, dict[str, Tensor]]:
+    """Edges `[2, r]` and their rows, each edge once: its last rows."""
+    keep = last_of_each(pair_keys(edges))
+    if keep.size == edges.shape[1]:
+        return edges, rows
+    return edges[:, keep], {k: v[torch.from_numpy(keep)] for k, v in rows.items()}
+
+
+def check_edges(
+    edges: Ids,
+    name: str,
+    limits: tuple[int, int],
+    kinds: tuple[str, str] = ("", ""),
+    advice: tuple[str, str] = (ADVICE, ADVICE),
+) -> None:
+    """See that the ends of some edges, int64 `[2, k]`, exist."""
+    if not edges.size:
+        return
+    for end, limit, kind, what in zip(edges, limits, kinds, advice, strict=True):
+        at = out_of_range(end, limit)
+        if at >= 0:
+            u, v = edges[:, at]
+            ids = f"ids of '{kind}' nodes" if kind else "node ids"
+            raise InvalidDeltaError(
+                f"{name}: edge {at} is ({u}, {v}), but {ids} lie in [0, {limit}); {what}"
+            )
+
+
+def short_name(name: str) -> str:
+    """What the user calls an edge input: `edge_attr` for that of one edge type in a dict."""
+    return name.rpartition("/")[2].removesuffix("_dict")

@@ -1,0 +1,160 @@
+"""What a delta says of the nodes of one kind."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyg_incremental.delta.describe import last_of_each, x_change_parts
+from pyg_incremental.delta.read.values import ADVICE, check_ids, checked_ids, rows_like
+from pyg_incremental.errors import InvalidDeltaError
+from pyg_incremental.graph.edge_store import Ids
+
+_NONE = np.empty(0, np.int64)
+
+
+class SaidNodes(NamedTuple):
+    """What is said of the nodes of one kind; all ids and shapes are fine.
+
+    Attributes:
+        new: Rows of new nodes for each input, `[n, ...]`; nothing if there are none.
+        changed: For each changed input ids, int64 `[c]`, and their new rows `[c, ...]`; of an id
+            listed twice the last row counts.
+        removed: Distinct ids of nodes whose edges leave.
+    """
+
+    new: dict[str, Tensor]
+    changed: dict[str, tuple[Ids, Tensor]]
+    removed: Ids
+
+    def rows(self, like: Mapping[str, Tensor], first: int) -> dict[str, tuple[Tensor, Tensor]]:
+        """For each input that changes the distinct ids and their new rows, new nodes included.
+
+        Args:
+            like: The inputs with one row for each of these nodes, without rows: `[0, ...]`. The
+                first are the features, of which removed nodes get zeros.
+            first: The id of the first new node.
+        """
+        found, zeroed = {}, self.removed
+        for name, rows in like.items():
+            if self.new or zeroed.size or name in self.changed:
+                made = _united(self.new.get(name), self.changed.get(name), zeroed, rows, first)
+                if made is not None:
+                    found[name] = made
+            zeroed = _NONE
+        return found
+
+
+def _united(
+    new: Tensor | None, changed: tuple[Ids, Tensor] | None, zeroed: Ids, like: Tensor, first: int
+) -> tuple[Tensor, Tensor] | None:
+    ids, rows = [], []
+    if new is not None and new.shape[0]:
+        ids.append(np.arange(first, first + new.shape[0]))
+        rows.append(new)
+    if changed is not None and changed[0].size:
+        ids.append(changed[0])
+        rows.append(changed[1])
+    if zeroed.size:
+        ids.append(zeroed)
+        rows.append(like.new_zeros((zeroed.size, *like.shape[1:])))
+    if not ids:
+        return None
+    every = ids[0] if len(ids) == 1 else np.concatenate(ids)
+    values = rows[0] if len(rows) == 1 else torch.cat(rows)
+    if every.size > 1:
+        keep = last_of_each(every)
+        if keep.size < every.size:
+            every, values = every[keep], values[torch.from_numpy(keep)]
+    return torch.from_numpy(every), values
+
+
+class NodeReader:
+    """Reads what a delta says of the nodes of one kind.
+
+    Args:
+        like: The inputs with one row for each of these nodes, without rows: `[0, ...]`. The first
+            are the features.
+        label: What messages put behind the name of a field, such as `['paper']`.
+        advice: What messages say to do about ids that are too large.
+    """
+
+    def __init__(self, like: Mapping[str, Tensor], label: str = "", advice: str = ADVICE) -> None:
+        self.like = like
+        self._label = label
+        self._advice = advice
+
+    def new(self, x_add: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Rows of new nodes for each input; nothing if there are none.
+
+        Args:
+            x_add: What is given, by input.
+
+        Raises:
+            InvalidDeltaError: If rows of an input are missing, or do not fit.
+        """
+        added = {
+            name: self._rows(rows, name, f"x_add{self._label}") for name, rows in x_add.items()
+        }
+        counts = {name: rows.shape[0] for name, rows in added.items()}
+        if not any(counts.values()):
+            return {}
+        missing = [name for name in self.like if name not in counts]
+        if missing:
+            raise InvalidDeltaError(
+                f"x_add{self._label}: new nodes would need rows of {missing} too; give a dict "
+                f"x_add={{{', '.join(f'{n!r}: ...' for n in self.like)}}}"
+            )
+        if len(set(counts.values())) > 1:
+            raise InvalidDeltaError(
+                f"x_add{self._label}: expected equally many rows of each (got {counts})"
+            )
+        return added
+
+    def read(
+        self, changes: Mapping[str, Any], new: dict[str, Tensor], nodes_del: Any, total: int
+    ) -> SaidNodes:
+        """Check all else.
+
+        Args:
+            changes: `(ids, rows)` by input.
+            new: What `new` has returned.
+            nodes_del: Ids of nodes to remove, or None.
+            total: Number of nodes, new ones included.
+
+        Raises:
+            InvalidDeltaError: With what is wrong.
+        """
+        removed = _NONE
+        if nodes_del is not None:
+            removed = np.unique(
+                checked_ids(nodes_del, f"nodes_del{self._label}", total, self._advice)
+            )
+        changed = {
+            name: self._changes(name, changes[name], total) for name in self.like if name in changes
+        }
+        return SaidNodes(new, changed, removed)
+
+    def _changes(self, name: str, changes: Any, total: int) -> tuple[Ids, Tensor]:
+        ids, values = x_change_parts(changes)
+        field = f"x_changes{self._label}"
+        check_ids(ids, f"{field}[0]", total, self._advice)
+        rows = self._rows(values, name, f"{field}[1]")
+        if rows.shape[0] != ids.size:
+            raise InvalidDeltaError(
+                f"{field}: expected one row for each of the {ids.size} ids (got {rows.shape[0]} "
+                "rows)"
+            )
+        return ids, rows
+
+    def _rows(self, value: Any, name: str, field: str) -> Tensor:
+        like = self.like[name]
+        rows = rows_like(value, field, like)
+        if rows.numel() == 0 and rows.dim() == 1:
+            return like
+        if rows.dim() != like.dim() or rows.shape[1:] != like.shape[1:]:
+            shape = ", ".join(["k", *map(str, like.shape[1:])])
+            raise InvalidDeltaError(f"{field}: expected shape [{shape}] (got {list(rows.shape)})")
+        return rows

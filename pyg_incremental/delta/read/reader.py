@@ -1,0 +1,301 @@
+"""What a delta says, read without looking at any edge: who is meant, and whether all of it fits."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from pyg_incremental.call.roles import Roles, is_label
+from pyg_incremental.delta.describe import GraphDelta, as_edges
+from pyg_incremental.delta.read.edges import EdgeReader, SaidEdges, short_name
+from pyg_incremental.delta.read.nodes import NodeReader, SaidNodes
+from pyg_incremental.delta.read.values import checked_ids
+from pyg_incremental.errors import InvalidDeltaError
+from pyg_incremental.graph.edge_store import Ids
+from pyg_incremental.program.steps import Relation
+
+_EDGE_FIELDS = (
+    "edge_index_add", "edge_index_del", "edge_weight_add", "edge_attr_add", "edge_changes",
+    "edge_data_add",
+)  # fmt: skip
+_NOBODY: Ids = np.empty(0, np.int64)
+
+
+class Arrivals(NamedTuple):
+    """The nodes that a delta brings.
+
+    Attributes:
+        rows: For each kind of which there are new nodes, their rows of each input.
+        named: For each kind whose nodes come with the edges that name them one more than the
+            largest id named.
+    """
+
+    rows: dict[str, dict[str, Tensor]]
+    named: dict[str, int]
+
+    def counts(self, num_nodes: Mapping[str, int]) -> dict[str, int]:
+        """How many nodes of each kind are new, for kinds of which there are any."""
+        found = {kind: len(next(iter(rows.values()))) for kind, rows in self.rows.items()}
+        grown = {kind: end - num_nodes[kind] for kind, end in self.named.items()}
+        return {**found, **{kind: more for kind, more in grown.items() if more > 0}}
+
+
+@dataclass
+class Said:
+    """What a delta says; as far as one can tell without the edges, all of it fits.
+
+    Attributes:
+        nodes: What is said of the nodes of each kind, where anything is.
+        edges: What is said of the edges of each graph, where anything is.
+    """
+
+    nodes: dict[str, SaidNodes]
+    edges: dict[str, SaidEdges]
+
+    def removed_at(self, relation: Relation) -> tuple[Ids, Ids]:
+        """The removed nodes at the sources and at the targets of a graph."""
+        if is_label(relation.graph):  # pairs to be looked at are no edges of the nodes, which stay
+            return _NOBODY, _NOBODY
+        ends = [self.nodes.get(kind) for kind in (relation.source, relation.target)]
+        source, target = (_NOBODY if said is None else said.removed for said in ends)
+        return source, target
+
+
+class DeltaReader:
+    """Reads deltas.
+
+    Args:
+        roles: What the tensors of the call are.
+        num_nodes: The current number of nodes of each kind.
+        rows: Node inputs without rows, `[0, ...]`: shape, dtype and device of new rows.
+        edges: For each graph its edge data by name, of any number of rows.
+    """
+
+    def __init__(
+        self,
+        roles: Roles,
+        num_nodes: Mapping[str, int],
+        rows: Mapping[str, Tensor],
+        edges: Mapping[str, Mapping[str, Tensor]],
+    ) -> None:
+        self._roles = roles
+        self._num_nodes = num_nodes
+        self._features = {kind: roles.features(kind) for kind in num_nodes}
+        self.nodes = {
+            kind: NodeReader(
+                {n: rows[n] for n, of in roles.nodes.items() if of == kind},
+                self._label(kind),
+                self._advice(kind),
+            )
+            for kind in num_nodes
+        }
+        several = len(roles.relations) > 1
+        self.edges = {
+            r.graph: EdgeReader(
+                edges[r.graph], r.unit_values, (r.source, r.target),
+                f"[{r.key!r}]" if several else "",
+                (self._advice(r.source), self._advice(r.target)),
+            )
+            for r in roles.relations
+        }  # fmt: skip
+        keys = [r.key for r in roles.relations]
+        self._main = [r.key for r in roles.relations if not is_label(r.graph)] or keys
+        self._growing = [r for r in roles.relations if roles.grows(r.target)]
+
+    def _label(self, kind: str) -> str:
+        """How messages name a kind of nodes, if there are several."""
+        return f"[{kind!r}]" if kind and len(self._num_nodes) > 1 else ""
+
+    def _advice(self, kind: str) -> str:
+        """What to do about an id that is too large."""
+        if kind in self._roles.fixed:
+            return f"there can be no more, as {self._roles.fixed[kind]}"
+        if self._roles.grows(kind):
+            return "new ones come with the edges that name them"
+        return f"add nodes with x_add{f'={{{kind!r}: rows}}' if kind else ''}"
+
+    def ids(self, value: Any, name: str) -> dict[str, Ids]:
+        """Node ids by kind, checked."""
+        given = self._by_kind(value, name)
+        return {
+            kind: checked_ids(
+                ids, f"{name}{self._label(kind)}", self._num_nodes[kind], self._advice(kind)
+            )
+            for kind, ids in given.items()
+        }
+
+    def arrivals(self, delta: GraphDelta) -> Arrivals:
+        """The nodes that a delta brings.
+
+        Raises:
+            InvalidDeltaError: If their rows do not fit, or there can be no more.
+        """
+        if delta.missing not in ("error", "ignore"):
+            raise InvalidDeltaError(
+                f"missing: expected 'error' or 'ignore' (got {delta.missing!r})"
+            )
+        named: dict[str, int] = {}
+        deltas = self._by_graph(delta) if self._growing else {}
+        for r in self._growing:
+            own = deltas.get(r.key)
+            if own is not None and own.edge_index_add is not None:
+                ids = as_edges(own.edge_index_add, "edge_index_add")[1]
+                named[r.target] = max(named.get(r.target, 0), int(ids.max(initial=-1)) + 1)
+        rows = {}
+        for kind, given in self._by_input(delta.x_add, "x_add").items():
+            new = self.nodes[kind].new(given)
+            if new:
+                self._refuse_more(kind, len(next(iter(new.values()))))
+                rows[kind] = new
+        return Arrivals(rows, named)
+
+    def read(self, delta: GraphDelta, arrivals: Arrivals, total: Mapping[str, int]) -> Said:
+        """Check everything that can be checked without the edges.
+
+        Args:
+            delta: The delta.
+            arrivals: What `arrivals` has returned.
+            total: The number of nodes of each kind once all new ones are in.
+
+        Raises:
+            InvalidDeltaError: With what is wrong, where, what was got and expected, and what to do.
+        """
+        deltas = self._by_graph(delta)
+        x_changes = self._by_input(delta.x_changes, "x_changes")
+        nodes_del = self._by_kind(delta.nodes_del, "nodes_del")
+        said = Said({}, {})
+        if x_changes or arrivals.rows or nodes_del:
+            for kind, reader in self.nodes.items():
+                changes, new = x_changes.get(kind, {}), arrivals.rows.get(kind, {})
+                gone = nodes_del.get(kind)
+                if changes or new or gone is not None:
+                    said.nodes[kind] = reader.read(changes, new, gone, total[kind])
+        for r in self._roles.relations:
+            own = deltas.get(r.key)
+            if own is not None:
+                before = self._num_nodes[r.source], self._num_nodes[r.target]
+                after = total[r.source], total[r.target]
+                both = _both_directions(own, r)
+                said.edges[r.graph] = self.edges[r.graph].read(both, before, after)
+        return said
+
+    def _refuse_more(self, kind: str, count: int) -> None:
+        """Refuse new nodes of a kind of which there can be no more."""
+        why = self._roles.fixed.get(kind)
+        if why is not None:
+            raise InvalidDeltaError(
+                f"x_add{self._label(kind)}: expected no new nodes (got {count}), as {why}"
+            )
+
+    # Who is meant --------------------------------------------------------------------------------
+
+    def _by_input(self, value: Any, field: str) -> dict[str, dict[str, Any]]:
+        """What is said of each node input, by kind and name."""
+        if value is None:
+            return {}
+        roles = self._roles
+        found: dict[str, dict[str, Any]] = {}
+        if not isinstance(value, Mapping):
+            kind = self._only_kind(field)
+            name = self._features[kind]
+            if name is None:
+                raise InvalidDeltaError(
+                    f"{field}: the model is called without node features (got "
+                    f"{type(value).__name__}, expected None), as {roles.fixed.get(kind)}; for "
+                    "other rows change the parameter and call refresh()"
+                )
+            return {kind: {name: value}}
+        for key, given in value.items():
+            name = key if key in roles.nodes else self._features.get(key)
+            if name is None:
+                raise _unknown(field, key, list(dict.fromkeys([*self._known(), *roles.nodes])))
+            kind = roles.nodes[name]
+            own = {short_name(n): n for n, of in roles.nodes.items() if of == kind}
+            if not isinstance(given, Mapping):
+                given = {short_name(name): given}
+            for short, part in given.items():
+                if short not in own:
+                    raise _unknown(f"{field}[{key!r}]", short, list(own))
+                found.setdefault(kind, {})[own[short]] = part
+        return found
+
+    def _by_kind(self, value: Any, field: str) -> dict[str, Any]:
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            return {self._only_kind(field): value}
+        found: dict[str, Any] = {}
+        for key, given in value.items():
+            kind: Any = self._roles.nodes.get(key, key)
+            if kind not in self._num_nodes:
+                raise _unknown(field, key, self._known())
+            found[kind] = given
+        return found
+
+    def _known(self) -> list[str]:
+        """The kinds of nodes; that without a name by its features."""
+        return [kind or self._features[kind] or "x" for kind in self._roles.kinds]
+
+    def _only_kind(self, field: str) -> str:
+        kinds = self._roles.kinds
+        if "" in kinds:
+            return ""
+        if len(kinds) > 1:
+            raise InvalidDeltaError(
+                f"{field}: there are several kinds of nodes; give a dict with keys among {kinds}"
+            )
+        return kinds[0]
+
+    def _by_graph(self, delta: GraphDelta) -> dict[Hashable, GraphDelta]:
+        """What is said of the edges of each graph, by its key."""
+        keys = [r.key for r in self._roles.relations]
+        given = {name: v for name in _EDGE_FIELDS if (v := getattr(delta, name)) is not None}
+        if not given:
+            return {}
+        main = self._main
+        if len(main) == 1 and not [v for v in given.values() if _is_keyed(v, keys)]:
+            return {main[0]: delta}
+        parts: dict[Hashable, dict[str, Any]] = {}
+        for field, value in given.items():
+            if not isinstance(value, Mapping):
+                raise InvalidDeltaError(
+                    f"{field}: there are several graphs; give a dict with keys among {keys}"
+                )
+            for key, part in value.items():
+                if key not in keys:
+                    raise _unknown(field, key, keys)
+                parts.setdefault(key, {})[field] = part
+        nothing = dict.fromkeys(_EDGE_FIELDS)
+        return {key: replace(delta, **{**nothing, **part}) for key, part in parts.items()}
+
+
+def written(roles: Roles, fields: Mapping[str, Mapping[Any, Any]]) -> GraphDelta:
+    """A delta whose fields are given by kind of nodes, node input or key of a graph.
+
+    Where there is one graph and one node input it says so without.
+    """
+    given: dict[str, Any] = dict(fields)
+    if roles.is_plain and len(roles.nodes) <= 1:
+        given = {field: next(iter(value.values())) for field, value in fields.items()}
+    return GraphDelta(**given)
+
+
+def _both_directions(delta: GraphDelta, relation: Relation) -> GraphDelta:
+    """The changes of one graph with `undirected` written out."""
+    if delta.undirected and relation.source != relation.target:
+        raise InvalidDeltaError(
+            f"undirected: {relation.key!r} connects two kinds of nodes, so its edges have one "
+            "direction; give both edge types"
+        )
+    return delta.both_directions()
+
+
+def _is_keyed(value: Any, keys: list[Any]) -> bool:
+    """Whether a field is given by graph."""
+    return isinstance(value, Mapping) and bool(value) and set(value) <= set(keys)
+
+
+def _unknown(field: str, key: object, known: list[Any]) -> InvalidDeltaError:
+    return InvalidDeltaError(f"{field}: there is no {key!r} (got {key!r}, expected one of {known})")

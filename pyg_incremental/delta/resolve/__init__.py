@@ -1,0 +1,1 @@
+"""A delta held against the graphs: slots of edges, and rows."""

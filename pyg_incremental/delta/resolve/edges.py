@@ -1,0 +1,251 @@
+"""What a delta says of the edges of one graph, held against the edges that are there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyg_incremental.delta.describe import last_of_each, pair_keys
+from pyg_incremental.delta.read.edges import SaidEdges
+from pyg_incremental.errors import InvalidDeltaError
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.graph.edge_store import EdgeEvents, Edges, Ids
+from pyg_incremental.typing import MAX_EDGES, MAX_NODES
+
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass
+class ResolvedEdges:
+    """Valid changes of edges.
+
+    Attributes:
+        removed: Slots that leave.
+        added: Edges to add, int64 `[2, k]`.
+        added_data: Their data by name.
+        changed: Slots that get new data.
+        changed_data: The data by name.
+    """
+
+    removed: Ids
+    added: Ids
+    added_data: dict[str, Tensor]
+    changed: Ids
+    changed_data: dict[str, Tensor]
+
+    def apply(self, graph: DynamicGraph) -> EdgeEvents:
+        """Change the graph; the slots that left have to be released when the update is through."""
+        removed = graph.edges(self.removed)
+        if self.removed.size:
+            graph.remove(self.removed)
+        slots = (
+            graph.add(self.added[0], self.added[1], self.added_data) if self.added.size else _NONE
+        )
+        overwritten = {}
+        if self.changed.size:
+            at = torch.from_numpy(self.changed)
+            overwritten = {name: graph.edge_data[name][at] for name in self.changed_data}
+            graph.write(self.changed, self.changed_data)
+        added = Edges(slots, self.added[0], self.added[1])
+        return EdgeEvents(removed, added, graph.edges(self.changed), overwritten)
+
+    def remade(self, graph: DynamicGraph, order: int, num_nodes: int) -> DynamicGraph:
+        """A new graph with these changes, whatever an interrupt has left of them in `graph`.
+
+        Args:
+            graph: The graph.
+            order: The age of the first edge that these changes add.
+            num_nodes: Number of nodes.
+        """
+        if self.changed.size:
+            graph.write(self.changed, self.changed_data)
+        return graph.remade(num_nodes, self.removed, order, self.added, self.added_data)
+
+    def _undoable(self, graph: DynamicGraph) -> tuple[Ids, Ids]:
+        """Slots whose data are to be changed back, and slots to be added again, oldest first.
+
+        Only the youngest edge of a pair can be changed. So where another edge of the pair comes
+        back, the changed one is deleted and added again before it.
+        """
+        changed, gone = self.changed, np.sort(self.removed)
+        if changed.size and gone.size:
+            covered = np.isin(pair_keys(_pairs(graph, changed)), pair_keys(_pairs(graph, gone)))
+            changed, gone = changed[~covered], np.concatenate([gone, changed[covered]])
+        return changed, gone[np.argsort(graph.slots.order[gone], kind="stable")]
+
+    def undone(self, graph: DynamicGraph, num_nodes: tuple[int, int]) -> dict[str, Any]:
+        """The fields of a delta that undoes these changes, read off the graph before them.
+
+        Args:
+            graph: The graph.
+            num_nodes: How many nodes there are at the sources and at the targets.
+        """
+        back: dict[str, Any] = {}
+        changed, gone = self._undoable(graph)
+        leaving = []
+        if self.added.size:
+            # Edges at new nodes leave with them.
+            kept = (self.added[0] < num_nodes[0]) & (self.added[1] < num_nodes[1])
+            leaving.append(self.added[:, kept])
+        again = np.setdiff1d(self.changed, changed)
+        if again.size:
+            leaving.append(_pairs(graph, again))
+        if leaving:
+            back["edge_index_del"] = torch.from_numpy(np.concatenate(leaving, 1))
+        if gone.size:
+            back["edge_index_add"] = torch.from_numpy(_pairs(graph, gone))
+            at = torch.from_numpy(gone)
+            back["edge_data_add"] = {name: rows[at] for name, rows in graph.edge_data.items()}
+        if changed.size:
+            slots = torch.from_numpy(changed)
+            data = {name: graph.edge_data[name][slots] for name in self.changed_data}
+            back["edge_changes"] = (torch.from_numpy(_pairs(graph, changed)), data)
+        return back
+
+
+def _pairs(graph: DynamicGraph, slots: Ids) -> Ids:
+    """The ends of some edges, int64 `[2, k]`."""
+    edges = graph.edges(slots)
+    return np.stack([edges.src, edges.dst])
+
+
+class FoundEdges(NamedTuple):
+    """What is there of the edges that a delta names; nothing has been changed yet.
+
+    Attributes:
+        said: What was said; its `added_data` hold what is said of edges that it adds itself.
+        deleted: The slot of each edge to delete, -1 for one that is not there, int64 `[m]`.
+        with_nodes: The slots that leave with their nodes.
+        changed: The slot of each edge that gets new data, likewise, int64 `[r]`.
+        changed_at: Which of the edges to change these are; the others are added by the delta.
+    """
+
+    said: SaidEdges
+    deleted: Ids
+    with_nodes: Ids
+    changed: Ids
+    changed_at: Ids
+
+    def resolved(self, gone: tuple[Ids, Ids]) -> ResolvedEdges:
+        """The changes; edges that are not there are left out.
+
+        Args:
+            gone: Nodes at the sources and at the targets of which all edges leave.
+        """
+        said, deleted = self.said, self.deleted
+        if deleted.size and deleted.min() < 0:
+            deleted = deleted[deleted >= 0]
+        added, data = said.added, said.added_data
+        if added.size and (gone[0].size or gone[1].size):
+            stays = ~(np.isin(added[0], gone[0]) | np.isin(added[1], gone[1]))
+            added = np.ascontiguousarray(added[:, stays])
+            data = {k: v[torch.from_numpy(stays)] for k, v in data.items()}
+        changed, changed_data = self.changed, said.changed_data
+        if said.changed.size:
+            stays = (changed >= 0) & ~np.isin(changed, self.with_nodes)
+            at = torch.from_numpy(self.changed_at[stays])
+            changed, changed_data = changed[stays], {k: v[at] for k, v in changed_data.items()}
+        removed = np.concatenate([deleted, self.with_nodes]) if self.with_nodes.size else deleted
+        return ResolvedEdges(removed, added, data, changed, changed_data)
+
+
+def find_edges(
+    graph: DynamicGraph, said: SaidEdges, before: tuple[int, int], gone: tuple[Ids, Ids]
+) -> FoundEdges:
+    """Look for the edges that a delta names.
+
+    Args:
+        graph: The graph.
+        said: What is said of its edges.
+        before: Number of nodes at the sources and at the targets, without new ones.
+        gone: Nodes at the sources and at the targets of which all edges leave.
+    """
+    deleted = with_nodes = _NONE
+    if said.deleted.size or gone[0].size or gone[1].size:
+        old = [ids[ids < limit] for ids, limit in zip(gone, before, strict=True)]
+        deleted, with_nodes = graph.resolve_removal(said.deleted[0], said.deleted[1], *old)
+    if not said.changed.size:
+        return FoundEdges(said, deleted, with_nodes, _NONE, _NONE)
+    said, at = _of_new_edges(said)
+    src, dst = said.changed[:, at]
+    changed = graph.resolve_change(src, dst, deleted[deleted >= 0])
+    return FoundEdges(said, deleted, with_nodes, changed, at)
+
+
+def _of_new_edges(said: SaidEdges) -> tuple[SaidEdges, Ids]:
+    """Changes of edges that the delta itself adds become part of their data.
+
+    The youngest occurrence of a pair is the one that is changed, and that is the last one added.
+
+    Returns:
+        What is said, and the places of all other changes.
+    """
+    edges, added = said.changed, said.added
+    if not added.size:
+        return said, np.arange(edges.shape[1])
+    keys = pair_keys(added)
+    last = last_of_each(keys)
+    order = np.argsort(keys[last])
+    place = np.searchsorted(keys[last][order], pair_keys(edges)).clip(max=last.size - 1)
+    at = last[order][place]
+    own = keys[at] == pair_keys(edges)
+    data = dict(said.added_data)
+    for name, values in said.changed_data.items():
+        data[name] = data[name].clone()
+        data[name][torch.from_numpy(at[own])] = values[torch.from_numpy(own)]
+    return (
+        SaidEdges(said.deleted, added, data, edges, said.changed_data),
+        np.flatnonzero(~own),
+    )
+
+
+def refuse_absent(found: FoundEdges, label: str) -> None:
+    """Raise if an edge is not there; `label` stands behind the names of fields.
+
+    Raises:
+        InvalidDeltaError: With the first of them.
+    """
+    named = (
+        (f"edge_index_del{label}", found.deleted, found.said.deleted),
+        (f"edge_changes{label}[0]", found.changed, found.said.changed[:, found.changed_at]),
+    )
+    for field, slots, edges in named:
+        if slots.size and slots.min() < 0:
+            absent = np.flatnonzero(slots < 0)
+            u, v = edges[:, absent[0]].tolist()
+            raise absent_error(field, (u, v), int(absent[0]), absent.size, slots.size)
+
+
+def absent_error(
+    field: str, pair: tuple[int, int], place: int, count: int, listed: int
+) -> InvalidDeltaError:
+    """What to say of edges that are not there.
+
+    Args:
+        field: The field of the delta.
+        pair: The ends of the first of them.
+        place: Its place among those listed.
+        count: How many are not there.
+        listed: How many are listed.
+    """
+    return InvalidDeltaError(
+        f"{field}: edge {pair} at position {place} is not in the graph (or is listed more often "
+        f"than it occurs); {count} of {listed} are missing. Use missing='ignore' to skip them"
+    )
+
+
+def refuse_too_many(graph: DynamicGraph, added: int, num_nodes: int) -> None:
+    """See that a graph still fits into one process.
+
+    Raises:
+        InvalidDeltaError: If it does not.
+    """
+    if graph.num_edges + added > MAX_EDGES or num_nodes > MAX_NODES:
+        raise InvalidDeltaError(
+            f"the graph would have {num_nodes} nodes and {graph.num_edges + added} edges, more "
+            f"than the {MAX_NODES} that one process holds; partition it"
+        )

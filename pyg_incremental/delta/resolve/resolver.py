@@ -1,0 +1,143 @@
+"""A delta held against the graphs.
+
+It is checked whole, before anything is touched, and turned into slots and rows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from pyg_incremental.call.roles import Roles
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.read.edges import SaidEdges, said_nothing
+from pyg_incremental.delta.read.reader import DeltaReader
+from pyg_incremental.delta.resolve.edges import (
+    ResolvedEdges,
+    find_edges,
+    refuse_absent,
+    refuse_too_many,
+)
+from pyg_incremental.delta.resolve.plain import PlainResolver
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.graph.edge_store import EdgeEvents, Ids
+from pyg_incremental.program.steps import Relation
+
+
+@dataclass
+class ResolvedDelta:
+    """A valid delta.
+
+    Attributes:
+        new_nodes: Number of nodes to append, for each kind of which there are any.
+        edges: What happens to the edges of each graph that changes.
+        rows: For each changed node input the distinct ids and their new rows, new nodes included.
+    """
+
+    new_nodes: dict[str, int]
+    edges: dict[str, ResolvedEdges]
+    rows: dict[str, tuple[Tensor, Tensor]]
+
+
+class Resolver:
+    """Checks deltas against the graphs and node inputs of a call.
+
+    Args:
+        roles: What the tensors of the call are.
+        graphs: The graphs by the names of the arguments.
+        num_nodes: The current number of nodes of each kind.
+        rows: Node inputs without rows, `[0, ...]`: shape, dtype and device of new rows.
+
+    Attributes:
+        plain: Knows the most common deltas; None if there are others only.
+    """
+
+    def __init__(
+        self,
+        roles: Roles,
+        graphs: Mapping[str, DynamicGraph],
+        num_nodes: Mapping[str, int],
+        rows: Mapping[str, Tensor],
+    ) -> None:
+        self._relations, self._graphs, self._num_nodes = roles.relations, graphs, num_nodes
+        self._reader = DeltaReader(
+            roles, num_nodes, rows, {name: graph.edge_data for name, graph in graphs.items()}
+        )
+        self.plain: PlainResolver | None = None
+        if len(roles.relations) == len(num_nodes) == len(roles.nodes) == 1:
+            self._only_graph, kind = roles.relations[0].graph, next(iter(num_nodes))
+            self._only_input = next(iter(roles.nodes))
+            graph = graphs[self._only_graph]
+            if not graph.edge_data:
+                like = rows[self._only_input]
+                self.plain = PlainResolver(graph, num_nodes, kind, self._only_input, like)
+
+    def ids(self, value: Any, name: str) -> dict[str, Ids]:
+        """Node ids by kind, checked."""
+        return self._reader.ids(value, name)
+
+    def of_plain(
+        self, changes: ResolvedEdges | None, given: tuple[Tensor, Tensor] | None
+    ) -> ResolvedDelta:
+        """A plain delta in the form that all have."""
+        return ResolvedDelta(
+            {},
+            {} if changes is None else {self._only_graph: changes},
+            {} if given is None else {self._only_input: given},
+        )
+
+    def resolve(self, delta: GraphDelta) -> ResolvedDelta:
+        """Check everything.
+
+        Raises:
+            InvalidDeltaError: With what is wrong, where, what was got and expected, and what to do.
+        """
+        plain = None if self.plain is None else self.plain.resolve(delta)
+        if plain is not None:
+            return self.of_plain(*plain)
+        reader, num_nodes = self._reader, self._num_nodes
+        arrivals = reader.arrivals(delta)
+        new_nodes = arrivals.counts(num_nodes)
+        total = {kind: n + new_nodes.get(kind, 0) for kind, n in num_nodes.items()}
+        said = reader.read(delta, arrivals, total)
+        edges = {}
+        for r in self._relations:
+            gone, own = said.removed_at(r), said.edges.get(r.graph)
+            if own is not None or gone[0].size or gone[1].size:
+                own = own or said_nothing(self._graphs[r.graph].edge_data)
+                edges[r.graph] = self._held(r, own, total, gone, delta.missing)
+        rows: dict[str, tuple[Tensor, Tensor]] = {}
+        for kind, nodes in said.nodes.items():
+            rows |= nodes.rows(reader.nodes[kind].like, num_nodes[kind])
+        return ResolvedDelta(new_nodes, edges, rows)
+
+    def _held(
+        self,
+        relation: Relation,
+        said: SaidEdges,
+        total: Mapping[str, int],
+        gone: tuple[Ids, Ids],
+        missing: str,
+    ) -> ResolvedEdges:
+        """What is said of the edges of one graph, held against them."""
+        graph, ends = self._graphs[relation.graph], (relation.source, relation.target)
+        refuse_too_many(graph, said.added.shape[1], max(total[kind] for kind in ends))
+        before = self._num_nodes[relation.source], self._num_nodes[relation.target]
+        found = find_edges(graph, said, before, gone)
+        if missing == "error":
+            refuse_absent(found, self._reader.edges[relation.graph].label)
+        return found.resolved(gone)
+
+    def apply(
+        self, resolved: ResolvedDelta, graphs: Mapping[str, DynamicGraph], num_nodes: dict[str, int]
+    ) -> dict[str, EdgeEvents]:
+        """Change the graphs; slots that left have to be released when the update is through."""
+        if resolved.new_nodes:
+            for kind, count in resolved.new_nodes.items():
+                num_nodes[kind] += count
+            for r in self._relations:
+                more = max(num_nodes[r.source], num_nodes[r.target]) - graphs[r.graph].num_nodes
+                if more > 0:
+                    graphs[r.graph].append_nodes(more)
+        return {name: edges.apply(graphs[name]) for name, edges in resolved.edges.items()}

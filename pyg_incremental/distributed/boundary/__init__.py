@@ -1,0 +1,1 @@
+"""Rows that one rank needs of another one: ghosts, and when they are exchanged."""

@@ -1,0 +1,1 @@
+"""A delta in global ids: packed, sent to whom it concerns, and looked at on arrival."""

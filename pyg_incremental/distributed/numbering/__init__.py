@@ -1,0 +1,1 @@
+"""Global ids, the small numbers that a rank knows them by, and who owns them."""

@@ -1,0 +1,1 @@
+"""What one rank stores, and how it takes its part of a delta."""

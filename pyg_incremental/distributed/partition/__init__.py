@@ -1,0 +1,1 @@
+"""Who owns which node: chosen for a whole graph, or for one node that arrives."""

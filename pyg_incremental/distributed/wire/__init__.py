@@ -1,0 +1,1 @@
+"""How ranks talk to each other: communicators, and what is said in one round."""

@@ -1,0 +1,1 @@
+"""Values and tensors as bytes that execute nothing; files that are whole or not there."""

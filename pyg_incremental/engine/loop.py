@@ -1,0 +1,415 @@
+"""The executor of a program: a full pass that fills the store, and updates that touch what changed.
+
+One update is five lines:
+
+    edge values of the changed edges are computed
+    every aggregation retracts and inserts edges, with the OLD messages
+    for each step in order:
+        its dirty rows are computed, or its changed messages pushed
+        rows that come out as they were leave the dirty set
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from pyg_incremental.aggregate import Aggregate, Aggregator
+from pyg_incremental.delta.resolve.plain import PlainDelta
+from pyg_incremental.engine.plan import plan
+from pyg_incremental.fused import FastPath
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.graph.edge_store import EdgeEvents, Ids
+from pyg_incremental.program.steps import Domain, Ones, Program, RowMap, Step, Whole
+from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, Context, NodeSet, Rows
+from pyg_incremental.transform.maps import InputExecutor, MapExecutor, OnesExecutor, WholeExecutor
+from pyg_incremental.typing import StoreName
+from pyg_incremental.update import Work
+
+NOTHING: Mapping[str, Tensor] = {}
+
+
+class Engine:
+    """Runs one program over its graphs.
+
+    Args:
+        program: The program.
+        graphs: The graphs by the names of the arguments; the engine reads them, their owner changes
+            them.
+        num_nodes: The number of nodes of each kind.
+        backend: Kernels and arrays.
+        accumulate_dtype: In which dtype sums are kept, or None for that of their messages.
+        materialize: Makes the graph object, named by its argument, that steps of domain `WHOLE` are
+            given.
+        compile_after: How many updates after a full pass small ones get their fast path; None for
+            never.
+        store: Which values are kept between updates; see `plan`.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        graphs: Mapping[str, DynamicGraph],
+        num_nodes: Mapping[str, int],
+        backend: Backend,
+        accumulate_dtype: torch.dtype | None,
+        materialize: Callable[[str], object],
+        compile_after: int | None = None,
+        store: StoreName = "fast",
+    ) -> None:
+        self.program = program
+        self.graphs = graphs
+        self.backend = backend
+        self._materialize = materialize
+        self.nodes = {kind: NodeSet(backend, count) for kind, count in num_nodes.items()}
+        self._contexts: dict[tuple[str, str | None], Context] = {}
+        steps, stored = plan(program, store)
+        self.cells = {
+            s.output: Cell(
+                s.output,
+                backend,
+                self.nodes[s.output.kind] if s.output.domain is Domain.NODE else None,
+            )
+            for s in steps
+        }
+        self.executors = [self._bind(s) for s in steps]
+        self.aggregators = [e for e in self.executors if isinstance(e, Aggregator)]
+        for a in self.aggregators:
+            a.accumulate_dtype = accumulate_dtype
+            for cell in (self.cells[v] for v in a.step.messages):
+                cell.old_if_few = a.pulls and (cell.old_if_few or not cell.keeps_old)
+                cell.keeps_old, cell.most = True, max(cell.most, a.most)
+        for value in stored:
+            self.cells[value].stored = True
+        readers = {v for s in steps for v in s.inputs}
+        for value in program.outputs:
+            self.cells[value].compares_values = value not in readers
+        self.edge_executors = [
+            e
+            for e in self.executors
+            if isinstance(e, (InputExecutor, MapExecutor)) and e.out.domain is Domain.EDGE
+        ]
+        self.node_executors = [e for e in self.executors if e.out.domain is not Domain.EDGE]
+        self.inputs = {e.out.value.name: e for e in self.executors if isinstance(e, InputExecutor)}
+        whole_graphs = {e.out: e for e in self.inputs.values() if e.is_graph}
+        self._whole_graphs = list(whole_graphs.values())
+        for e in self.executors:
+            if isinstance(e, WholeExecutor):
+                e.graphs = {c: whole_graphs[c] for c in e.inputs if c in whole_graphs}
+                e.edges = {
+                    c.value.kind: self._over(c.value.kind)
+                    for c in e.inputs
+                    if c.domain is Domain.EDGE
+                }
+        self._cells = list(self.cells.values())
+        self._dirty = self._cells
+        self._sizes: tuple[int, ...] = ()
+        self._outputs = [self.cells[v] for v in program.outputs]
+        self._fast: FastPath | None = None
+        if any(cell.maker is not None for cell in self._cells):
+            compile_after = None  # compiled code reads stored rows
+        self._wait = self._compile_after = compile_after
+
+    def _context(self, kind: str, graph: str | None) -> Context:
+        """What steps on these nodes, and over that graph into them, share."""
+        found = self._contexts.get((kind, graph))
+        if found is None:
+            edges = None if graph is None else self.graphs[graph]
+            self._contexts[kind, graph] = found = Context(self.nodes[kind], edges, self.backend)
+        return found
+
+    def _on(self, kind: str) -> Context:
+        """The context of steps on some nodes alone: any one of these nodes."""
+        loops = [r.graph for r in self.program.graphs.values() if r.source == r.target == kind]
+        return self._context(kind, loops[0] if loops else None)
+
+    def _over(self, graph: str) -> Context:
+        """The context of steps on the edges of some graph."""
+        relation = next(r for r in self.program.graphs.values() if r.graph == graph)
+        return self._context(relation.target, graph)
+
+    def _bind(
+        self, step: Step
+    ) -> "Aggregator | MapExecutor | WholeExecutor | InputExecutor | OnesExecutor":
+        cells, out = self.cells, self.cells[step.output]
+        if isinstance(step, Aggregate):
+            return step.bind(cells.__getitem__, self._context(step.output.kind, step.graph))
+        if out.domain is Domain.NODE:
+            context = self._on(out.value.kind)
+        elif out.domain is Domain.EDGE:
+            context = self._over(out.value.kind)
+        elif out.value in self.program.graphs:
+            context = self._over(out.value.name)
+        else:
+            context = self._on(next(iter(self.nodes)))
+        own = getattr(step, "executor", None)
+        if own is not None:  # a step that brings its executor along, such as an exchange of ranks
+            made: MapExecutor = own([cells[v] for v in step.inputs], out, context)
+            return made
+        if isinstance(step, RowMap):
+            return MapExecutor(step, [cells[v] for v in step.inputs], out, context)
+        if isinstance(step, Whole):
+            return WholeExecutor(step, [cells[v] for v in step.inputs], out, context)
+        if isinstance(step, Ones):
+            return OnesExecutor(step, out, context)
+        make = partial(self._materialize, out.value.name)
+        return InputExecutor(step, out, context, make if out.value in self.program.graphs else None)
+
+    def full(self, inputs: Mapping[str, Tensor]) -> None:
+        """Run every step on all rows and fill the store.
+
+        `inputs` holds the node inputs and constants by name.
+        """
+        self._fast, self._wait = None, self._compile_after
+        for nodes in self.nodes.values():
+            nodes.begin(nodes.num_nodes, nodes.num_nodes, NO_IDS)
+        stats: Work = []
+        for context in self._contexts.values():
+            context.begin(NO_EVENTS, stats)
+        reads = self._reads()
+        left = Counter(cell for cells in reads for cell in cells)
+        for cell in self._cells:
+            cell.reset()
+        for e, cells in zip(self.executors, reads, strict=True):
+            if isinstance(e, InputExecutor):
+                e.take(inputs.get(e.out.value.name))
+            e.full()
+            left.subtract(cells)
+            for cell in cells:
+                if not left[cell] and not cell.stored:
+                    cell.rows = None
+        for cell in self._cells:
+            cell.reset()
+        self.backend.spare.clear()
+
+    def _reads(self) -> list[list[Cell]]:
+        """What each executor reads when it runs; also finds the values that are read once.
+
+        Such a value is made, a part at a time, by the map that reads it.
+        """
+        times = Counter(c for e in self.executors for c in getattr(e, "inputs", ()))
+        maps = {
+            e.out: e
+            for e in self.executors
+            if type(e) is MapExecutor and e.out.domain is Domain.NODE
+        }
+        for e in maps.values():
+            for cell in e.inputs:
+                cell.is_read_once = cell in maps and times[cell] == 1 and not cell.stored
+
+        def read_by(e: object) -> Iterator[Cell]:
+            for cell in getattr(e, "inputs", ()):
+                yield from read_by(maps[cell]) if cell.is_read_once else [cell]
+
+        return [[] if e.out.is_read_once else [*read_by(e)] for e in self.executors]
+
+    def give_up(self) -> list[Tensor]:
+        """The memory of all rows but inputs and outputs, of which there may be views elsewhere.
+
+        An output that is no row per node may be a view of any. What is given can't be read any
+        more.
+        """
+        if any(v.domain is Domain.WHOLE for v in self.program.outputs):
+            return []
+        seen: set[Rows] = {*self._outputs, *(e.out for e in self.inputs.values())}
+        kept = {c for c in self._cells if c.domain is Domain.NODE}.union(
+            *(a.all_rows() for a in self.aggregators)
+        )
+        given = []
+        for rows in kept - seen:
+            if rows.rows is not None:
+                given.append(rows.rows)
+                rows.rows = rows.array = None
+        return given
+
+    def restore(self, rows: Mapping[str, Tensor], kept: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Overwrite stored rows by name, after a full pass."""
+        for value, cell in self.cells.items():
+            if value.name in rows and cell.rows is not None:
+                saved = rows[value.name]
+                cell.rows[: len(saved)] = saved
+        for a in self.aggregators:
+            saved_too = kept[a.step.output.name]
+            for name, extra in a.extra.items():
+                extra.tensor[: len(saved_too[name])] = saved_too[name]
+            if a.scale.rows is not None:
+                a.scale.hold(saved_too["scale"])
+        for a in self.aggregators:
+            a.restored()
+
+    def update(
+        self,
+        events: Mapping[str, EdgeEvents],
+        new_nodes: Mapping[str, int],
+        rows: Mapping[str, tuple[Tensor, Tensor]],
+        renew: Mapping[str, Tensor] = NOTHING,
+    ) -> Work:
+        """Bring every stored row up to date after the graphs have taken `events`.
+
+        Args:
+            events: What happened to the edges of each graph.
+            new_nodes: How many nodes of each kind are new.
+            rows: For each changed node input the distinct ids and their new rows, new nodes
+                included.
+            renew: Rows of every aggregation to make afresh, for each kind of nodes.
+        """
+        for kind, nodes in self.nodes.items():
+            first_new = nodes.num_nodes
+            nodes.begin(first_new + new_nodes.get(kind, 0), first_new, renew.get(kind, NO_IDS))
+        stats: Work = []
+        fast = self._fast if self._wait == 0 else self._compile()
+        if fast is not None and not new_nodes and not renew:
+            happened = next(iter(events.values()), NO_EVENTS)
+            if fast.takes(happened, rows):
+                self._update_few(fast, events, happened, rows, stats)
+                return stats
+        num_events = self._begin(events, stats)
+        if new_nodes or num_events:
+            self._grow()
+            for edge_executor in self.edge_executors:
+                edge_executor.edges_changed()
+            for a in self.aggregators:
+                a.edges_changed()
+        for name, given in rows.items():
+            self.inputs[name].given = given
+        for e in self.node_executors:
+            e.rows_changed()
+        return stats
+
+    def _begin(self, events: Mapping[str, EdgeEvents], stats: Work) -> int:
+        """Tell contexts and cells that an update begins; returns the number of edge events."""
+        num_events = 0
+        for (_, graph), context in self._contexts.items():
+            context.begin(events.get(graph or "", NO_EVENTS), stats)
+            num_events += context.num_events
+        self._clean()
+        return num_events
+
+    def _clean(self) -> None:
+        """Let cells forget the update before."""
+        for cell in self._dirty:
+            if not cell.is_clean:
+                cell.reset()
+        self._dirty = self._cells
+
+    # Few rows ------------------------------------------------------------------------------------
+
+    def _compile(self) -> FastPath | None:
+        """The fast path, once it is due: it takes time to make, and not everybody needs it."""
+        if self._wait is None:
+            return None
+        self._wait -= 1
+        if self._wait > 0:
+            return None
+        self._wait = 0
+        if self.backend.is_compiled and len(self.graphs) == 1:
+            (graph,) = self.graphs.values()
+            kinds = [*self.nodes.values()]
+            fast = FastPath(self.node_executors, kinds, graph, self.backend)
+            self._fast = fast if fast.is_worth_it else None
+        return self._fast
+
+    def _update_few(
+        self,
+        fast: FastPath,
+        events: Mapping[str, EdgeEvents],
+        happened: EdgeEvents,
+        rows: Mapping[str, tuple[Tensor, Tensor]],
+        stats: Work,
+    ) -> None:
+        """One call of compiled code, and the executors from where it stops."""
+        self._clean()
+        if events and (self.edge_executors or fast.aggregators):
+            self._begin(events, stats)
+            self._grow()
+            for e in self.edge_executors:
+                e.edges_changed()
+            for a in fast.aggregators:
+                a.edges_changed()
+        done = fast.run(happened, rows, stats)
+        if done == len(self.node_executors):
+            self._finish(fast)
+        else:
+            self._go_on(fast, done, events, stats)
+
+    @property
+    def takes_at_once(self) -> bool:
+        """Whether compiled code has the whole plan, so that it may take an update at once."""
+        fast = self._fast
+        return not (fast is None or self._wait or self.edge_executors or fast.aggregators)
+
+    def update_at_once(self, delta: PlainDelta) -> Work | None:
+        """Change the graph, and bring every stored row up to date, in one call of compiled code.
+
+        Returns:
+            The work; None if the delta is not valid, or too large. Nothing was changed then.
+        """
+        fast = self._fast
+        if fast is None:
+            return None
+        for nodes in self.nodes.values():
+            nodes.begin_plain()
+        self._clean()
+        stats: Work = []
+        done = fast.run_at_once(delta, stats)
+        if done is None:
+            return None
+        if done == len(self.node_executors):
+            self._finish(fast)
+        else:
+            self._go_on(fast, done, dict.fromkeys(self.graphs, fast.events_of(delta)), stats)
+        return stats
+
+    def forget_at_once(self) -> None:
+        """Another update at once is about to begin."""
+        if self._fast is not None:
+            self._fast.forget()
+
+    def slots_at_once(self, delta: PlainDelta) -> tuple[Ids, Ids] | None:
+        """The slots of the edges that leave and of those that come in an update at once.
+
+        None if it was not accepted yet; nothing has changed then.
+        """
+        fast = self._fast
+        if fast is None or not fast.has_accepted:
+            return None
+        events = fast.events_of(delta)
+        return events.removed.slots, events.added.slots
+
+    def _finish(self, fast: FastPath) -> None:
+        """Compiled code has come to the end."""
+        fast.hand_over(self._outputs)
+        self._dirty = self._outputs  # it forgets by itself
+
+    def _go_on(
+        self, fast: FastPath, done: int, events: Mapping[str, EdgeEvents], stats: Work
+    ) -> None:
+        """The executors from where compiled code has stopped."""
+        self._begin(events, stats)
+        fast.hand_over(self._cells)
+        for graph in self._whole_graphs:  # the machine does not know of graphs as objects
+            graph.rows_changed()
+        with torch.no_grad():
+            for executor in self.node_executors[done:]:
+                executor.rows_changed()
+
+    def _grow(self) -> None:
+        """See that all rows have room for the nodes and edges that there are now."""
+        nodes, graphs = self.nodes, self.graphs
+        sizes = (
+            *(n.scratch.size for n in nodes.values()),
+            *(g.slot_capacity for g in graphs.values()),
+        )
+        if sizes == self._sizes:
+            return
+        self._sizes = sizes
+        for cell in self._cells:
+            if cell.nodes is not None:
+                cell.grow(cell.nodes.scratch.size)
+            elif cell.domain is Domain.EDGE:
+                cell.grow(graphs[cell.value.kind].slot_capacity)
+        for a in self.aggregators:
+            for extra in a.extra.values():
+                extra.grow(a.context.capacity)

@@ -1,0 +1,185 @@
+"""Before a program runs: which of its maps run as one, and which of its values are stored."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pyg_incremental.aggregate import Aggregate, Sum
+from pyg_incremental.aggregate.recomputed_sum import RecomputedSum, Remembered
+from pyg_incremental.program.steps import Domain, Program, RowMap, Step, Value, Whole
+from pyg_incremental.transform.recompute import Recomputed
+from pyg_incremental.typing import StoreName
+
+
+def plan(program: Program, store: StoreName = "fast") -> tuple[list[Step], set[Value]]:
+    """The steps to run and the values to keep between updates.
+
+    `'fast'`: a value is stored if something reads it at rows where it is not itself dirty; the
+    exception is what costs less to compute again than to keep: a cheap map that is read once
+    becomes part of the map that reads it.
+
+    `'minimal'`: rows that maps compute are not stored where only maps and sums read them
+    (NeutronRT keeps aggregates and recomputes the rest). Whoever reads such a row computes it from
+    what is stored.
+    """
+    if store == "minimal":
+        return _minimal(program)
+    needed = _needed(program)
+    steps = _beside(_merged(program, needed))
+    stored = {v for v in needed if any(v is s.output for s in steps)}
+    return steps, _with_origins(steps, stored)
+
+
+def _minimal(program: Program) -> tuple[list[Step], set[Value]]:
+    """The plan that stores as little as possible."""
+    kept = set(program.outputs)
+    for s in program.steps:
+        if type(s) is not RowMap or not _is_on_nodes(s):
+            kept.add(s.output)
+        if type(s) is not RowMap and not isinstance(s, Sum):
+            kept.update(s.inputs)  # such as what a maximum compares bit by bit
+    for s in program.steps:
+        # Nobody remembers OLD rows of a step that may give rows of another shape.
+        if isinstance(s, Whole):
+            kept.update(r.output for r in program.steps if s.output in r.inputs)
+    steps = _merged(program, kept)
+    recomputed = {s.output for s in steps} - kept
+    watched = {v for s in steps if s.output in recomputed for v in s.inputs}
+    return [_recomputed(s, recomputed, watched) for s in steps], {
+        s.output for s in steps if s.output in kept
+    }
+
+
+def _is_on_nodes(step: Step) -> bool:
+    """Whether a step reads and makes node rows only."""
+    return all(v.domain is Domain.NODE for v in (step.output, *step.inputs))
+
+
+def _recomputed(step: Step, recomputed: set[Value], watched: set[Value]) -> Step:
+    """What runs in place of a step if some values are not stored.
+
+    Args:
+        step: The step.
+        recomputed: The values that are not stored.
+        watched: Those whose OLD rows they are computed from.
+    """
+    if step.output in recomputed:
+        assert isinstance(step, RowMap)
+        return Recomputed(step.output, step.inputs, step.fn, step.costly)
+    if not isinstance(step, Aggregate):
+        return step
+    loops, reverse, graph = step.loops, step.reverse, step.graph
+    if isinstance(step, Sum) and step.source in recomputed:
+        step = RecomputedSum(
+            step.output, step.inputs, loops, reverse, step.source, step.weight, graph=graph
+        )
+    if step.output in watched:
+        return Remembered(step.output, step.inputs, loops, reverse, step, graph=graph)
+    return step
+
+
+def _needed(program: Program) -> set[Value]:
+    """What is stored in any case.
+
+    That is: messages (their OLD rows are retracted), edge values, what runs on all rows, what
+    leaves, and what a costly map reads (rows that come out equal are then found before it runs).
+    """
+    needed = set(program.outputs)
+    for s in program.steps:
+        if not isinstance(s, RowMap) or s.output.domain is not Domain.NODE:
+            needed.add(s.output)
+        if not isinstance(s, RowMap) or s.costly:
+            needed.update(s.inputs)
+    return needed
+
+
+def _with_origins(steps: list[Step], stored: set[Value]) -> set[Value]:
+    """Add what is read at rows where it is not itself dirty.
+
+    The dirty rows of a value are described by the set of its *origins*: a stored value is its own
+    origin, because what comes out equal leaves its dirty set; any other value has the origins of
+    its inputs. A map may read an input that is not stored only if both have the same origins.
+    """
+    while True:
+        origins: dict[Value, frozenset[Value]] = {}
+        more: set[Value] = set()
+        for s in steps:
+            union = frozenset[Value]().union(*(origins[v] for v in s.inputs))
+            origins[s.output] = frozenset([s.output]) if s.output in stored else union
+            if isinstance(s, RowMap):
+                more.update(v for v in s.inputs if v not in stored and origins[v] != union)
+        if not more:
+            return stored
+        stored = stored | more
+
+
+def _merged(program: Program, needed: set[Value]) -> list[Step]:
+    """The steps, with cheap maps merged into the map that reads them.
+
+    Only a map that need not be stored and is read once, by a map, is merged.
+    """
+    readers: dict[Value, int] = {}
+    for s in program.steps:
+        for v in s.inputs:
+            readers[v] = readers.get(v, 0) + 1
+    in_maps = {v for s in program.steps if isinstance(s, RowMap) for v in s.inputs}
+    waiting: dict[Value, RowMap] = {}
+    steps: list[Step] = []
+    for s in program.steps:
+        if isinstance(s, RowMap):
+            for v in [v for v in s.inputs if v in waiting]:
+                s = _merge(waiting.pop(v), s)
+            alone = readers.get(s.output) == 1 and s.output in in_maps
+            if s.output not in needed and not s.costly and alone:
+                waiting[s.output] = s
+                continue
+        steps.append(s)
+    return steps
+
+
+def _beside(steps: list[Step]) -> list[Step]:
+    """The steps, with maps of the same values behind each other.
+
+    They change at the same rows, which are read once for all of them then.
+    """
+    found: list[Step] = []
+    for s in steps:
+        at = len(found)
+        if _is_plain(s):
+            alike = (i for i in range(at) if _is_plain(found[i]) and found[i].inputs == s.inputs)
+            at = max(alike, default=at - 1) + 1
+        found.insert(at, s)
+    return found
+
+
+def _is_plain(step: Step) -> bool:
+    return type(step) is RowMap and _is_on_nodes(step)
+
+
+def _merge(first: RowMap, then: RowMap) -> RowMap:
+    """One map that runs `first` and hands its result to `then`."""
+    inputs = list(first.inputs)
+    places: list[int | None] = []
+    for v in then.inputs:
+        if v is first.output:
+            places.append(None)
+            continue
+        if v not in inputs:
+            inputs.append(v)
+        places.append(inputs.index(v))
+    fn = _composed(first.fn, then.fn, len(first.inputs), places)
+    return RowMap(then.output, tuple(inputs), fn, first.costly or then.costly)
+
+
+def _composed(
+    inner: Callable[..., Any], outer: Callable[..., Any], count: int, places: list[int | None]
+) -> Callable[..., Any]:
+    if places == [None]:
+        return lambda *rows: outer(inner(*rows))
+    if places == [None, *range(count, count + len(places) - 1)]:
+        return lambda *rows: outer(inner(*rows[:count]), *rows[count:])
+
+    def run(*rows: Any) -> Any:
+        result = inner(*rows[:count])
+        return outer(*[result if at is None else rows[at] for at in places])
+
+    return run

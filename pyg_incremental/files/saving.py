@@ -1,0 +1,167 @@
+"""What a file holds of a wrapped model, and whose it is."""
+
+import os
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from pyg_incremental.call.checked import CALL, Checked
+from pyg_incremental.errors import IncrementalError, StateFileError, UnsupportedModelError
+from pyg_incremental.files import snapshot
+from pyg_incremental.files.options import differences, options_of
+from pyg_incremental.files.restoring import refuse_other_outputs, restore, whole_outputs
+from pyg_incremental.session import start
+from pyg_incremental.session.parameters import fingerprint
+from pyg_incremental.session.session import Session
+from pyg_incremental.session.settings import Settings
+
+_STATE = {
+    **CALL, "model": str, "options": {str: object}, "version": int,
+    "deltas": {(str, int): int}, "scrub_next": int,
+    "accumulate_dtype": str, "store": str, "graphs": {str: {str: Tensor}},
+    "others": {str: Tensor}, "rows": {str: Tensor}, "outputs": [str],
+    "whole_outputs": {str: Tensor}, "aggregators": {str: {str: Tensor}}, "program": str,
+}  # fmt: skip
+_SUMS = {"None": None, "torch.float32": torch.float32, "torch.float64": torch.float64}
+
+
+class Saved(NamedTuple):
+    """A copy of a state.
+
+    Attributes:
+        constants: The arguments of the call that are no tensors.
+        content: Everything else.
+    """
+
+    constants: dict[str, Any]
+    content: dict[str, Any]
+
+
+def copied(session: Session, scrub_next: int) -> Saved:
+    """What is to be saved of a session; nothing of it changes with the session.
+
+    Args:
+        session: The state.
+        scrub_next: The row that is scrubbed next.
+    """
+    committed = session.committed
+    content = {
+        "version": committed.version,
+        "deltas": dict(committed.deltas),
+        "scrub_next": scrub_next,
+        "outputs": [value.name for value in session.plan.program.outputs],
+        "whole_outputs": {name: t.clone() for name, t in whole_outputs(session).items()},
+        **session.state(exact=False),
+    }
+    return Saved(session.plan.site.constants, content)
+
+
+def save(path: str | os.PathLike[str], model: nn.Module, settings: Settings, saved: Saved) -> None:
+    """Write a state; see `IncrementalModel.save`.
+
+    Args:
+        path: The file.
+        model: The model, of which only a fingerprint is written.
+        settings: What the user chose.
+        saved: The state.
+
+    Raises:
+        UnsupportedModelError: If the model was called with what cannot be saved without code.
+        OSError: If the file cannot be written. What was there is as it was then.
+    """
+    if not snapshot.is_plain(saved.constants):
+        raise UnsupportedModelError(
+            f"save: the model was called with {saved.constants}, which cannot be saved without code"
+        )
+    snapshot.write(
+        path,
+        {
+            "model": fingerprint(model),
+            "options": options_of(model),
+            "accumulate_dtype": str(settings.accumulate_dtype),
+            "store": settings.store,
+            **saved.content,
+        },
+    )
+
+
+def read(path: str | os.PathLike[str], model: nn.Module) -> dict[str, Any]:
+    """Read a state of `model`; everything that it says of itself is checked.
+
+    Raises:
+        StateFileError: If the file is cut off or damaged, does not hang together, or belongs to
+            another model.
+    """
+    content, checked = snapshot.read(path), Checked(str(path))
+    checked.fits(content.get("model"), str, "model")
+    if content["model"] != fingerprint(model):
+        raise StateFileError(
+            f"'{path}' was saved for another model (or other parameters) than this "
+            f"{type(model).__name__}; load the parameters that the model had, or call "
+            "to_incremental and run a full pass"
+        )
+    checked.fits(content, _STATE, "")
+    for name in ("version", "scrub_next"):
+        if content[name] < 0:
+            raise checked.refuse(f"{name} is {content[name]}")
+    if content["accumulate_dtype"] not in _SUMS or content["store"] not in ("fast", "minimal"):
+        raise checked.refuse(f"{content['accumulate_dtype']} or {content['store']!r} is unknown")
+    _tensors_fit(content, checked)
+    return content
+
+
+def _tensors_fit(content: dict[str, Any], checked: Checked) -> None:
+    """See that all tensors that are read before a full pass fit."""
+    relations, num_nodes = checked.call(content), content["num_nodes"]
+    checked.same(sorted(content["graphs"]), sorted(r.graph for r in relations), "graphs")
+    for r in relations:
+        data = dict(content["graphs"][r.graph])
+        counts = num_nodes[r.source], num_nodes[r.target]
+        checked.graph(r, content, data.pop("edge_index", None), data, counts)
+    for name, kind in content["nodes"].items():
+        checked.rows(content["rows"].get(name), num_nodes[kind], f"'{name}'")
+    given = {*content["nodes"], *content["edges"], *content["others"], *content["graphs"]}
+    checked.same(sorted(set(content["names"])), sorted(given), "tensors of the call")
+
+
+def sums_of(content: dict[str, Any]) -> torch.dtype | None:
+    """The dtype in which the sums of a saved state are kept, if it was chosen."""
+    return _SUMS[content["accumulate_dtype"]]
+
+
+def restored(
+    path: str | os.PathLike[str], content: dict[str, Any], model: nn.Module, settings: Settings
+) -> Session:
+    """The session that was saved: computed anew, held against the saved rows, which it then takes.
+
+    Args:
+        path: The file.
+        content: What `read` has read.
+        model: The model.
+        settings: What the user chose.
+
+    Raises:
+        StateFileError: If the model is not the one that was saved: it fails on the saved graph, or
+            computes something else.
+    """
+    checked = Checked(str(path))
+    changed = differences(content["options"], options_of(model))
+    try:
+        session = start.from_state(content, model, settings)
+    except IncrementalError:
+        raise
+    except Exception as error:  # a model may raise anything on what it was not made for
+        raise checked.refuse(
+            f"{type(model).__name__} fails on the saved graph ({type(error).__name__}: {error}); "
+            f"changed since it was saved: {'; '.join(changed[:5]) or 'nothing that could be told'}",
+            "Give the model the options and the code it had",
+        ) from error
+    refuse_other_outputs(session, content, checked, changed)
+    # Messages that are not stored have to be those that the sums were made of, bit by bit.
+    stored = settings.store == content["store"] == "fast"
+    alike = not changed and str(session.plan.program) == content["program"]
+    same_sums = settings.accumulate_dtype == sums_of(content)
+    if stored and alike and same_sums and session.plan.mode == "incremental":
+        restore(session, content, checked)
+    return session

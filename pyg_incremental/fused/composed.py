@@ -1,0 +1,181 @@
+"""ATen operations that are made of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyg_incremental.fused.registers import Register, Results, UntranslatableError
+from pyg_incremental.fused.translator import Translator
+
+aten = torch.ops.aten
+
+
+def _cat(t: Translator, values: Sequence[Any], dim: int = 0) -> Register:
+    """Copies side by side."""
+    shapes = [v.place.shape if isinstance(v, Register) else v.shape for v in values]
+    dim %= len(shapes[0])
+    if dim == 0:
+        raise UntranslatableError("rows are put behind each other")
+    shape = list(shapes[0])
+    shape[dim] = sum(s[dim] for s in shapes)
+    out = t.register(shape[1:])
+    begin = 0
+    for value, s in zip(values, shapes, strict=True):
+        a = t.operand(value, torch.Size(s))
+        where = t.index(out.place.narrow(dim, begin, s[dim]))
+        begin += s[dim]
+        part = Register(out.at, where.numel(), out.place)
+        t.emit("place", part, a, part.width, out.width, index=t.space.positions(where))
+    return out
+
+
+def _where(t: Translator, condition: Any, a: Any, b: Any) -> Register:
+    return t.compute("where", condition, a, b)
+
+
+def _masked_fill(t: Translator, value: Any, mask: Any, fill: Any) -> Register:
+    return t.compute("where", mask, fill, value)
+
+
+def _clamp(t: Translator, value: Any, low: Any = None, high: Any = None) -> Any:
+    if low is not None:
+        value = t.compute("maximum", value, low)
+    return value if high is None else t.compute("minimum", value, high)
+
+
+def _leaky_relu(t: Translator, value: Any, slope: float = 0.01) -> Register:
+    return t.compute("where", t.compute("gt", value, 0.0), value, t.compute("mul", value, slope))
+
+
+def _elu(
+    t: Translator, value: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
+) -> Register:
+    low = t.compute("mul", t.compute("expm1", t.compute("mul", value, input_scale)), alpha * scale)
+    return t.compute("where", t.compute("gt", value, 0.0), t.compute("mul", value, scale), low)
+
+
+def _silu(t: Translator, value: Any) -> Register:
+    return t.compute("mul", value, t.compute("sigmoid", value))
+
+
+def _gelu(t: Translator, value: Any, approximate: str = "none") -> Register:
+    if approximate != "none":
+        raise UntranslatableError("gelu is approximated")
+    half = t.compute("add", t.compute("erf", t.compute("mul", value, 0.5**0.5)), 1.0)
+    return t.compute("mul", t.compute("mul", value, 0.5), half)
+
+
+def _sum(t: Translator, value: Any, dims: Any, keep: bool = False, dtype: Any = None) -> Register:
+    return t.reduce("sum", value, dims, keep)
+
+
+def _mean(t: Translator, value: Any, dims: Any, keep: bool = False, dtype: Any = None) -> Register:
+    shape = value.place.shape
+    count = int(np.prod([shape[d] for d in dims]))
+    return t.compute("div", t.reduce("sum", value, dims, keep), float(count))
+
+
+def _amax(t: Translator, value: Any, dims: Any = (), keep: bool = False) -> Register:
+    return t.reduce("amax", value, dims, keep)
+
+
+def _norm(
+    t: Translator, value: Any, order: float = 2, dims: Any = None, keep: bool = False, **_: Any
+) -> Register:
+    if order != 2 or not dims:
+        raise UntranslatableError("only the Euclidean norm of rows is known")
+    return t.compute("sqrt", t.reduce("sum", t.compute("mul", value, value), dims, keep))
+
+
+def _softmax(t: Translator, value: Any, dim: int, half: bool = False) -> Register:
+    exp = t.compute("exp", t.compute("sub", value, t.reduce("amax", value, [dim], True)))
+    return t.compute("div", exp, t.reduce("sum", exp, [dim], True))
+
+
+def _log_softmax(t: Translator, value: Any, dim: int, half: bool = False) -> Register:
+    shifted = t.compute("sub", value, t.reduce("amax", value, [dim], True))
+    total = t.reduce("sum", t.compute("exp", shifted), [dim], True)
+    return t.compute("sub", shifted, t.compute("log", total))
+
+
+def _pow(t: Translator, value: Any, exponent: float) -> Register:
+    """Torch has these exponents computed otherwise, which shows at infinities."""
+    if exponent == 2:
+        return t.compute("mul", value, value)
+    name = {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}.get(exponent)
+    return t.compute("pow", value, exponent) if name is None else t.compute(name, value)
+
+
+def _native_batch_norm(
+    t: Translator, value: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool,
+    momentum: float, eps: float,
+) -> Any:  # fmt: skip
+    if training:
+        raise UntranslatableError("rows are normalized over a batch")
+    return _batch_norm(t, value, weight, bias, mean, var, momentum, eps)
+
+
+def _batch_norm(
+    t: Translator, value: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float,
+    eps: float,
+) -> Any:  # fmt: skip
+    factor = torch.rsqrt(var + eps) * (1.0 if weight is None else weight)
+    out = t.compute("mul", t.compute("sub", value, mean), factor)
+    return Results((out if bias is None else t.compute("add", out, bias), None, None))
+
+
+def _layer_norm(t: Translator, value: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    dims = list(range(value.place.dim() - len(shape), value.place.dim()))
+    centred = t.compute("sub", value, _mean(t, value, dims, True))
+    var = _mean(t, t.compute("mul", centred, centred), dims, True)
+    out = t.compute("mul", centred, t.compute("rsqrt", t.compute("add", var, eps)))
+    out = out if weight is None else t.compute("mul", out, weight)
+    return Results((out if bias is None else t.compute("add", out, bias), None, None))
+
+
+def _like(fill: float) -> Callable[..., Tensor]:
+    return lambda t, value, **_: torch.full(value.place.shape, fill, dtype=t.dtype)
+
+
+def _same(t: Translator, value: Any, **kwargs: Any) -> Any:
+    if kwargs.get("dtype", t.dtype) != t.dtype:
+        raise UntranslatableError("rows change their dtype")
+    return value
+
+
+COMPOSED: dict[Any, Callable[..., Any]] = {
+    aten.mm.default: lambda t, a, b: t.product(a, b, None),
+    aten.addmm.default: lambda t, c, a, b: t.product(a, b, c),
+    aten.cat.default: _cat,
+    aten.pow.Tensor_Scalar: _pow,
+    aten.native_batch_norm.default: _native_batch_norm,
+    aten.where.self: _where,
+    aten.where.ScalarSelf: _where,
+    aten.where.ScalarOther: _where,
+    aten.where.Scalar: _where,
+    aten.masked_fill.Scalar: _masked_fill,
+    aten.masked_fill.Tensor: _masked_fill,
+    aten.clamp.default: _clamp,
+    aten.leaky_relu.default: _leaky_relu,
+    aten.elu.default: _elu,
+    aten.silu.default: _silu,
+    aten.gelu.default: _gelu,
+    aten.sum.dim_IntList: _sum,
+    aten.mean.dim: _mean,
+    aten.amax.default: _amax,
+    aten.linalg_vector_norm.default: _norm,
+    aten._softmax.default: _softmax,
+    aten._log_softmax.default: _log_softmax,
+    aten._native_batch_norm_legit_no_training.default: _batch_norm,
+    aten.native_layer_norm.default: _layer_norm,
+    aten.zeros_like.default: _like(0.0),
+    aten.ones_like.default: _like(1.0),
+    aten._to_copy.default: _same,
+    aten.square.default: lambda t, a: t.compute("mul", a, a),
+    aten.rsub.Scalar: lambda t, a, b: t.compute("sub", b, a),
+}

@@ -1,0 +1,124 @@
+"""A row map, any function of torch, as a list of the operations of `kernels.compiled.row_ops`.
+
+The function is traced on a few rows, and each ATen operation that is found is written down (see
+`translator`). The list is then held against the function itself: a function whose list gives
+something else, or that has an operation unknown here, stays with torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pyg_incremental.fused.composed import COMPOSED
+from pyg_incremental.fused.registers import Register, RowOps, Space, UntranslatableError
+from pyg_incremental.fused.translator import ROWS, Translator
+from pyg_incremental.kernels.compiled.row_ops import COLUMNS, run_rows
+from pyg_incremental.program.tracer_lock import ONE_TRACER
+
+
+def translate(fn: Callable[..., Any], rows: Sequence[Tensor], space: Space) -> RowOps:
+    """The operations of a row map.
+
+    Args:
+        fn: The map: tensors `[k, ...]` to a tensor `[k, ...]`.
+        rows: Register to try it on, `[n, ...]` of one floating dtype for every input.
+        space: Takes registers and constants.
+
+    Raises:
+        UntranslatableError: If the function has none; `space` is as it was.
+    """
+    dtype = rows[0].dtype
+    if any(r.dtype != dtype for r in rows):
+        raise UntranslatableError("inputs differ in dtype")
+    before = space.size, len(space.constants), len(space.index), space.index_size
+    try:
+        examples = _examples(rows)
+        with ONE_TRACER:
+            found = _written(fn, [e[:ROWS] for e in examples], space, dtype)
+        _hold_against(fn, examples, found, space, dtype)
+    except Exception as error:
+        space.size, constants, index, space.index_size = before
+        del space.constants[constants:], space.index[index:]
+        if isinstance(error, UntranslatableError):
+            raise
+        raise UntranslatableError(f"{type(error).__name__}: {error}") from error
+    return found
+
+
+def _examples(rows: Sequence[Tensor]) -> list[Tensor]:
+    """Register as they are, then random ones, zeros, and some that are not finite."""
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for given in rows:
+        like = given[:8]
+        drawn = torch.randn(12, *like.shape[1:], generator=generator, dtype=torch.float64)
+        drawn[6] = 0
+        if drawn[0].numel():
+            flat = drawn.view(12, -1)
+            flat[7, 0], flat[8, -1], flat[9, 0] = torch.inf, -torch.inf, torch.nan
+            flat[10] *= 1e3
+        found.append(torch.cat([drawn.to(like.dtype), like.repeat(2, *[1] * (like.dim() - 1))]))
+    return found
+
+
+def _written(
+    fn: Callable[..., Any], examples: list[Tensor], space: Space, dtype: torch.dtype
+) -> RowOps:
+    pure = functionalize(fn, remove="mutations")
+    graph = make_fx(lambda *rows: pure(*rows))(*examples)
+    translator = Translator(space, dtype, COMPOSED)
+    found: dict[fx.Node, Any] = {}
+    waiting = iter(examples)
+    inputs = []
+    for node in graph.graph.nodes:
+        if node.op == "placeholder":
+            found[node] = translator.input(next(waiting))
+            inputs.append(found[node].at)
+        elif node.op == "get_attr":
+            found[node] = getattr(graph, node.target).detach()
+        elif node.op == "call_function":
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), found.__getitem__)
+            found[node] = translator.call(node.target, tuple(args), dict(kwargs))
+        elif node.op == "output":
+            result = found[node.args[0]]
+            if not isinstance(result, Register):
+                raise UntranslatableError("the result does not depend on the rows")
+            output = translator.operand(result, result.place.shape)
+    ops = np.array(translator.ops, np.int64).reshape(-1, COLUMNS)
+    return RowOps(ops, tuple(inputs), output)
+
+
+def _hold_against(
+    fn: Callable[..., Any], examples: list[Tensor], found: RowOps, space: Space, dtype: torch.dtype
+) -> None:
+    """See that the operations give what the function gives."""
+    flat, index = space.arrays(dtype)
+    whole = torch.from_numpy(flat)
+    for rows in (1, len(examples[0])):
+        for at, example in zip(found.inputs, examples, strict=True):
+            given = example[-rows:].reshape(-1)
+            whole[at : at + given.numel()] = given
+        run_rows(flat, found.ops, 0, len(found.ops), index, rows)
+        expected = fn(*(e[-rows:].clone() for e in examples))
+        if expected.dtype != dtype or expected.shape[0] != rows:
+            raise UntranslatableError("the result has another dtype or other rows")
+        got = whole[found.output : found.output + expected.numel()].view(expected.shape)
+        bound = (
+            {"rtol": 1e-4, "atol": 1e-4}
+            if dtype == torch.float32
+            else {"rtol": 1e-10, "atol": 1e-10}
+        )
+        if not expected.numel():
+            continue
+        # A sum of many elements is as far off as the largest of them allows.
+        size = expected.reshape(rows, -1).nan_to_num(0, 0, 0).abs().amax(1, keepdim=True).clamp(1)
+        got, expected = got.reshape(rows, -1) / size, expected.reshape(rows, -1) / size
+        if not torch.allclose(got, expected, equal_nan=True, **bound):
+            raise UntranslatableError("the operations give something else")

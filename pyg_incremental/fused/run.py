@@ -1,0 +1,303 @@
+"""Updates that touch few rows, in one call of compiled code.
+
+The executors of an engine are interpreted: each step is a handful of Python calls, which cost more
+than the work of a small update. The plan is therefore also laid out in tables that one compiled
+function goes through (see `kernels.compiled.machine`). That needs row maps as lists of operations
+(`row_ops`), and aggregations whose messages are stored rows. Where a plan has something else, or an
+update reaches many rows, the executors go on from the step at which the machine stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from pyg_incremental.aggregate import Aggregator
+from pyg_incremental.delta.resolve.plain import PlainDelta
+from pyg_incremental.fused.chain import Chain, chain_from
+from pyg_incremental.fused.parts import Parts
+from pyg_incremental.fused.tables import Tables
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.graph.edge_store import EdgeEvents, Edges
+from pyg_incremental.kernels import graph_at
+from pyg_incremental.kernels.compiled.layout import EXCHANGE, INPUT, KIND, NOTHING
+from pyg_incremental.kernels.compiled.machine import (
+    FOR_RANKS,
+    FOR_THREADS,
+    SPARE,
+    arrive,
+    run,
+    update,
+)
+from pyg_incremental.rows import NO_EDGES, Backend, NodeSet, ascending
+from pyg_incremental.transform.maps import MapExecutor
+from pyg_incremental.update import Work
+
+_NO_IDS = np.empty(0, np.int64)
+_EDGES = 1024
+"""Edges that come or leave at most in an update of one call."""
+
+
+class FastPath:
+    """The compiled plan of one engine.
+
+    Args:
+        executors: Those of node values, in order.
+        kinds: Their nodes.
+        graph: The only graph.
+        backend: Its arrays; compiled.
+
+    Attributes:
+        aggregators: Those that the machine does not run; they have to retract and insert edges
+            before it does.
+        is_worth_it: Whether it runs any aggregation.
+    """
+
+    def __init__(
+        self,
+        executors: Sequence[Any],
+        kinds: Sequence[NodeSet],
+        graph: DynamicGraph,
+        backend: Backend,
+    ) -> None:
+        self._kinds, self._graph, self._backend = kinds, graph, backend
+        self.tables = t = Tables(executors, kinds, backend.like.dtype)
+        self.aggregators = [e for e in executors[t.known :] if isinstance(e, Aggregator)]
+        self.is_worth_it = any(isinstance(e, Aggregator) for e in t.executors)
+        self._inputs = {
+            e.out.value.name: s for s, e in enumerate(t.executors) if t.steps[s, KIND] == INPUT
+        }
+        steps = t.steps[:, KIND]
+        self._first_input = next((s for s, kind in enumerate(steps) if kind != NOTHING), -1)
+        self._names = [(e.out.value.name, *_kind_of(e)) for e in t.executors]
+        self._no_rows = np.empty((0, 1), t.space.dtype)
+        self._zero = t.space.dtype.type(0)
+        self._bits = np.int32(0) if t.space.itemsize == 4 else np.int64(0)
+        self._parts = Parts(t, self._zero, self._bits)
+        self._exchanges = [
+            e for e, kind in zip(t.executors, steps, strict=True) if kind == EXCHANGE
+        ]
+        self._slots = np.zeros((2, 1 + _EDGES), np.int64)
+        self._located: tuple[int, ...] = ()
+
+    def takes(self, events: EdgeEvents, rows: Mapping[str, tuple[Tensor, Tensor]]) -> bool:
+        """Whether an update is plain enough to begin with."""
+        if len(events.changed.slots) or len(rows) > 1:
+            return False
+        if not all(e.is_shared for e in self._exchanges):
+            return False
+        for name, (ids, _) in rows.items():
+            step = self._inputs.get(name)
+            if step is None or ids.shape[0] > self.tables.room_of(step):
+                return False
+        return True
+
+    def run(
+        self, events: EdgeEvents, rows: Mapping[str, tuple[Tensor, Tensor]], stats: Work
+    ) -> int:
+        """Run the steps, as far as the machine can.
+
+        Returns:
+            The first step that is left to the executors.
+        """
+        self._locate()
+        given, ids, new = -1, _NO_IDS, self._no_rows
+        for name, (of, to) in rows.items():
+            given, ids, new = self._inputs[name], of.numpy(), self._flat(to)
+        removed, added = events.removed, events.added
+        ends = removed.src, removed.dst, removed.slots, added.src, added.dst, added.slots
+        return self._finish(-1, given, ids, new, ends, stats)
+
+    def run_at_once(self, delta: PlainDelta, stats: Work) -> int | None:
+        """Take a delta that was not looked at yet, in one call, graph and all.
+
+        Returns:
+            What `run` returns; None if the delta is not valid or not plain enough. Nothing was
+            changed then.
+        """
+        added, gone, ids = delta.added, delta.gone, delta.ids
+        comes, leaves = added.shape[1], gone.shape[1]
+        many = self._parts.many()
+        is_large = max(comes + leaves, len(ids)) * self._parts.widest > many
+        if max(comes, leaves) > _EDGES and not is_large:
+            return None
+        ready = self._graph.ready_for(comes, leaves)
+        if ready is None:
+            return None
+        self._locate()
+        given, new = -1, self._no_rows
+        if delta.rows is not None:
+            given, new = self._inputs[delta.name], self._flat(delta.rows)
+            if len(ids) > self.tables.room_of(given):
+                return None
+        if is_large:
+            return self._run_beside(delta, ready, given, new, stats)
+        scratch = self.tables.nodes.scratch
+        step, count, used = update(
+            self.tables.plan, self._graph.places(), added, gone, *ready, self._slots,
+            scratch.epoch, self._num_nodes, given, ids, new, self._zero, self._bits,
+            many,
+        )  # fmt: skip
+        if step < 0:
+            return None
+        scratch.epoch += SPARE * (self.tables.known + 1)
+        self._graph.changed(comes, leaves, used)
+        if count:
+            ends = self._ends(delta)
+            return self._finish(step, -1, _NO_IDS, self._no_rows, ends, stats, count)
+        stats.append((self._names, self.tables.stats.copy()))
+        return int(step)
+
+    def _run_beside(
+        self, delta: PlainDelta, ready: tuple[Any, int, int, int], given: int, rows: Any,
+        stats: Work,
+    ) -> int | None:  # fmt: skip
+        """`run_at_once` for many edges: some threads change the graph, others begin.
+
+        To begin, only the ends of the edges have to be known.
+        """
+        added, gone, places = delta.added, delta.gone, self._graph.places()
+        comes, leaves, num_nodes = added.shape[1], gone.shape[1], self._num_nodes
+        if self._slots.shape[1] <= max(comes, leaves):
+            self._slots = np.zeros((2, 2 * max(comes, leaves) + 1), np.int64)
+        free, num_free, end, order = ready
+        slots, changed = self._slots, (delta.ids, num_nodes, free, num_free, end)
+        if not graph_at.accept_now(places, added, gone, *changed, slots):
+            return None
+        ends = self._ends(delta)
+        left, taken = ends[2], ends[5]
+        _, _, used = self._parts.begin(
+            places, num_nodes, ends,
+            [
+                lambda: graph_at.change_list(places, 0, added, left, taken),
+                lambda: graph_at.change_list(places, 1, added, left, taken),
+                lambda: graph_at.change_pairs(places, added, left, taken, order),
+            ],
+        )  # fmt: skip
+        graph_at.has_changed(free, num_free, slots, comes, leaves)
+        self._graph.changed(comes, leaves, used)
+        return self._finish(0, given, delta.ids, rows, ends, stats)
+
+    def _ends(self, delta: PlainDelta) -> tuple[Any, ...]:
+        """Sources, targets and slots of the edges that leave, and of those that come."""
+        gone, added, (left, taken) = delta.gone, delta.added, self._slots[:, 1:]
+        return *gone, left[: gone.shape[1]], *added, taken[: added.shape[1]]
+
+    @property
+    def has_accepted(self) -> bool:
+        """Whether `run_at_once` has accepted a delta since `forget`."""
+        return bool(self._slots[0, 0])
+
+    def forget(self) -> None:
+        """What `run_at_once` has accepted before is none of this update's."""
+        self._slots[0, 0] = 0
+
+    def events_of(self, delta: PlainDelta) -> EdgeEvents:
+        """What `run_at_once` has done to the edges."""
+        removed_src, removed_dst, left, src, dst, taken = self._ends(delta)
+        return EdgeEvents(
+            Edges(left.copy(), removed_src, removed_dst), Edges(taken.copy(), src, dst), NO_EDGES,
+            {},
+        )  # fmt: skip
+
+    def _finish(
+        self, step: int, given: int, ids: Any, new: Any, ends: tuple[Any, ...], stats: Work,
+        count: int = 0,
+    ) -> int:  # fmt: skip
+        """Run the steps from `step` on, at which it stopped because `count` rows are for threads.
+
+        `ends` are sources, targets and slots of the edges that left, and of those that came.
+        """
+        tables, scratch, num_nodes = self.tables, self.tables.nodes.scratch, self._num_nodes
+        parts, places, many = self._parts, self._graph.places(), self._parts.many()
+        is_large = given >= 0 and ids.size * tables.width_of(given) > many
+        if step < 0 and (is_large or (ends[0].size + ends[3].size) * parts.widest > many):
+            parts.begin(places, num_nodes, ends)
+            step = 0
+        if is_large and given == self._first_input:
+            step, given = self._compute(chain_from(tables, given, len(ids)), ids, new), -1
+        while count <= 0 or count <= tables.room_of(step):
+            if count == FOR_RANKS:
+                if not self._exchange(step, places):
+                    break
+                step += 1
+            elif count == FOR_THREADS:
+                fits = parts.total(step, places, num_nodes, ends)
+                step += 1
+                if not fits:
+                    break
+            elif count:
+                dirty = scratch.touched[:count].copy()
+                if not tables.reads_fresh(step):
+                    dirty = ascending(dirty)
+                step = self._compute(chain_from(tables, step, count), dirty)
+            step, count = run(
+                tables.plan, places, step, scratch.epoch, num_nodes, ends, given, ids, new,
+                self._zero, self._bits, many,
+            )  # fmt: skip
+            scratch.epoch += SPARE * (tables.known + 1)
+            if not count:
+                break
+        stats.append((self._names, tables.stats.copy()))
+        return int(step)
+
+    def _compute(self, chain: Chain, ids: Any, given: Any = None) -> int:
+        """Compute and put rows of some maps; returns the step behind them.
+
+        `ids` are those of the first one, which is an input if its new rows are `given`.
+        """
+        self._parts.compute(chain, self._graph.places(), self._num_nodes, ids, given)
+        return chain[-1].step + 1
+
+    def _exchange(self, step: int, places: Any) -> bool:
+        """Send other processes what changed here, and put what they send.
+
+        Returns whether there is room for it; if not, the executor goes on with what was sent.
+        """
+        e, tables = self.tables.executors[step], self.tables
+        ids, _, _ = tables.changed(e.source)
+        here = _NO_IDS if ids is None else ids
+        arrived, rows = e.swap(here)
+        if here.size + arrived.size > tables.room_of(step):
+            e.arrived = arrived, rows
+            return False
+        none = (_NO_IDS,) * 6
+        flat = self._flat(rows)
+        arrive(
+            tables.plan, places, step, self._num_nodes, none, arrived, flat, self._zero, self._bits
+        )
+        return True
+
+    @property
+    def _num_nodes(self) -> int:
+        """All ids are smaller."""
+        return max(nodes.num_nodes for nodes in self._kinds)
+
+    def _locate(self) -> None:
+        """See that the machine knows where everything is."""
+        places = (self._backend.moves, *[nodes.num_nodes for nodes in self._kinds])
+        if self._located != places:
+            self.tables.locate()
+            self._located = places
+
+    def _flat(self, rows: Tensor) -> Any:
+        """Rows as the kernels take them."""
+        flat = rows if rows.dim() == 2 else rows.reshape(rows.shape[0], rows.shape[1:].numel())
+        return flat.contiguous().numpy()
+
+    def hand_over(self, cells: Sequence[Any]) -> None:
+        """Tell cells what the machine has done to them."""
+        for cell in cells:
+            self.tables.hand_over(cell)
+
+
+def _kind_of(executor: Any) -> tuple[str, str]:
+    """How the work of a step is called, and the way in which it is done here."""
+    if isinstance(executor, Aggregator):
+        return executor.step.kind, "push"
+    if isinstance(executor, MapExecutor):
+        return "map", ""
+    return executor.step.kind, ""

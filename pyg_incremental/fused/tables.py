@@ -1,0 +1,310 @@
+"""What the machine of `kernels.compiled.machine` reads: cells, steps, and where their rows are.
+
+The columns are those of `kernels.compiled.layout`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyg_incremental.aggregate.base import Aggregator
+from pyg_incremental.aggregate.extremum import ExtremumState, StoredMessages
+from pyg_incremental.aggregate.softmax import SoftmaxState
+from pyg_incremental.aggregate.sum import SumState
+from pyg_incremental.fused.registers import RowOps, Space, UntranslatableError
+from pyg_incremental.fused.row_ops import translate
+from pyg_incremental.kernels.address import address_of, zeros
+from pyg_incremental.kernels.compiled import layout as m
+from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS
+from pyg_incremental.program.steps import Domain
+from pyg_incremental.rows import Cell, NodeSet
+from pyg_incremental.transform.maps import InputExecutor, MapExecutor, OnesExecutor
+
+SAMPLE = 8
+"""Rows on which translated maps are tried."""
+MOST = 1 << 24
+"""Elements at most of the rows that are kept of one value: those that changed, or their ids."""
+
+
+class Tables:
+    """The plan of one engine, laid out for the machine.
+
+    Args:
+        executors: Those of node values, in order. Steps from the first on that the machine does not
+            know are left out.
+        kinds: Their nodes. Ids of one kind and of another may be equal; marks are per step.
+        dtype: That of all rows.
+
+    Attributes:
+        nodes: Those with most room for ids.
+        known: How many of the executors the machine knows.
+        why: What the first unknown one is, or an empty string.
+    """
+
+    def __init__(
+        self, executors: Sequence[Any], kinds: Sequence[NodeSet], dtype: torch.dtype
+    ) -> None:
+        self._kinds = kinds
+        self.nodes = self._widest()
+        self._dtype = dtype
+        self._at: dict[Cell, int] = {}
+        self._ids: list[Any] = []
+        self._samples: dict[Cell, torch.Tensor] = {}  # of values that are not stored
+        self._rooms: dict[Cell, tuple[Any, Any, Any]] = {}
+        self.why = ""
+        space, maps = Space(), dict[int, RowOps]()
+        self.executors: list[Any] = []
+        for e in executors:
+            try:
+                if isinstance(e, MapExecutor):
+                    maps[len(self.executors)] = self._translated(e, space)
+                else:
+                    self._refuse(e)
+            except UntranslatableError as error:
+                self.why = f"{e.out.value}: {error}"
+                break
+            self.executors.append(e)
+        self.known = len(self.executors)
+        self.space, self.index = space.arrays(dtype)
+        self._lay_out(maps)
+
+    def _widest(self) -> NodeSet:
+        return max(self._kinds, key=lambda nodes: nodes.scratch.size)
+
+    # Which steps the machine knows ---------------------------------------------------------------
+
+    def _translated(self, e: MapExecutor, space: Space) -> RowOps:
+        if e.out.domain is not Domain.NODE or any(c.domain is not Domain.NODE for c in e.inputs):
+            raise UntranslatableError("not all of its inputs are node rows")
+        rows = []
+        for cell in e.inputs:
+            if cell.out_dtype is not None:
+                raise UntranslatableError("sums are kept in another dtype")
+            if not cell.stored and cell not in self._samples:
+                raise UntranslatableError(f"'{cell.value}' is not stored")
+            rows.append(cell.tensor[:SAMPLE] if cell.stored else self._samples[cell])
+        found = translate(e.fn, rows, space)
+        if not e.out.stored:
+            self._samples[e.out] = e.fn(*rows)
+        return found
+
+    def _refuse(self, e: Any) -> None:
+        """See that a step other than a map is known."""
+        if isinstance(e, OnesExecutor):
+            return
+        if isinstance(e, InputExecutor):
+            if e.out.domain is Domain.NODE and e.out.rows is None:
+                raise UntranslatableError("it has no rows")
+            return
+        if e.step.kind == "exchange":
+            if not e.is_shared:
+                raise UntranslatableError("it has rows of its own")
+            return
+        if not isinstance(e, Aggregator) or e.step.loops == "only":
+            raise UntranslatableError("this kind of step is not known")
+        if e.out.out_dtype is not None or e.out.tensor.dtype != self._dtype:
+            raise UntranslatableError("its state is kept in another dtype")
+        edge = None
+        if isinstance(e, SumState):
+            edge, sources = e.weight, [e.source]
+        elif isinstance(e, SoftmaxState):
+            edge, sources = e.edge, [e.source, e.target, *([] if e.loop is None else [e.loop])]
+        elif isinstance(e, ExtremumState) and isinstance(e.messages, StoredMessages):
+            edge, sources = e.messages.weight, [e.messages.source]
+        else:
+            raise UntranslatableError("its messages are functions of edges")
+        if e.out.keeps_old and not isinstance(e, ExtremumState):
+            raise UntranslatableError("its old rows are retracted")
+        for cell in (*sources, *([] if edge is None else [edge])):
+            if cell.rows is None or cell.rows.dtype != self._dtype:
+                raise UntranslatableError("its messages are of another dtype")
+
+    # Layout --------------------------------------------------------------------------------------
+
+    def _lay_out(self, maps: dict[int, RowOps]) -> None:
+        self.steps = np.zeros((self.known, m.STEP_COLUMNS), np.int64)
+        self.numbers = np.zeros((self.known, 2))
+        self.stats = np.zeros((self.known, m.STAT_COLUMNS), np.int64)
+        inputs: list[tuple[int, int]] = []
+        ops: list[Any] = [np.empty((0, COLUMNS), np.int64)]
+        count = 0
+        for s, e in enumerate(self.executors):
+            step = self.steps[s]
+            if isinstance(e, InputExecutor):
+                if e.out.domain is not Domain.NODE:
+                    continue
+                step[m.KIND] = m.INPUT
+            elif isinstance(e, MapExecutor):
+                found = maps[s]
+                step[m.KIND] = m.MAP
+                step[m.FIRST_INPUT] = len(inputs)
+                inputs += [
+                    (self._cell(c), at) for c, at in zip(e.inputs, found.inputs, strict=True)
+                ]
+                step[m.LAST_INPUT] = len(inputs)
+                step[m.FIRST_OP], count = count, count + len(found.ops)
+                step[m.LAST_OP], step[m.RESULT] = count, found.output
+                ops.append(found.ops)
+            elif isinstance(e, SumState):
+                step[m.KIND], step[m.SOURCE] = m.TOTAL, self._cell(e.source)
+            elif isinstance(e, SoftmaxState):
+                step[m.KIND], step[m.SOURCE] = m.SOFTMAX, self._cell(e.source)
+                step[m.TARGET] = self._cell(e.target)
+                step[m.LOOP] = -1 if e.loop is None else self._cell(e.loop)
+                self.numbers[s, m.SLOPE] = e.slope
+            elif isinstance(e, ExtremumState) and isinstance(e.messages, StoredMessages):
+                step[m.KIND], step[m.SOURCE] = m.EXTREMUM, self._cell(e.messages.source)
+                step[m.LARGEST] = e.largest
+            elif e.step.kind == "exchange":
+                step[m.KIND], step[m.SOURCE] = m.EXCHANGE, self._cell(e.source)
+            if isinstance(e, Aggregator):
+                step[m.DROP], step[m.REVERSE] = e.drop, e.step.reverse
+                if isinstance(e, SumState | SoftmaxState):
+                    self.numbers[s, m.LIMIT] = e.limit
+            step[m.OUT] = self._cell(e.out)
+        self.inputs = np.array(inputs, np.int64).reshape(-1, 2)
+        self._inputs_of = [
+            frozenset(self.inputs[s[m.FIRST_INPUT] : s[m.LAST_INPUT], m.CELL].tolist())
+            for s in self.steps
+        ]
+        self.ops = np.concatenate(ops)
+        self.cells = np.zeros((len(self._at), m.CELL_COLUMNS), np.int64)
+        for cell, at in self._at.items():
+            self._give_room(cell, self.cells[at])
+        for step, e in zip(self.steps, self.executors, strict=True):
+            if step[m.KIND] == m.EXCHANGE:
+                self._share_room(e)
+        self.where = np.empty(max(self.nodes.scratch.size, BLOCK), np.int64)
+        self.plan = np.zeros(m.PLAN_SIZE, np.int64)
+        for table, at, size in (
+            (self.space, m.SPACE, m.SPACE_SIZE), (self.ops, m.OPS, m.NUM_OPS),
+            (self.index, m.INDEX, m.INDEX_SIZE), (self.cells, m.CELLS, m.NUM_CELLS),
+            (self.steps, m.STEPS, m.NUM_STEPS), (self.inputs, m.INPUTS, m.NUM_INPUTS),
+            (self.where, m.WHERE, m.WHERE_SIZE),
+        ):  # fmt: skip
+            self.plan[at], self.plan[size] = address_of(table), len(table)
+        self.plan[m.NUMBERS], self.plan[m.STATS] = address_of(self.numbers), address_of(self.stats)
+
+    def _cell(self, cell: Cell) -> int:
+        return self._at.setdefault(cell, len(self._at))
+
+    def _give_room(self, cell: Cell, row: Any) -> None:
+        """Room for what changes in a cell. It costs nothing before it is used."""
+        sample = cell.rows if cell.stored else self._samples.get(cell)
+        width = 0 if sample is None else sample.shape[1:].numel()
+        dtype, fresh, old = self.space.dtype, None, None
+        has_fresh = not cell.stored and sample is not None
+        kept = max(width * (cell.keeps_old + has_fresh), 1)
+        room = min(self.nodes.scratch.size, max(MOST // kept, 1))
+        ids = np.empty(room, np.int64)
+        row[m.WIDTH], row[m.BY_VALUE], row[m.ROOM] = width, cell.compares_values, room
+        row[m.IDS] = address_of(ids)
+        if cell.keeps_old:
+            old = zeros(dtype, room, width)
+            row[m.OLD] = address_of(old)
+        if has_fresh:
+            fresh = zeros(dtype, room, width)
+            row[m.FRESH] = address_of(fresh)
+        self._rooms[cell] = ids, old, fresh
+        self._ids.append(ids)
+
+    def _share_room(self, e: Any) -> None:
+        """What other processes send comes behind what changed in the value that is exchanged."""
+        source, out = self._at[e.source], self._at[e.out]
+        self._rooms[e.source], self._ids[source] = self._rooms[e.out], self._ids[out]
+        for column in (m.ROOM, m.IDS, m.OLD):
+            self.cells[source, column] = self.cells[out, column]
+
+    # Where rows are ------------------------------------------------------------------------------
+
+    def locate(self) -> None:
+        """Write down where the rows of all cells and aggregations are now."""
+        self.nodes = self._widest()
+        scratch = self.nodes.scratch
+        self.plan[m.STAMP], self.plan[m.NUM_ROWS] = address_of(scratch.stamp), scratch.size
+        self.plan[m.TOUCHED] = address_of(scratch.touched)
+        for cell, at in self._at.items():
+            row = self.cells[at]
+            row[m.NODES] = 0 if cell.nodes is None else cell.nodes.num_nodes
+            if cell.stored and cell.array is not None:
+                row[m.ROWS], row[m.CAPACITY] = address_of(cell.array), cell.array.shape[0]
+        for step, e in zip(self.steps, self.executors, strict=True):
+            edge: Cell | None = None
+            if isinstance(e, SumState | SoftmaxState):
+                edge = e.weight if isinstance(e, SumState) else e.edge
+                step[m.DRIFT], step[m.SCALE] = address_of(e.drift.array), address_of(e.scale.array)
+            elif isinstance(e, ExtremumState) and isinstance(e.messages, StoredMessages):
+                edge = e.messages.weight
+                step[m.OWNER] = address_of(e.owner.array)
+            if edge is not None:
+                step[m.WEIGHT], step[m.SLOTS] = address_of(edge.array), edge.array.shape[0]
+
+    def room_of(self, step: int) -> int:
+        """Rows that may change of what a step computes."""
+        return int(self.cells[self.steps[step, m.OUT], m.ROOM])
+
+    def width_of(self, step: int) -> int:
+        """Elements of a row of what a step computes."""
+        return int(self.cells[self.steps[step, m.OUT], m.WIDTH])
+
+    def inputs_of(self, step: int) -> frozenset[int]:
+        """The cells that a map reads; none of any other step."""
+        return self._inputs_of[step]
+
+    def reads_fresh(self, step: int) -> bool:
+        """Whether a map reads rows that are not stored, and stand in the order of their ids."""
+        return any(self.cells[c, m.FRESH] for c in self._inputs_of[step])
+
+    def fresh_of(self, cell: Cell) -> torch.Tensor:
+        """Room for the new rows of a value that is not stored."""
+        fresh = self._rooms[cell][2]
+        return torch.from_numpy(fresh).view(len(fresh), *self._samples[cell].shape[1:])
+
+    # What threads have done ----------------------------------------------------------------------
+
+    def hold_ids(self, step: int, rows: Any) -> bool:
+        """Say which rows of a step changed; returns whether there is room for them."""
+        at = int(self.steps[step, m.OUT])
+        fits = len(rows) <= self.room_of(step)
+        room = self._ids[at] if fits else self.nodes.scratch.touched
+        room[: len(rows)] = rows
+        self.cells[at, m.COUNT] = len(rows) if fits else -len(rows)
+        return fits
+
+    def close_gaps(self, step: int, first: Sequence[int], changed: Sequence[int]) -> None:
+        """Move up what stands from `first[p]` on, `changed[p]` rows of a step for each thread."""
+        at = int(self.steps[step, m.OUT])
+        cell = next(c for c, place in self._at.items() if place == at)
+        count = changed[0]
+        for begin, more in zip(first[1:], changed[1:], strict=False):
+            for rows in self._rooms[cell]:
+                if rows is not None and count < begin:
+                    rows[count : count + more] = rows[begin : begin + more].copy()
+            count += more
+        self.cells[at, m.COUNT] = count
+
+    # Results -------------------------------------------------------------------------------------
+
+    def changed(self, cell: Cell) -> tuple[Any, Any, Any]:
+        """Ids, OLD rows and new rows of a cell; the last two only where the machine has them."""
+        at = self._at.get(cell)
+        count = 0 if at is None else int(self.cells[at, m.COUNT])
+        if not count:
+            return None, None, None
+        if count < 0:
+            return self.nodes.scratch.touched[:-count], None, None
+        ids, old, fresh = self._rooms[cell]
+        new = None if fresh is None else self.fresh_of(cell)[:count]
+        return ids[:count], None if old is None else old[:count], new
+
+    def hand_over(self, cell: Cell) -> None:
+        """Tell a cell what the machine has done to it."""
+        ids, old, fresh = self.changed(cell)
+        if ids is not None:
+            cell.ids = cell.backend.ids_from(ids.copy())
+            cell.old = cell.old if old is None else old
+            cell.fresh = fresh

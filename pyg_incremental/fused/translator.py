@@ -1,0 +1,191 @@
+"""Writes the operations of a row map that was traced down to ATen operations.
+
+What rearranges, such as `view` or `slice`, is carried out on the positions of the elements and
+costs nothing later; what computes becomes an operation.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyg_incremental.fused.registers import STRIDE, Register, Results, Space, UntranslatableError
+from pyg_incremental.kernels.compiled.row_ops import BLOCK, CODES
+
+ROWS = 5
+"""Register on which a function is traced."""
+aten = torch.ops.aten
+
+_VIEWS = {
+    aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.unsqueeze.default,
+    aten.squeeze.dim, aten.squeeze.dims, aten.squeeze.default, aten.slice.Tensor,
+    aten.select.int, aten.expand.default, aten.permute.default, aten.transpose.int, aten.t.default,
+    aten.alias.default, aten.detach.default, aten.clone.default, aten.contiguous.default,
+    aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int, aten.flatten.using_ints,
+    aten.index_select.default, aten.lift_fresh_copy.default, aten.lift_fresh.default,
+    aten.repeat.default, aten.chunk.default,
+}  # fmt: skip
+_ONE = {
+    getattr(aten, name).default: name
+    for name in (
+        "neg", "abs", "relu", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sigmoid", "tanh", "erf",
+        "log1p", "expm1", "isnan", "isinf", "logical_not", "sign",
+    )
+} | {aten.bitwise_not.default: "logical_not"}  # fmt: skip
+_TWO = {
+    getattr(getattr(aten, name), kind): name
+    for name in ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")
+    for kind in ("Tensor", "Scalar")
+} | {
+    aten.pow.Tensor_Tensor: "pow",
+    aten.maximum.default: "maximum", aten.minimum.default: "minimum",
+    aten.clamp_min.default: "maximum", aten.clamp_max.default: "minimum",
+    aten.logical_and.default: "mul", aten.bitwise_and.Tensor: "mul",
+    aten.logical_or.default: "maximum", aten.bitwise_or.Tensor: "maximum",
+}  # fmt: skip
+
+
+class Translator:
+    """Writes the operations of one traced function.
+
+    Args:
+        space: Takes registers and constants.
+        dtype: That of all rows.
+        composed: What writes operations that are made of others; it is given this translator first.
+
+    Attributes:
+        ops: The operations so far.
+    """
+
+    def __init__(
+        self, space: Space, dtype: torch.dtype, composed: Mapping[Any, Callable[..., Any]]
+    ) -> None:
+        self.space = space
+        self._composed = composed
+        self.dtype = dtype
+        self.ops: list[list[int]] = []
+
+    # Operands ------------------------------------------------------------------------------------
+
+    def input(self, example: Tensor) -> Register:
+        """The register of an input."""
+        return self.register(example.shape[1:])
+
+    def register(self, shape: Sequence[int]) -> Register:
+        """A fresh register for rows `[...]` of that shape."""
+        width = int(np.prod(shape, dtype=np.int64))
+        place = torch.arange(width).view(1, *shape) + STRIDE * torch.arange(ROWS).view(
+            -1, *[1] * len(shape)
+        )
+        return Register(self.space.room(BLOCK * width), width, place)
+
+    def index(self, place: Tensor) -> Tensor:
+        """Positions within a row, `[...]`, the same for every row; else this is no row map."""
+        if place.dim() == 0 or place.shape[0] != ROWS:
+            raise UntranslatableError("a result has no row for each row")
+        first = place[0]
+        own = STRIDE * torch.arange(ROWS).view(-1, *[1] * first.dim())
+        if not bool((place == first + own).all()):
+            raise UntranslatableError("rows are mixed")
+        return first
+
+    def operand(self, value: Any, shape: torch.Size) -> int:
+        """Where a value, broadcast to `shape` `[ROWS, ...]`, stands."""
+        width = shape[1:].numel()
+        if not isinstance(value, Register):
+            constant = torch.as_tensor(value, dtype=self.dtype).expand(shape)
+            if not bool(((constant == constant[:1]) | constant.isnan()).all()):
+                raise UntranslatableError("a constant has rows")
+            return self.space.constant(constant[0], BLOCK)
+        index = self.index(value.place.expand(shape)).reshape(-1)
+        if torch.equal(index, torch.arange(value.width)):
+            return value.at
+        out = self.register(shape[1:])
+        name, count = "copy", width
+        if width and bool((index == index[0]).all()):
+            name, count = "splat", 1
+        elif width and bool((index == index[0] + torch.arange(width)).all()):
+            name, count = "slice", 1
+        self.emit(name, out, value.at, value.width, index=self.space.positions(index[:count]))
+        return out.at
+
+    def emit(
+        self, name: str, out: Register, a: int, a_width: int = 0, b: int = 0, c: int = 0,
+        index: int = 0, inner: int = 0,
+    ) -> None:  # fmt: skip
+        """Write one operation; its columns are those of `kernels.compiled.row_ops`."""
+        self.ops.append([CODES[name], out.at, out.width, a, a_width, b, c, index, inner])
+
+    # Operations ----------------------------------------------------------------------------------
+
+    def compute(self, name: str, *values: Any) -> Register:
+        """An operation on elements, with broadcasting."""
+        shapes = [
+            v.place.shape if isinstance(v, Register) else torch.as_tensor(v).shape for v in values
+        ]
+        shape = torch.broadcast_shapes(*shapes)
+        a, *rest = (self.operand(v, shape) for v in values)
+        out = self.register(shape[1:])
+        self.emit(name, out, a, 0, *rest)
+        return out
+
+    def reduce(self, name: str, value: Register, dims: Sequence[int], keep: bool) -> Register:
+        """Sum or maximum over dimensions other than the rows."""
+        dims = sorted(d % value.place.dim() for d in dims)
+        if 0 in dims:
+            raise UntranslatableError("rows are summed")
+        kept = [d for d in range(value.place.dim()) if d not in dims]
+        index = self.index(value.place.permute(*kept, *dims))
+        shape = [value.place.shape[d] for d in kept[1:]]
+        out = self.register(shape)
+        count = index.numel() // max(out.width, 1)
+        if not count:
+            raise UntranslatableError("nothing to reduce")
+        at = self.space.positions(index)
+        self.emit(name, out, value.at, value.width, index=at, inner=count)
+        if keep:
+            place = out.place
+            for d in dims:
+                place = place.unsqueeze(d)
+            out = Register(out.at, out.width, place)
+        return out
+
+    def product(self, value: Register, matrix: Tensor, bias: Any) -> Register:
+        """`value @ matrix + bias`."""
+        if not isinstance(matrix, Tensor) or value.place.dim() != 2 or isinstance(bias, Register):
+            raise UntranslatableError("a product is not one of rows and a matrix")
+        inner, width = matrix.shape
+        a = self.operand(value, value.place.shape)
+        out = self.register([width])
+        at = -1 if bias is None else self.space.constant(bias.expand(width))
+        self.emit("linear", out, a, inner, self.space.constant(matrix), at, inner=inner)
+        return out
+
+    def call(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What one ATen operation gives."""
+        flat = [a for arg in args for a in (arg if isinstance(arg, (list, tuple)) else [arg])]
+        if target is operator.getitem:
+            return args[0][args[1]]
+        if not any(isinstance(a, Register) for a in flat):
+            return target(*args, **kwargs)
+        if target in _VIEWS:
+            source = args[0]
+            made = target(source.place, *args[1:], **kwargs)
+            if isinstance(made, Tensor):
+                return Register(source.at, source.width, made)
+            return Results(Register(source.at, source.width, part) for part in made)
+        if target in _ONE:
+            return self.compute(_ONE[target], args[0])
+        if target in _TWO:
+            if kwargs.get("alpha", 1) != 1 or kwargs.get("rounding_mode"):
+                raise UntranslatableError(f"{target} with {kwargs}")
+            return self.compute(_TWO[target], args[0], args[1])
+        known = self._composed.get(target)
+        if known is None:
+            raise UntranslatableError(f"{target} is not known")
+        return known(self, *args, **kwargs)

@@ -1,0 +1,313 @@
+"""What a model computes: a program of row maps and aggregations over node rows and edge rows.
+
+A step takes values and makes one value. A few kinds of step are enough:
+
+* `Input`: what the user hands in and deltas change;
+* `RowMap`: row `i` of the result depends on row `i` of its inputs only;
+* `Aggregate` (in `pyg_incremental.aggregate`): row `i` gathers messages over the in-edges of `i`;
+* `Whole`: anything else, run on all rows.
+
+A program says nothing about deltas; executors (see `pyg_incremental.engine.loop`) do.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar, TypeVar
+
+from torch import Tensor
+
+from pyg_incremental.typing import Format
+
+
+class NotIncremental(Exception):
+    """Something cannot be written as steps that follow a delta; the message is the reason.
+
+    It then runs on all rows.
+    """
+
+
+class Domain(Enum):
+    """What the rows of a value stand for."""
+
+    NODE = "node"
+    EDGE = "edge"
+    WHOLE = "whole"
+    """No rows: a tensor or object that is recomputed as one."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """One kind of edges: a graph among the arguments of a call.
+
+    Attributes:
+        graph: Name of the argument.
+        key: How a delta names it: the edge type of PyG, or the name of the argument.
+        source: The kind of nodes at which its edges start.
+        target: The kind of nodes to which they lead; a graph on one set of nodes has both alike.
+        format: How the graph was handed in; it decides what self-loops and weights mean in PyG.
+        by_target: Whether the edges came sorted by target, which some aggregations insist on.
+        values: Name of the edge input that holds the values of a sparse adjacency.
+        unit_values: Whether these are all one, so that an added edge may come without.
+        sized: Whether an `edge_index` says how many nodes there are (an `EdgeIndex` may).
+    """
+
+    graph: str = ""
+    key: Hashable = ""
+    source: str = ""
+    target: str = ""
+    format: Format = "coo"
+    by_target: bool = False
+    values: str = "edge_weight"
+    unit_values: bool = False
+    sized: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """The result of one step.
+
+    Attributes:
+        name: Its name; no two values of a program share one.
+        domain: What its rows stand for.
+        kind: Which nodes (see `Relation.source`), or the edges of which graph (`Relation.graph`).
+    """
+
+    name: str
+    domain: Domain
+    kind: str = ""
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One step of a program: `inputs` are read, `output` is made."""
+
+    kind: ClassVar[str] = "step"
+    hops: ClassVar[int] = 0
+    output: Value
+    inputs: tuple[Value, ...]
+
+    def __str__(self) -> str:
+        return f"{self.output.name} = {self.kind}({', '.join(v.name for v in self.inputs)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Input(Step):
+    """A tensor handed in by the user (`x`, `edge_weight`, ...).
+
+    The graph itself is one too, of domain `WHOLE`.
+    """
+
+    kind: ClassVar[str] = "input"
+
+
+@dataclass(frozen=True, eq=False)
+class Learned(Input):
+    """Node rows that are a parameter or buffer of the model, `[num_nodes, ...]`.
+
+    No delta changes them. `read` returns what they are now; a full pass asks for it.
+    """
+
+    kind: ClassVar[str] = "learned"
+    read: Callable[[], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Ones(Step):
+    """One for every node, `[num_nodes, 1]`: the message whose sum is a degree."""
+
+    kind: ClassVar[str] = "ones"
+
+
+@dataclass(frozen=True, eq=False)
+class RowMap(Step):
+    """`fn(*rows)` on matching rows of the inputs; inputs of domain `WHOLE` are passed whole.
+
+    `costly` marks a map that contains a matrix product: its input is worth comparing with what it
+    was, row by row, before it runs.
+    """
+
+    kind: ClassVar[str] = "map"
+    fn: Callable[..., Any]
+    costly: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Whole(Step):
+    """`fn(*inputs)` on all rows, whenever anything changed.
+
+    `reason` says why it is not done row by row. `pure` promises that `fn` neither writes to what it
+    is given nor returns a view of it, so that it needs no copy.
+    """
+
+    kind: ClassVar[str] = "whole"
+    fn: Callable[..., Any]
+    reason: str = ""
+    pure: bool = False
+
+
+S = TypeVar("S", bound=Step)
+
+
+@dataclass(eq=False)
+class Program:
+    """Steps in the order in which they run, and which values come in and go out.
+
+    Attributes:
+        steps: The steps; the inputs of each stand before it.
+        inputs: The values handed in, by the name of the argument.
+        graphs: The values that are graphs.
+        outputs: The values that leave.
+        fixed: The kinds of nodes whose number never changes, and that number.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    inputs: dict[str, Value] = field(default_factory=dict)
+    graphs: dict[Value, Relation] = field(default_factory=dict)
+    outputs: list[Value] = field(default_factory=list)
+    fixed: dict[str, int] = field(default_factory=dict)
+    _known: dict[Hashable, Value] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
+
+    def input(self, name: str, domain: Domain, kind: str = "") -> Value:
+        """Declare something handed in."""
+        value = self.value(name, domain, kind)
+        self.steps.append(Input(value, ()))
+        self.inputs[name] = value
+        return value
+
+    def graph(self, relation: Relation) -> Value:
+        """Declare a graph that is handed in."""
+        value = self.input(relation.graph, Domain.WHOLE)
+        self.graphs[value] = relation
+        return value
+
+    def learned(self, name: str, read: Callable[[], Tensor], kind: str) -> Value:
+        """Node rows that are a parameter.
+
+        Args:
+            name: Where the model holds it, such as `embedding.weight`.
+            read: Returns it.
+            kind: The nodes.
+
+        Raises:
+            NotIncremental: If it does not have one row for each of these nodes, however the graph
+                changes.
+        """
+        rows = read()
+        if kind not in self.fixed or rows.shape[:1] != (self.fixed[kind],):
+            raise NotIncremental(f"'{name}' {list(rows.shape)} has no row for each node")
+
+        def make() -> Step:
+            return Learned(self.value(name, Domain.NODE, kind), (), read)
+
+        return self.add(("learned", name), make)
+
+    def learned_rows(self) -> dict[str, Tensor]:
+        """The node rows that are parameters, as they are now, by the names of their values."""
+        return {s.output.name: s.read() for s in self.steps if isinstance(s, Learned)}
+
+    def ones(self, kind: str = "") -> Value:
+        """One for every node of some kind."""
+        return self.add(("ones", kind), lambda: Ones(self.value("ones", Domain.NODE, kind), ()))
+
+    def map(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        inputs: Sequence[Value],
+        *,
+        key: Hashable | None = None,
+        costly: bool = False,
+    ) -> Value:
+        """Add a row map.
+
+        Steps of equal `key` and inputs are one step (two GCN layers on one graph have one degree).
+        """
+        places = {(v.domain, v.kind) for v in inputs if v.domain is not Domain.WHOLE}
+        if len(places) > 1:
+            raise ValueError(f"row map '{name}' reads rows of different kinds: {list(inputs)}")
+        domain, kind = places.pop() if places else (Domain.WHOLE, "")
+        return self.add(
+            None if key is None else ("map", key, *map(id, inputs)),
+            lambda: RowMap(self.value(name, domain, kind), tuple(inputs), fn, costly),
+        )
+
+    def whole(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        inputs: Sequence[Value],
+        domain: Domain,
+        reason: str,
+        kind: str = "",
+        pure: bool = False,
+    ) -> Value:
+        """Add a step that runs on all rows."""
+        value = self.value(name, domain, kind)
+        return self.add(None, lambda: Whole(value, tuple(inputs), fn, reason, pure))
+
+    def add(self, key: Hashable | None, make: Callable[[], Step]) -> Value:
+        """Append the step that `make` returns, unless one of the same `key` is there already.
+
+        Returns its value.
+        """
+        if key is not None and key in self._known:
+            return self._known[key]
+        step = make()
+        self.steps.append(step)
+        if key is not None:
+            self._known[key] = step.output
+        return step.output
+
+    def forget(self, steps: int) -> None:
+        """Take back all steps behind the first `steps`."""
+        gone = {s.output for s in self.steps[steps:]}
+        del self.steps[steps:]
+        self._known = {k: v for k, v in self._known.items() if v not in gone}
+        self._names -= {v.name for v in gone}
+
+    def prune(self) -> None:
+        """Leave out what nothing reads, but for what is handed in."""
+        read = set(self.outputs)
+        kept: list[Step] = []
+        for s in reversed(self.steps):
+            handed_in = isinstance(s, Input) and not isinstance(s, Learned)
+            if handed_in or s.output in read:
+                kept.append(s)
+                read.update(s.inputs)
+        self.steps = kept[::-1]
+
+    def value(self, name: str, domain: Domain, kind: str = "") -> Value:
+        """A new value with a name that is not taken."""
+        taken, plain = 1, name
+        while name in self._names:
+            taken += 1
+            name = f"{plain}_{taken}"
+        self._names.add(name)
+        return Value(name, domain, kind)
+
+    @property
+    def format(self) -> Format:
+        """The format of the (first) graph."""
+        return next((r.format for r in self.graphs.values()), "coo")
+
+    @property
+    def whole_steps(self) -> list[Whole]:
+        """The steps that run on all rows."""
+        return [s for s in self.steps if isinstance(s, Whole)]
+
+    @property
+    def depth(self) -> int:
+        """Largest number of aggregations on a path: how many hops away an output row can see."""
+        hops: dict[Value, int] = {}
+        for s in self.steps:
+            hops[s.output] = max((hops[v] for v in s.inputs), default=0) + s.hops
+        return max((hops[v] for v in self.outputs), default=0)
+
+    def __str__(self) -> str:
+        lines = [str(s) for s in self.steps]
+        return "\n".join([*lines, f"return {', '.join(v.name for v in self.outputs)}"])

@@ -1,1 +1,0 @@
-"""Reading a delta: what it says, without looking at any edge."""

@@ -1,1 +1,0 @@
-"""Holding a delta against the graphs, before anything is touched."""

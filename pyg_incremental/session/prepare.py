@@ -1,0 +1,259 @@
+"""From a call to its plan: traced, and held against the model before it is trusted."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+from torch.utils import _pytree as pytree
+
+from pyg_incremental.call import full_pass
+from pyg_incremental.call.learned import why_fixed
+from pyg_incremental.call.plan import CallPlan
+from pyg_incremental.call.roles import Roles
+from pyg_incremental.call.site import CallSite
+from pyg_incremental.call.traced import NotTraceable, Output, Traced
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.program.steps import Domain, Program
+from pyg_incremental.session.session import Session
+from pyg_incremental.session.settings import Settings
+from pyg_incremental.trace.copies import Kept, ModelCopy
+from pyg_incremental.trace.probe import Probe, probe_of
+from pyg_incremental.trace.trace import Trial, trace, tried_on
+
+_NO_VALUES = torch.empty(0)
+
+
+class _NotCopied(Exception):
+    """A model that cannot be tried without touching it."""
+
+
+def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
+    """Trace a call, and hold the program against the model on a small probe before it is trusted.
+
+    Raises:
+        UnsupportedModelError: If `strict` and some step has to run on all rows.
+    """
+    try:
+        roles, tried = _tried(site, roles)
+        expected = tried.output
+    except MemoryError:
+        raise
+    except Exception as error:  # a user's model may raise anything
+        reason = (
+            str(error)
+            if isinstance(error, _NotCopied)
+            else (f"it does not run on a probe of {_sizes(site, roles)} nodes ({_written(error)})")
+        )
+        # A broken call raises here as it does in PyG.
+        expected = full_pass.run(site, list(site.tensors.values()))
+        step = _one_step(site, roles, expected)
+        plan = CallPlan(site, _lean(roles), step, site.whole or reason.partition("\n")[0])
+    else:
+        lean = _lean(roles)
+        try:
+            if site.keeps or site.whole:
+                raise NotTraceable(site.whole or f"it keeps {site.keeps} from call to call")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                plan = CallPlan(site, lean, trace(site, roles, tried), "")
+                _hold_against(plan, tried, settings)
+        except NotTraceable as error:
+            plan = CallPlan(site, lean, _one_step(site, roles, expected), str(error))
+    if settings.strict and plan.why:
+        raise UnsupportedModelError(
+            f"{type(site.model).__name__} has steps that run on all rows with every update: "
+            f"{'; '.join(plan.why)}. Replace them, or wrap it without strict=True: it then stays "
+            "exact at the cost of these steps"
+        )
+    return plan
+
+
+def _lean(roles: Roles) -> Roles:
+    """The roles without the tensors of the call."""
+    return replace(roles, edge_index={}, values=dict.fromkeys(roles.values, _NO_VALUES))
+
+
+def _tried(site: CallSite, roles: Roles) -> tuple[Roles, Trial]:
+    """What a copy of the model does on a probe.
+
+    A model that fails on it, but runs on its own number of nodes, and has a parameter with as many
+    rows, has learned one row for each of them.
+    """
+    try:
+        return roles, _on_probe(site, roles)
+    except (_NotCopied, MemoryError):
+        raise
+    except Exception:
+        count = roles.num_nodes.get("")
+        why = None if count is None or roles.fixed else why_fixed(site.model, count)
+        if why is None:
+            raise
+        learned = replace(roles, fixed={"": why})
+        try:
+            return learned, _on_probe(site, learned)
+        except Exception:  # then it was not for the number of nodes
+            why = None
+        raise
+
+
+def _on_probe(site: CallSite, roles: Roles) -> Trial:
+    """Call a copy of the model on a probe, and see whether anything stays in it."""
+    probe = probe_of(site, roles)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the first pass itself will say it
+        if any(is_lazy(p) for p in site.model.parameters()):
+            # The first call of all gives them their shape.
+            full_pass.run(site, probe.arguments(site, roles))
+        try:
+            copied = ModelCopy(site.model)
+        except Exception as error:  # whatever a user's module holds
+            raise _NotCopied(f"it cannot be copied ({_written(error)})") from error
+        kept = Kept(copied.model)
+        trial = tried_on(site, roles, probe, copied)
+    site.keeps = kept.changed() or copied.written()
+    return trial
+
+
+def _sizes(site: CallSite, roles: Roles) -> str:
+    return ", ".join(map(str, probe_of(site, roles).num_nodes.values()))
+
+
+def _written(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _one_step(site: CallSite, roles: Roles, expected: Any) -> Traced:
+    """The program that runs the whole model.
+
+    Nothing is known of what it returns: another graph may give another number of rows.
+    """
+    program = Program()
+    relations = {r.graph: r for r in roles.relations}
+    values = []
+    for name in site.names:
+        if name in relations:
+            values.append(program.graph(relations[name]))
+            if name in roles.values:
+                program.input(relations[name].values, Domain.EDGE, name)
+        else:
+            values.append(roles.declare(program, name))
+
+    def model(*tensors: Any) -> Any:
+        return full_pass.run(site, list(tensors))
+
+    leaves, structure = pytree.tree_flatten(expected)
+    result = program.whole("model", model, values, Domain.WHOLE, "the model")
+    places: list[Any] = []
+    for i, leaf in enumerate(leaves):
+        if leaf is None:
+            places.append(None)
+            continue
+        if not isinstance(leaf, Tensor):
+            raise UnsupportedModelError(
+                f"{type(site.model).__name__} returns {type(leaf).__name__} beside tensors, "
+                "which cannot be kept current"
+            )
+        part = program.whole(f"out_{i}", partial(_leaf, i), [result], Domain.WHOLE, "")
+        places.append(Output(len(program.outputs)))
+        program.outputs.append(part)
+    return Traced(program, pytree.tree_unflatten(places, structure))
+
+
+def _leaf(i: int, result: Any) -> Any:
+    return pytree.tree_leaves(result)[i]
+
+
+def _hold_against(plan: CallPlan, trial: Trial, settings: Settings) -> None:
+    """Run the program on the probe, then a delta, and compare with a copy of the model.
+
+    Raises:
+        NotTraceable: If they disagree: the trace has missed something that the model does.
+    """
+    probe, original = trial.probe, plan.site.on(trial.copied.model)
+    site, roles = plan.site, plan.roles
+    nodes = {k: probe.tensors[k] for k in roles.nodes}
+    others = {k: probe.tensors[k] for k in roles.others}
+    graphs = {
+        r.graph: DynamicGraph(
+            probe.edge_index[r.graph],
+            max(probe.num_nodes[r.source], probe.num_nodes[r.target]),
+            roles.data_of(r, probe.tensors)
+            | ({r.values: probe.tensors[r.values]} if r.graph in roles.values else {}),
+            r.by_target,
+        )
+        for r in roles.relations
+    }
+    try:
+        session = Session(plan, graphs, dict(probe.num_nodes), nodes, others, settings)
+        session.fill(nodes, others)
+        _same_or_raise(session.output(copy=False), trial.output, "on a probe")
+        session.update(session.resolver.resolve(_delta(roles, probe, graphs)))
+        theirs = full_pass.run(original, session.arguments())
+        _same_or_raise(session.output(copy=False), theirs, "on a probe after a delta")
+    except (NotTraceable, MemoryError):
+        raise
+    except Exception as error:  # a user's model may raise anything when it sees fewer rows
+        raise NotTraceable(
+            f"the program of {type(site.model).__name__} fails on a probe ({type(error).__name__}: "
+            f"{error})"
+        ) from error
+
+
+def _delta(roles: Roles, probe: Probe, graphs: Mapping[str, DynamicGraph]) -> GraphDelta:
+    """A bit of everything; larger than anything before, so that no maximum can hide."""
+    tensors, counts = probe.tensors, probe.num_nodes
+    add, gone, data = {}, {}, {}
+    for r in roles.relations:
+        edges = probe.edge_index[r.graph]
+        fresh, left = edges[:, _places(edges.shape[1], 0, 5)], _places(edges.shape[1], 1, 7)
+        if r.source == r.target:
+            fresh = fresh.flip(0)
+        if roles.grows(r.target):
+            fresh = torch.cat([fresh, torch.tensor([[0], [counts[r.target]]])], 1)
+        add[r.key], gone[r.key] = fresh, edges[:, left]
+        taken = torch.arange(2, 2 + fresh.shape[1]) % max(edges.shape[1], 1)
+        data[r.key] = {k: _tripled(v[taken]) for k, v in graphs[r.graph].edge_data.items()}
+    x_add = {}
+    if len(roles.nodes) == len(set(roles.nodes.values())):
+        x_add = {
+            k: _tripled(tensors[k][[6]]) for k, of in roles.nodes.items() if of not in roles.fixed
+        }
+    x_changes = {}
+    for k, of in roles.nodes.items():
+        ids = _places(counts[of], 2, 3)
+        rows = [(at + 2) % counts[of] for at in ids]
+        x_changes[k] = (ids, _tripled(tensors[k][rows]))
+    return GraphDelta(
+        edge_index_add=add,
+        edge_index_del=gone,
+        x_changes=x_changes,
+        x_add=x_add,
+        edge_data_add=data,
+    )
+
+
+def _places(count: int, *places: int) -> list[int]:
+    """Distinct places in a list that may be too short for them."""
+    return sorted({at % count for at in places}) if count else []
+
+
+def _tripled(rows: Tensor) -> Tensor:
+    return 3 * rows if rows.dtype.is_floating_point else rows
+
+
+def _same_or_raise(ours: Any, theirs: Any, where: str) -> None:
+    own, want = (
+        [t for t in pytree.tree_leaves(o) if isinstance(t, Tensor)] for o in (ours, theirs)
+    )
+    if [t.dtype for t in own] != [t.dtype for t in want]:
+        raise NotTraceable(f"its inputs are of different dtypes, and its output {where} too")
+    gap = full_pass.gap(ours, theirs)
+    if gap:
+        raise NotTraceable(f"the traced program differs from the model by {gap:.3g} {where}")

@@ -1,0 +1,665 @@
+"""One model on one graph: the graph, and the engine that keeps the rows."""
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from pyg_incremental.aggregate import PaddedRows, Rows
+from pyg_incremental.call import full_pass
+from pyg_incremental.call.plan import CallPlan
+from pyg_incremental.call.site import device_of
+from pyg_incremental.call.state import described
+from pyg_incremental.call.traced import Output
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.journal import Committed, Journal, PlainJournal, State, edge_data_before
+from pyg_incremental.delta.read.reader import written
+from pyg_incremental.delta.resolve.plain import PlainDelta
+from pyg_incremental.delta.resolve.resolver import ResolvedDelta, Resolver
+from pyg_incremental.engine.loop import NOTHING, Engine
+from pyg_incremental.errors import StaleStateError, UnsupportedModelError
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.graph.edge_store import EdgeEvents
+from pyg_incremental.kernels.lent import Lent
+from pyg_incremental.kernels.threads import wait_for_all
+from pyg_incremental.program.steps import Domain, Program, Value
+from pyg_incremental.rows import NO_IDS, Backend, Cell, Ids
+from pyg_incremental.session.parameters import ParameterWatch
+from pyg_incremental.session.settings import Settings
+from pyg_incremental.update import Work
+
+CHECKED = 16
+"""Nodes of each kind that the first pass of a program made of known steps is checked at."""
+_writes = attrgetter("_version")
+
+
+def nodes_to_check(program: Program) -> int | None:
+    """How many nodes of each kind the first pass is held against the model on; None for all."""
+    return None if program.whole_steps or _tried(program) else CHECKED
+
+
+def why_it_differs(program: Program, gap: float) -> str:
+    """What is said of a program that is off by so much on the user's graph; empty for zero."""
+    if not gap:
+        return ""
+    doubtful = _tried(program) or [s.output.name for s in program.whole_steps]
+    names = ", ".join(f"'{name}'" for name in doubtful) or "a step"
+    return f"the program differs from the model by {gap:.3g} on this graph, at {names}"
+
+
+def _tried(program: Program) -> list[str]:
+    """The steps that were found to be local by trying."""
+    return [s.output.name for s in program.steps if isinstance(s, (Rows, PaddedRows))]
+
+
+class Session:
+    """The running state.
+
+    Args:
+        plan: How the call is computed.
+        graphs: The current graphs by the names of the arguments.
+        num_nodes: The number of nodes of each kind.
+        nodes: Node inputs by name.
+        others: Other tensors by name.
+        settings: What the user chose.
+
+    Attributes:
+        committed: The version, and what goes with it. It is assigned once when an update is in, and
+            nothing else says that it is.
+        journal: What the running update is about to change, or one that was interrupted.
+        interrupted: What else was interrupted, or an empty string.
+        runs_the_model: Whether updates run the model itself, or parts of it.
+        watch: Notices that the model is no longer the one whose results these are.
+    """
+
+    def __init__(
+        self,
+        plan: CallPlan,
+        graphs: dict[str, DynamicGraph],
+        num_nodes: dict[str, int],
+        nodes: dict[str, Tensor],
+        others: dict[str, Tensor],
+        settings: Settings,
+    ) -> None:
+        self.plan = plan
+        self.roles = roles = plan.roles
+        self.mode = plan.mode
+        self.graphs = graphs
+        self.num_nodes = num_nodes
+        for graph in graphs.values():
+            graph.belongs_to(type(plan.site.model).__name__)
+        parameters = (p for p in plan.site.model.parameters() if p.dtype.is_floating_point)
+        floats = (x for x in nodes.values() if x.dtype.is_floating_point)
+        device = device_of(plan.site.model, nodes.values())
+        self.like = next(floats, next(parameters, torch.empty(0, device=device)))
+        self._kind = _kind_of(plan.site.model)
+        self.backend = Backend(settings.backend, self.like)
+        self.engine = Engine(
+            plan.program,
+            graphs,
+            num_nodes,
+            self.backend,
+            settings.accumulate_dtype,
+            self.materialize,
+            settings.compile_after,
+            settings.store,
+        )
+        self.resolver = Resolver(roles, graphs, num_nodes, {k: x[:0] for k, x in nodes.items()})
+        self.committed = Committed()
+        self.journal: Journal | PlainJournal | None = None
+        self.interrupted = ""
+        self.watch: ParameterWatch | None = None
+        self._settings = settings
+        self.runs_the_model = any(s.kind in ("whole", "rows") for s in plan.program.steps)
+        self._whole_outputs: dict[Value, Any] = {}
+        first = plan.program.outputs[0]
+        self._lent = Lent()
+        self._only = self.engine.cells[first] if first.domain is Domain.NODE else None
+
+    def refuse_other_kind(self) -> None:
+        """Features of one dtype or device do not fit a model that was moved to another."""
+        kind = _kind_of(self.plan.site.model)
+        if kind != self._kind and kind is not None:
+            dtype, device = kind
+            raise StaleStateError(
+                f"the model was moved to {dtype} on '{device}', but the stored features are "
+                f"{self.like.dtype} on '{self.like.device}': call the model again with "
+                f"{str(dtype).removeprefix('torch.')} features on '{device}'"
+            )
+
+    # Running -------------------------------------------------------------------------------------
+
+    def fill(self, nodes: dict[str, Tensor], others: dict[str, Any]) -> None:
+        """Compute all rows from the node inputs, other tensors, and rows that are parameters."""
+        self.engine.full({**nodes, **others, **self.plan.program.learned_rows()})
+
+    def fill_in_place_of(
+        self, before: "Session", nodes: dict[str, Tensor], others: dict[str, Any]
+    ) -> None:
+        """Like `fill`, but in the memory of another session, of which only the inputs are left."""
+        given = dict(nodes)
+        for name, rows in nodes.items():
+            cell, theirs = self.engine.cells[self.plan.program.inputs[name]], before._rows_of(name)
+            assert cell.nodes is not None
+            same = rows.data_ptr() == theirs.data_ptr()  # not so after an interrupted update
+            if same and theirs.shape[0] == cell.nodes.scratch.size:
+                cell.hold(theirs)
+                del given[name]
+        self.backend.spare, self._lent = before.engine.give_up(), before._lent
+        self.fill(given, others)
+
+    def update(
+        self, resolved: ResolvedDelta, renew: Mapping[str, Tensor] = NOTHING
+    ) -> tuple[dict[str, EdgeEvents], Work]:
+        """Take a delta, and bring every row up to date; it is in."""
+        done = self.carry_out(resolved, renew)
+        self.journal = None
+        return done
+
+    def carry_out(
+        self, resolved: ResolvedDelta, renew: Mapping[str, Tensor] = NOTHING
+    ) -> tuple[dict[str, EdgeEvents], Work]:
+        """Take a delta, and bring every row up to date; it is in when `committed` says so.
+
+        Until then the journal holds what there was before.
+        """
+        graphs = self.graphs
+        for graph in graphs.values():
+            graph.count_anew_if_due()
+        for name, (ids, rows) in resolved.rows.items():
+            resolved.rows[name] = ids, self._apart(name, rows)
+        orders = {name: g.next_order for name, g in graphs.items()}
+        self.journal = Journal(
+            self.committed.version + 1, resolved, dict(self.num_nodes), orders,
+            self._rows_before(resolved), edge_data_before(resolved, graphs),
+        )  # fmt: skip
+        events = self.resolver.apply(resolved, graphs, self.num_nodes)
+        stats = self.engine.update(events, resolved.new_nodes, resolved.rows, renew)
+        for name, happened in events.items():
+            graphs[name].free(happened.removed.slots)
+        return events, stats
+
+    def plain(self, edge_index_add: Any, edge_index_del: Any, x_changes: Any) -> PlainDelta | None:
+        """One of the most common deltas, if `update_at_once` may take it."""
+        resolver = self.resolver.plain
+        if resolver is None or not self.engine.takes_at_once:
+            return None
+        return resolver.plain(edge_index_add, edge_index_del, x_changes)
+
+    def carry_out_at_once(self, delta: PlainDelta) -> tuple[int, int, Work] | None:
+        """Take a plain delta in one look, and bring every row up to date; see `carry_out`.
+
+        Returns:
+            How many edges came and left, and the work; None if the delta is not valid, or too
+            large. Nothing was changed then.
+        """
+        before = None
+        if delta.rows is not None:
+            rows = self._rows_of(delta.name)
+            first = rows.data_ptr()
+            if first <= delta.rows.data_ptr() < first + rows.nbytes:
+                delta = delta._replace(rows=delta.rows.clone())
+            before = self.engine.cells[self.plan.program.inputs[delta.name]].listed(delta.ids)
+        (graph,) = self.graphs.values()
+        self.engine.forget_at_once()
+        about = self.committed.version + 1, delta, graph.next_order, before
+        self.journal = tuple.__new__(PlainJournal, about)  # sooner made than `PlainJournal(...)`
+        work = self.engine.update_at_once(delta)
+        if work is None:
+            self.journal = None
+            return None
+        return delta.added.shape[1], delta.gone.shape[1], work
+
+    def commit(self, delta_id: Any, at_once: bool) -> None:
+        """The update that was carried out is in, whatever is raised from here on.
+
+        Args:
+            delta_id: What the caller calls it, or None.
+            at_once: Whether it was carried out at once, which counts no write of a tensor.
+        """
+        committed = self.committed.next(delta_id)
+        self.committed = committed if at_once else self.noted(committed)
+        self.journal = None
+
+    def noted(self, committed: Committed) -> Committed:
+        """The same, with a note of how often what users can reach has been written to by now."""
+        cells = self.engine.cells
+        values = [*map(self.plan.program.inputs.__getitem__, self.roles.nodes)]
+        values += [v for v in self.plan.program.outputs if v.domain is Domain.NODE]
+        held = [t for v in values if (t := cells[v].rows) is not None]
+        held += [t for graph in self.graphs.values() for t in graph.edge_data.values()]
+        return committed._replace(held=tuple(held), writes=[*map(_writes, held)])
+
+    def _apart(self, name: str, rows: Tensor) -> Tensor:
+        """Rows that are no view of those they are written to, such as a part of `inc.x`."""
+        stored = self._rows_of(name)
+        first = stored.data_ptr()
+        return rows.clone() if first <= rows.data_ptr() < first + stored.nbytes else rows
+
+    def _rows_before(self, resolved: ResolvedDelta) -> dict[str, tuple[Tensor, Tensor]]:
+        """Ids that are there of each changed node input, and what stands in their rows."""
+        found = {}
+        for name, (ids, _) in resolved.rows.items():
+            known = ids[ids < self.num_nodes[self.roles.nodes[name]]]
+            found[name] = known, self._rows_of(name)[known.to(self.like.device)]
+        return found
+
+    def made_afresh(self) -> "Session":
+        """A session on the same graphs with all rows computed from the features, to compare."""
+        nodes, others = self.nodes(), self.others()
+        again = Session(self.plan, self.graphs, dict(self.num_nodes), nodes, others, self._settings)
+        again.fill(nodes, others)
+        return again
+
+    # Interrupts ----------------------------------------------------------------------------------
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether something was interrupted, so that graph and rows may not fit together."""
+        return bool(self.interrupted) or self._has_begun
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether an update has begun that is not in."""
+        journal = self.journal
+        return journal is not None and journal.version > self.committed.version
+
+    def reason(self) -> str:
+        """Why what is stored is not the model's answer, or an empty string."""
+        if self.journal is not None and self._has_begun:
+            return "an update was interrupted"
+        if self.interrupted:
+            return self.interrupted
+        _, _, held, writes = self.committed
+        if [*map(_writes, held)] != writes:
+            return "rows, edge data or outputs were written to, which only apply_delta may"
+        return "" if self.watch is None else self.watch.reason()
+
+    def taken_back(self) -> "Session | None":
+        """A session on the state before an update that failed; None if none has begun."""
+        if not self._has_begun:
+            return None
+        graphs, before, nodes = self.before()
+        others = self.others()
+        again = Session(self.plan, graphs, before, nodes, others, self._settings)
+        again.fill(nodes, others)
+        again.watch, again.committed = self.watch, again.noted(self.committed)
+        return again
+
+    def before(self) -> State:
+        """Graphs, numbers of nodes and node inputs without an update that is not in.
+
+        It does not matter where that was interrupted, and this may be interrupted, too, and done
+        again.
+        """
+        if not self.is_broken:
+            return self.graphs, self.num_nodes, self.nodes()
+        wait_for_all()  # threads that have a part in the update may not have noticed
+        journal, graphs, roles = self.journal, self.graphs, self.roles
+        if journal is None or not self._has_begun:
+            remade = {name: g.remade(g.num_nodes) for name, g in graphs.items()}
+            return remade, self.num_nodes, self.nodes()
+        if isinstance(journal, Journal):
+            return journal.undone(graphs, roles, {n: self._rows_of(n) for n in roles.nodes})
+        slots = self.engine.slots_at_once(journal.delta)
+        return journal.undone(graphs, self.num_nodes, self.nodes(), slots)
+
+    def finished(self, broken: bool) -> State:
+        """Graphs, numbers of nodes and node inputs, an interrupted update applied.
+
+        It does not matter where the update was interrupted.
+        """
+        if not broken:
+            return self.graphs, self.num_nodes, self.nodes()
+        if not isinstance(self.journal, Journal):
+            graphs = {name: g.remade(g.num_nodes) for name, g in self.graphs.items()}
+            return graphs, self.num_nodes, self.nodes()
+        roles = self.roles
+        rows = {name: self._rows_of(name) for name in roles.nodes}
+        return self.journal.finished(self.graphs, roles, rows)
+
+    # Reading -------------------------------------------------------------------------------------
+
+    @property
+    def x(self) -> Any:
+        """The current node features, as live views: by kind, if there are several types."""
+        found = {}
+        for kind, count in self.num_nodes.items():
+            name = self.roles.features(kind)
+            if name is not None:
+                found[kind] = self._rows_of(name)[:count]
+        if len(self.num_nodes) > 1 and "" not in self.num_nodes:
+            return found
+        only = next(iter(self.num_nodes)) if len(self.num_nodes) == 1 else ""
+        if only not in found:
+            raise KeyError("no node features: the rows of the nodes are parameters of the model")
+        return found[only]
+
+    @property
+    def count(self) -> int:
+        """The number of nodes; hyperedges, which have a kind of their own, are none."""
+        return self.num_nodes.get("", sum(self.num_nodes.values()))
+
+    @property
+    def graph(self) -> Any:
+        """The graph: by key, if there are several."""
+        if len(self.graphs) == 1:
+            return self.graphs[self.roles.relations[0].graph]
+        return {r.key: self.graphs[r.graph] for r in self.roles.relations}
+
+    def _rows_of(self, name: str) -> Tensor:
+        return self.engine.cells[self.plan.program.inputs[name]].tensor
+
+    def nodes(self) -> dict[str, Tensor]:
+        """The node inputs by name, as live views."""
+        num_nodes = self.num_nodes
+        return {name: self._rows_of(name)[: num_nodes[k]] for name, k in self.roles.nodes.items()}
+
+    def others(self) -> dict[str, Any]:
+        """Other tensors by name."""
+        cells, inputs = self.engine.cells, self.plan.program.inputs
+        return {name: cells[inputs[name]].content for name in self.roles.others}
+
+    def arguments(self) -> list[Any]:
+        """The arguments with which the model would be called now."""
+        return self.arguments_on(self.graphs, self.num_nodes, self.nodes())
+
+    def arguments_on(
+        self,
+        graphs: Mapping[str, DynamicGraph],
+        num_nodes: Mapping[str, int],
+        nodes: Mapping[str, Tensor],
+    ) -> list[Any]:
+        """The arguments of a call on the given graphs and node inputs."""
+        states = {name: g.state(for_model=True) for name, g in graphs.items()}
+        return full_pass.arguments(
+            self.plan.site, self.roles, nodes, states, num_nodes, self.others()
+        )
+
+    def materialize(self, name: str) -> Any:
+        """A graph in the format in which it was handed in."""
+        relation = next(r for r in self.roles.relations if r.graph == name)
+        state = self.graphs[name].state(for_model=True)
+        return full_pass.graph_object(relation, state, self.num_nodes, self.like.device)
+
+    def model_output(self) -> Any:
+        """A full pass of a copy of the original model."""
+        return full_pass.run(self.plan.site, self.arguments(), fresh=True)
+
+    def output(self, copy: bool) -> Any:
+        """The current output, as live views or copies."""
+
+        def fill(place: Output) -> Any:
+            value = self.plan.program.outputs[place.index]
+            cell = self.engine.cells[value]
+            rows = cell.content if value.domain is Domain.WHOLE else cell.current()
+            if value.domain is Domain.WHOLE:
+                self._whole_outputs.setdefault(value, rows)
+            return rows.clone() if copy and isinstance(rows, Tensor) else rows
+
+        return self._in_structure(fill)
+
+    @property
+    def output_kinds(self) -> Any:
+        """The kind of nodes of each output, in the structure of the output."""
+        outputs = self.plan.program.outputs
+        return self._in_structure(lambda place: outputs[place.index].kind)
+
+    def output_at(self, nodes: Any) -> Any:
+        """Copies of output rows, in the structure of the output.
+
+        Args:
+            nodes: Ids of nodes, int64 `[k]`, or a dict by kind.
+
+        Raises:
+            InvalidDeltaError: If an id is out of range.
+            UnsupportedModelError: If an output has no row for each node.
+        """
+        outputs = self.plan.program.outputs
+        if any(v.domain is not Domain.NODE for v in outputs):
+            raise UnsupportedModelError(
+                "read: the output has no row for each node, so none can be chosen; call read()"
+            )
+        ids = {kind: torch.from_numpy(at) for kind, at in self.resolver.ids(nodes, "nodes").items()}
+
+        def rows(place: Output) -> Any:
+            value = outputs[place.index]
+            return self.engine.cells[value].read(ids.get(value.kind, NO_IDS))
+
+        return self._in_structure(rows)
+
+    def nothing(self) -> tuple[Any, Any]:
+        """What an update that did nothing has changed; see `changed`."""
+
+        def rows(place: Output) -> Any:
+            value = self.plan.program.outputs[place.index]
+            cell = self.engine.cells[value]
+            if value.domain is Domain.NODE:
+                return cell.read(NO_IDS)
+            content = cell.content
+            return content[:0] if isinstance(content, Tensor) and content.dim() else _own(content)
+
+        return self._in_structure(lambda _: NO_IDS.clone()), self._in_structure(rows)
+
+    def changed(self) -> tuple[Any, Any]:
+        """Ids and new rows of what the last update changed, in the structure of the output."""
+        if isinstance(self.plan.traced.structure, Output) and self._only is not None:
+            ids = _sorted(self._only)
+            return ids.tensor, self._only.gather(ids, self._lent)
+        found: dict[int, Tensor] = {}
+        seen: dict[Value, Any] = {}
+        for i, value in enumerate(self.plan.program.outputs):
+            cell = self.engine.cells[value]
+            if value.domain is Domain.NODE:
+                found[i] = _sorted(cell).tensor
+            else:
+                found[i] = _changed_rows(self._whole_outputs.get(value), cell.content)
+                seen[value] = cell.content
+        self._whole_outputs.update(seen)  # not before: a value may be returned twice
+
+        def rows(place: Output) -> Any:
+            value = self.plan.program.outputs[place.index]
+            cell = self.engine.cells[value]
+            if value.domain is Domain.NODE:
+                return cell.read(found[place.index])
+            content = cell.content
+            return (
+                content[found[place.index]]
+                if isinstance(content, Tensor) and content.dim()
+                else _own(content)
+            )
+
+        return self._in_structure(lambda place: found[place.index]), self._in_structure(rows)
+
+    def _in_structure(self, fill: Any) -> Any:
+        structure = self.plan.traced.structure
+        if isinstance(structure, Output):
+            return fill(structure)
+
+        def filled(leaf: Any) -> Any:
+            return fill(leaf) if isinstance(leaf, Output) else leaf
+
+        return pytree.tree_map(filled, structure, is_leaf=_is_output)
+
+    def against_full_pass(self, num_nodes: int | None, seed: int) -> Callable[[], tuple[Any, Any]]:
+        """Our output and the model's, for all nodes or on what a sample of them sees.
+
+        Everything is copied here; the model runs when what is returned is called. It is a copy of
+        the model, so that nothing it may have kept of earlier calls can matter.
+        """
+        site, ours = self.plan.site, self.output(copy=True)
+        if num_nodes is None or num_nodes >= self.count or not self._sees_parts():
+            nodes = {name: rows.clone() for name, rows in self.nodes().items()}
+            every = self.arguments_on(self.graphs, self.num_nodes, nodes)
+            return lambda: (ours, full_pass.run(site, every, fresh=True))
+        program, relations = self.plan.program, self.roles.relations
+        generator = torch.Generator().manual_seed(seed)
+        asked = {
+            kind: torch.randperm(n, generator=generator)[:num_nodes]
+            for kind, n in self.num_nodes.items()
+        }
+        states = {name: g.state(for_model=True) for name, g in self.graphs.items()}
+        reverse = any(getattr(s, "reverse", False) for s in program.steps)
+        edges = {name: state["edge_index"] for name, state in states.items()}
+        seen, kept = full_pass.neighbourhood(
+            asked, program.depth, relations, edges, self.num_nodes, reverse
+        )
+        place = {kind: mask.cumsum(0) - 1 for kind, mask in seen.items()}
+        small = {
+            r.graph: {k: v[kept[r.graph]] for k, v in states[r.graph].items() if k != "edge_index"}
+            for r in relations
+        }
+        for r in relations:
+            src, dst = edges[r.graph][:, kept[r.graph]]
+            small[r.graph]["edge_index"] = torch.stack([place[r.source][src], place[r.target][dst]])
+        nodes = {k: v[seen[self.roles.nodes[k]]] for k, v in self.nodes().items()}
+        counts = {kind: int(mask.sum()) for kind, mask in seen.items()}
+        arguments = full_pass.arguments(site, self.roles, nodes, small, counts, self.others())
+        kinds = self.output_kinds
+
+        def rows_of(out: Any, ids: Mapping[str, Tensor]) -> Any:
+            return pytree.tree_map(
+                lambda t, kind: t[ids[kind]] if isinstance(t, Tensor) else t, out, kinds
+            )
+
+        there = {kind: place[kind][ids] for kind, ids in asked.items()}
+        return lambda: (
+            rows_of(ours, asked), rows_of(full_pass.run(site, arguments, fresh=True), there)
+        )  # fmt: skip
+
+    def _sees_parts(self) -> bool:
+        """Whether the model can be run on what some rows see."""
+        program, roles = self.plan.program, self.roles
+        return not (
+            roles.fixed
+            or program.whole_steps
+            or any(v.domain is not Domain.NODE for v in program.outputs)
+            or any(roles.grows(kind) for kind in self.num_nodes)
+        )
+
+    def why_not_trusted(self) -> str:
+        """Hold the first pass against the original model; why it is not exact, if it is not.
+
+        All rows are compared where some step runs on all rows or computes rows again from their
+        neighbourhoods, as a conv's own `forward` that was found to be local by trying; else
+        `CHECKED` nodes of each kind.
+        """
+        num_nodes = nodes_to_check(self.plan.program)
+        gap = full_pass.gap(*self.against_full_pass(num_nodes, seed=0)())
+        return why_it_differs(self.plan.program, gap)
+
+    def why_not_whole(self, delta: GraphDelta) -> str:
+        """Why the model itself cannot answer after a delta either; empty if it can."""
+        roles, orders = self.roles, {name: g.next_order for name, g in self.graphs.items()}
+        about = self.committed.version + 1, self.resolver.resolve(delta), dict(self.num_nodes)
+        rows = {name: self._rows_of(name) for name in roles.nodes}
+        after = Journal(*about, orders, {}, {}).finished(self.graphs, roles, rows)
+        try:
+            full_pass.run(self.plan.site, self.arguments_on(*after), fresh=True)
+        except Exception as error:  # a user's model may raise anything
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    # Undoing -------------------------------------------------------------------------------------
+
+    def inverse(self, delta: GraphDelta) -> GraphDelta:
+        """The delta that undoes `delta`, read off the current state."""
+        resolved = self.resolver.resolve(delta)
+        back: dict[str, Any] = {}
+        for name, (ids, _) in resolved.rows.items():
+            kept = ids[ids < self.num_nodes[self.roles.nodes[name]]]
+            if len(kept):
+                back.setdefault("x_changes", {})[name] = (kept, self._rows_of(name)[kept].clone())
+        for kind, new in resolved.new_nodes.items():
+            before = self.num_nodes[kind]
+            back.setdefault("nodes_del", {})[kind] = torch.arange(before, before + new)
+        for relation in self.roles.relations:
+            changes = resolved.edges.get(relation.graph)
+            if changes is not None:
+                ends = (self.num_nodes[relation.source], self.num_nodes[relation.target])
+                undone = changes.undone(self.graphs[relation.graph], ends)
+                for field, value in undone.items():
+                    back.setdefault(field, {})[relation.key] = value
+        return written(self.roles, back)
+
+    # Files ---------------------------------------------------------------------------------------
+
+    def state(self, exact: bool) -> dict[str, Any]:
+        """Everything that is stored, as plain values and tensors.
+
+        Args:
+            exact: With the neighbour lists, to compare two states.
+        """
+        cells, site, roles = self.engine.cells, self.plan.site, self.roles
+        rows = {
+            s.output.name: cells[s.output].tensor[: self.num_nodes[s.output.kind]].clone()
+            for s in self.plan.program.steps
+            if s.output in cells and s.output.domain is Domain.NODE and cells[s.output].stored
+        }
+        kept = {
+            a.step.output.name: {
+                **{
+                    k: r.tensor[: self.num_nodes[a.step.output.kind]].clone()
+                    for k, r in a.extra.items()
+                },
+                **({} if a.scale.rows is None else {"scale": a.scale.tensor}),
+            }
+            for a in self.engine.aggregators
+        }
+        state: dict[str, Any] = {
+            **described(site, roles),
+            "num_nodes": dict(self.num_nodes),
+            "graphs": {name: g.state() for name, g in self.graphs.items()},
+            "others": self.others(),
+            "rows": rows,
+            "aggregators": kept,
+            "program": str(self.plan.program),
+        }
+        if exact:
+            state["constants"] = repr(site.constants)
+            state["lists"] = {name: g.lists() for name, g in self.graphs.items()}
+        return state
+
+
+def _is_output(value: Any) -> bool:
+    return isinstance(value, Output)
+
+
+def _kind_of(model: nn.Module) -> tuple[torch.dtype, torch.device] | None:
+    """Dtype and device of the first floating parameter of a model."""
+    parameters = (p for p in model.parameters() if p.dtype.is_floating_point)
+    first = next(parameters, None)
+    return None if first is None else (first.dtype, first.device)
+
+
+def _own(content: Any) -> Any:
+    """A value that is handed out, as a copy."""
+    return content.clone() if isinstance(content, Tensor) else content
+
+
+def _sorted(cell: Cell) -> Ids:
+    """The changed rows of a value, ascending, in memory of their own: users get them."""
+    if cell.ids is None:
+        return cell.backend.ids(NO_IDS.clone())
+    ids = cell.backend.sorted(cell.ids.array)
+    return cell.backend.ids_from(ids.copy() if ids is cell.ids.array else ids)
+
+
+def _changed_rows(before: Any, after: Any) -> Tensor:
+    """Rows of an output without a row per node that changed, and those that are new.
+
+    All of them if the shape of a row did.
+    """
+    if not isinstance(after, Tensor) or not after.dim():
+        return NO_IDS.clone()
+    was_rows = isinstance(before, Tensor) and before.dim() > 0  # a squeezed row is none
+    if not was_rows or before.shape[1:] != after.shape[1:]:
+        return torch.arange(after.shape[0])
+    common = min(before.shape[0], after.shape[0])
+    old, new = before[:common], after[:common]
+    same = (old == new) | ((old != old) & (new != new))
+    differ = (~same.flatten(1).all(1) if same.dim() > 1 else ~same).nonzero().flatten().cpu()
+    return torch.cat([differ, torch.arange(common, after.shape[0])])

@@ -1,0 +1,132 @@
+"""The three ways in which a session starts: from a call, another session, or a saved state."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from pyg_incremental.call import full_pass
+from pyg_incremental.call.roles import Roles, are_ones, classify
+from pyg_incremental.call.site import CallSite, device_of
+from pyg_incremental.call.state import relations_of, site_of
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.session.prepare import prepare
+from pyg_incremental.session.session import Session
+from pyg_incremental.session.settings import Settings
+from pyg_incremental.trace.edge_order import settled
+
+
+def from_call(site: CallSite, settings: Settings) -> Session:
+    """Trace a call and compute all rows.
+
+    Args:
+        site: The call; its tensors are taken over.
+        settings: What the user chose.
+    """
+    roles = settled(site, classify(site))
+    nodes = {name: site.tensors[name].detach() for name in roles.nodes}
+    for name in roles.others:  # as of now, like features and edges, whatever becomes of them
+        if isinstance(site.tensors[name], Tensor):
+            site.tensors[name] = site.tensors[name].detach().clone()
+    others = {name: site.tensors[name] for name in roles.others}
+    plan = prepare(site, roles, settings)
+    graphs = _graphs(roles, site.tensors)
+    session = Session(plan, graphs, dict(roles.num_nodes), nodes, others, settings)
+    del roles
+    site.tensors = {}  # edges that were copied out of another format are let go of
+    if plan.fallback:
+        session.fill(nodes, others)
+        return session
+    try:
+        session.fill(nodes, others)
+        site.whole = session.why_not_trusted() if settings.check else ""
+    except MemoryError:
+        raise
+    except Exception as error:  # a user's model may raise anything; if it does so whole, it will
+        site.whole = f"its program fails on this graph ({type(error).__name__}: {error})"
+    return from_session(session, settings) if site.whole else session
+
+
+def _graphs(roles: Roles, tensors: Mapping[str, Any]) -> dict[str, DynamicGraph]:
+    return {
+        r.graph: DynamicGraph(
+            roles.edge_index[r.graph],
+            max(roles.num_nodes[r.source], roles.num_nodes[r.target]),
+            roles.data_of(r, tensors),
+            r.by_target,
+        )
+        for r in roles.relations
+    }
+
+
+def from_session(session: Session, settings: Settings) -> Session:
+    """A new session on the current graph and features, traced and computed anew.
+
+    Args:
+        session: The session whose place it takes, and whose memory.
+        settings: What the user chose.
+    """
+    site = session.plan.site
+    graphs, num_nodes, nodes = session.before()
+    others = session.others()
+    arguments = session.arguments_on(graphs, num_nodes, nodes)
+    site.tensors = dict(zip(site.names, arguments, strict=True))
+    values = {
+        r.graph: graphs[r.graph].state(for_model=True)[r.values]
+        for r in session.roles.relations
+        if r.graph in session.roles.values
+    }
+    relations = tuple(
+        replace(r, unit_values=are_ones(values.get(r.graph))) for r in session.roles.relations
+    )
+    roles = replace(session.roles, relations=relations, num_nodes=dict(num_nodes), values=values)
+    plan = prepare(site, roles, settings)
+    site.tensors = {}
+    again = Session(plan, graphs, dict(num_nodes), nodes, others, settings)
+    if not session.is_broken:
+        session.interrupted = "a refresh was interrupted"  # from here on its rows are given up
+    again.fill_in_place_of(session, nodes, others)
+    return again
+
+
+def from_state(content: dict[str, Any], model: nn.Module, settings: Settings) -> Session:
+    """A session on the graph and features of `Session.state(exact=False)`, computed anew.
+
+    Args:
+        content: The state.
+        model: The model that it belongs to.
+        settings: What the user chose.
+    """
+    states: dict[str, dict[str, Any]] = {k: dict(v) for k, v in content["graphs"].items()}
+    relations = relations_of(content)
+    num_nodes = content["num_nodes"]
+    tensors: dict[str, Any] = dict(content["others"])
+    tensors |= {name: content["rows"][name] for name in content["nodes"]}
+    device = device_of(model, (tensors[name] for name in content["nodes"]))
+    edge_index, values = {}, {}
+    for r in relations:
+        state = states[r.graph]
+        tensors[r.graph] = full_pass.graph_object(r, state, num_nodes, device)
+        edge_index[r.graph] = state.pop("edge_index")
+        tensors |= state
+        if r.graph in content["matrices"]:
+            values[r.graph] = state[r.values]
+    site = site_of(content, model, tensors)
+    roles = Roles(
+        relations,
+        content["nodes"],
+        content["edges"],
+        tuple(content["others"]),
+        num_nodes,
+        edge_index,
+        values,
+        content.get("fixed", {}),
+    )
+    plan = prepare(site, roles, settings)
+    nodes = {n: tensors[n] for n in roles.nodes}
+    others = {n: tensors[n] for n in roles.others}
+    session = Session(plan, _graphs(roles, tensors), dict(num_nodes), nodes, others, settings)
+    session.fill(nodes, others)
+    site.tensors = {}
+    return session

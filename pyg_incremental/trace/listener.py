@@ -1,0 +1,102 @@
+"""What a model calls, seen as it runs: functions of torch, and modules that count as one call."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from pyg_incremental.trace.names import name_of
+from pyg_incremental.trace.nested import holds_tensors
+
+
+class Observer(Protocol):
+    """Who is told of calls; see `Listener` and `recorder.Recorder`."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is running; what that calls is no matter of the model's."""
+
+    def module(self, path: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A module that counts as one call."""
+
+    def function(self, func: Callable[..., Any], *args: Any) -> Any:
+        """A Python function that counts as one call."""
+
+    def __enter__(self) -> Any:
+        """Begin to be told."""
+
+    def __exit__(self, *raised: Any) -> Any:
+        """Stop being told."""
+
+
+class Listener(TorchFunctionMode):
+    """Notes what is called while it is active, on tensors as they are.
+
+    Attributes:
+        calls: The names of what was called that gave tensors, in order.
+        is_busy: Whether a call is running; what that calls is not noted.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+        self.is_busy = False
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """A function of torch, or a method or property of a tensor."""
+        if self.is_busy:
+            return func(*args, **(kwargs or {}))
+        return self._call(name_of(func), func, args, kwargs or {})
+
+    def module(self, path: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A module that counts as one call."""
+        return self._call(f"<{path}>", run, args, kwargs)
+
+    def function(self, func: Callable[..., Any], *args: Any) -> Any:
+        """A Python function that counts as one call."""
+        return self._call(f"<{func.__name__}>", func, args, {})
+
+    def _call(self, name: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self.is_busy = True
+        try:
+            result = run(*args, **kwargs)
+            if gives_tensors(name, result):
+                self.calls.append(name)
+        finally:
+            self.is_busy = False
+        return result
+
+
+@contextlib.contextmanager
+def recorded_modules(observer: Observer, leaves: dict[str, nn.Module]) -> Iterator[None]:
+    """Let calls of these modules be written down as one; they are of a copy of the model."""
+    kinds = {path: type(module) for path, module in leaves.items()}
+    for path, module in leaves.items():
+        module.__class__ = _recorded(kinds[path], observer, path)
+    try:
+        yield
+    finally:
+        for path, module in leaves.items():
+            module.__class__ = kinds[path]
+
+
+def _recorded(kind: type[nn.Module], observer: Observer, path: str) -> type[nn.Module]:
+    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if observer.is_busy:
+            return kind.__call__(self, *args, **kwargs)
+        return observer.module(path, lambda *a, **k: kind.__call__(self, *a, **k), args, kwargs)
+
+    return type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__})
+
+
+def gives_tensors(name: str, result: Any) -> bool:
+    """Whether a call counts: one that gives tensors, or writes to one."""
+    return name == "__setitem__" or holds_tensors(result)

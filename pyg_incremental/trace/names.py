@@ -1,0 +1,98 @@
+"""What a function of torch is called, whichever way a model has called it.
+
+`torch.relu(h)`, `F.relu(h)`, `h.relu()` and `h.relu_()` are one operation; so are `h + 1` and
+`torch.add(h, 1)`.
+"""
+
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import torch_geometric
+
+_HOMES = (F, torch.special, torch.linalg, torch, torch.Tensor)
+_OTHERWISE = {torch.embedding: "torch.embedding"}  # its arguments are the other way round in F
+_SAME = {
+    "__rsub__": "rsub", "__rdiv__": "rdiv", "__rtruediv__": "rdiv", "__rpow__": "rpow",
+    "__floordiv__": "floor_divide", "__rfloordiv__": "rfloor_divide", "__mod__": "remainder",
+    "__rmod__": "rremainder", "__and__": "bitwise_and", "__or__": "bitwise_or",
+    "__xor__": "bitwise_xor", "__rand__": "bitwise_and", "__ror__": "bitwise_or",
+    "__rxor__": "bitwise_xor", "__invert__": "bitwise_not", "__eq__": "eq", "__ne__": "ne",
+    "__lt__": "lt", "__le__": "le", "__gt__": "gt", "__ge__": "ge", "__pow__": "pow",
+    "__matmul__": "matmul", "__rmatmul__": "rmatmul", "__neg__": "neg", "__abs__": "abs",
+    "__add__": "add", "__radd__": "add", "__sub__": "sub", "__mul__": "mul", "__rmul__": "mul",
+    "__div__": "div", "__truediv__": "div",
+    "__iand__": "bitwise_and_", "__ior__": "bitwise_or_", "__ixor__": "bitwise_xor_",
+    "__iadd__": "add_", "__isub__": "sub_", "__imul__": "mul_", "__idiv__": "div_",
+    "__ifloordiv__": "floor_divide_", "__imod__": "remainder_", "__ipow__": "pow_",
+}  # fmt: skip
+"""Dunder methods by the name of the function that they stand for."""
+_VALUES = frozenset(
+    (
+        "item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__complex__",
+        "__index__", "__contains__", "__dlpack__", "data_ptr", "equal", "allclose", "is_nonzero",
+        "storage", "untyped_storage", "to_dlpack", "set __data__", "set data", "set_", "resize_",
+        "resize_as_", "share_memory_", "__deepcopy__", "__reduce_ex__", "register_hook",
+    )
+)  # fmt: skip
+_QUIET = (
+    *(str(Path(module.__file__ or "").parent) for module in (torch, torch_geometric)),
+    str(Path(__file__).parents[1]),
+)
+
+
+def _named() -> dict[Any, str]:
+    found: dict[Any, str] = {}
+    for home in _HOMES:
+        for name in dir(home):
+            fn = getattr(home, name, None)
+            if callable(fn) and not isinstance(fn, type):
+                plain = name.removeprefix("special_").removeprefix("linalg_")
+                found.setdefault(fn, _SAME.get(plain, plain))
+    return found | _OTHERWISE
+
+
+_NAMES = _named()
+
+
+def name_of(func: Callable[..., Any]) -> str:
+    """The name of a function of torch, or how an attribute of a tensor is read; else its own name.
+
+    What is not torch's own is named so that no entry of a table of operations can match.
+    """
+    own = str(getattr(func, "__name__", type(func).__name__))
+    if own in ("__get__", "__set__"):  # a property of a tensor
+        return f"{own[2:5]} {getattr(func, '__self__', func).__name__}"
+    try:
+        return _NAMES.get(func, f"<{own}>")
+    except TypeError:  # it cannot be looked up
+        return f"<{own}>"
+
+
+def asks_for_values(name: str) -> bool:
+    """Whether what a function returns are values of a tensor, which no trace can follow."""
+    return name in _VALUES or name.startswith("set ")
+
+
+def where_in_forward() -> str:
+    """File and line of the innermost frame that is neither PyTorch's, PyG's nor ours."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_QUIET) and not name.startswith("<"):
+            return f" ({Path(name).name}:{frame.f_lineno})"
+        frame = frame.f_back
+    return ""
+
+
+def where_raised(error: BaseException) -> str:
+    """File and line of the innermost frame of a traceback that is a model's own."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith((*_QUIET, "<")):
+            return f" ({Path(frame.filename).name}:{frame.lineno})"
+    return ""

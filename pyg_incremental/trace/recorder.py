@@ -1,0 +1,409 @@
+"""Runs a model once, on tensors without values, and writes down what it does.
+
+The model's own Python code runs, on real tensor objects: `isinstance` holds, hooks are called, and
+whatever a function of torch does to its arguments is seen. The tensors have symbols for the numbers
+of nodes and edges (see `sizes`), so no size and no value can be baked in unnoticed: who asks for
+one ends the trace. Beside each of them goes a real one, of the probe, which tells what was written
+to and what shares memory with what.
+
+Convs, normalisations, aggregations and the modules of `torch.nn` are written down as one call.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.overrides import TorchFunctionMode
+
+from pyg_incremental.call.traced import NotTraceable
+from pyg_incremental.trace.functions import SizeFormula, set_item, size_of
+from pyg_incremental.trace.listener import gives_tensors
+from pyg_incremental.trace.names import asks_for_values, name_of, where_in_forward
+from pyg_incremental.trace.nested import alike, holds_tensors, leaves, rebuilt, tensors_as
+from pyg_incremental.trace.sealed import Sealed
+from pyg_incremental.trace.sizes import SYMBOLIC, Size, Sizes, is_fake
+
+LeafSizes = Callable[[str, Sequence[Any], Any], Any]
+"""The sizes of what the module at a path returns, or None if its kind does not tell."""
+_FIXED_LENGTH = (
+    "std_mean",
+    "var_mean",
+    "aminmax",
+    "unique",
+    "frexp",
+    "multi_head_attention_forward",
+)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A tensor that the model has in hand.
+
+    Attributes:
+        fake: What the model sees: a tensor without values, a `Sealed`, or a constant.
+        node: What was written down for it.
+        real: What it is on the probe.
+    """
+
+    fake: Any
+    node: fx.Node
+    real: Any
+
+
+class Recorder(TorchFunctionMode):
+    """Writes down what is called while it is active.
+
+    Args:
+        sizes: The symbols.
+        leaf_sizes: Tells the sizes of what modules return.
+        constants: The originals of tensors that the copy of the model holds somewhere, by the ids
+            of their copies.
+
+    Attributes:
+        graph: What was written down.
+        real: What each node gave on the probe.
+        fake: The same without values.
+        writes: The nodes that write to an argument; what they return is that argument.
+        constants: Tensors that are no parameters, by the names that nodes have for them.
+        calls: The names of what was called that gave tensors, in order.
+        why: Why the trace has ended early, if it has: the model may catch exceptions.
+        is_busy: Whether a call is being tried; nothing is written down then.
+    """
+
+    def __init__(self, sizes: Sizes, leaf_sizes: LeafSizes, constants: dict[int, Tensor]) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.graph = fx.Graph()
+        self.real: dict[fx.Node, Any] = {}
+        self.fake: dict[fx.Node, Any] = {}
+        self.writes: set[fx.Node] = set()
+        self.constants: dict[str, Tensor] = {}
+        self.calls: list[str] = []
+        self.why = ""
+        self.is_busy = False
+        self._leaf_sizes = leaf_sizes
+        self._originals = constants
+        self._attributes: dict[int, tuple[str, Tensor]] = {}
+        self._held: dict[int, _Held] = {}
+        self._torn: dict[int, str] = {}
+        self._sized: dict[Any, tuple[fx.Node, int]] = {}
+        self._autocast = _autocast()
+
+    # What goes in and out ------------------------------------------------------------------------
+
+    def placeholder(self, name: str, real: Any, sizes: Sequence[Size] | None) -> Any:
+        """An argument of the model; `sizes` is None for a graph that is no plain tensor."""
+        node = self.graph.placeholder(name)
+        sealed = sizes is None or type(real) is not Tensor
+        given = Sealed(real, self.refuse) if sealed else self.sizes.fake(real, sizes or ())
+        self._hold(given, node, real)
+        return given
+
+    def attribute(self, path: str, tensor: Tensor) -> None:
+        """A parameter, buffer or other tensor that the copied model holds under `path`."""
+        self._attributes.setdefault(id(tensor), (path, tensor))
+
+    def returns(self, result: Any) -> None:
+        """Note what the model returns."""
+        for value in leaves(result):
+            if isinstance(value, SYMBOLIC):
+                self.refuse("it returns a size")
+            self._see(value)
+        self.graph.output(self._nodes(result))
+
+    def refuse(self, reason: str, error: Exception | None = None) -> Any:
+        """End the trace.
+
+        Raises:
+            NotTraceable: Always.
+        """
+        self.why = self.why or reason + where_in_forward()
+        raise NotTraceable(self.why) from error
+
+    # What is called ------------------------------------------------------------------------------
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """A function of torch, or a method or property of a tensor."""
+        kwargs = kwargs or {}
+        if self.is_busy:
+            return func(*args, **kwargs)
+        name = name_of(func)
+        if asks_for_values(name):
+            self.refuse(f"what it does depends on the values of a tensor ('{name}')")
+        if _autocast() != self._autocast:
+            self.refuse("it switches torch.autocast on or off")
+        return self._call(_Call("call_function", func, name, func, args, kwargs))
+
+    def module(self, path: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A module that is written down as one call."""
+        return self._call(_Call("call_module", path, f"<{path}>", run, args, kwargs))
+
+    def function(self, func: Callable[..., Any], *args: Any) -> Any:
+        """A Python function that is written down as one call."""
+        return self._call(_Call("call_function", func, f"<{func.__name__}>", func, args, {}))
+
+    def _call(self, call: "_Call") -> Any:
+        self.is_busy = True  # what is looked at here is not the model's doing
+        try:
+            return self._recorded(call)
+        finally:
+            self.is_busy = False
+
+    def _recorded(self, call: "_Call") -> Any:
+        for value in call.leaves:
+            self._see(value)
+        before = [(h, h.real._version) for h in self._held.values() if _counts_writes(h.real)]
+        real = call.run(*self._reals(call.args), **self._reals(call.kwargs))
+        if gives_tensors(call.name, real):
+            self.calls.append(call.name)
+        written = self._written(call, before, real)
+        if written is not None:
+            return self._write(call, written, real)
+        if not holds_tensors(real):
+            return self._plain(call)
+        fakes = self._without_values(call, real)
+        return self._take(fakes, real, self._node(call))
+
+    def _plain(self, call: "_Call") -> Any:
+        """What is no tensor may depend on sizes, which are symbols, and on nothing else."""
+        try:
+            return self._run_without_values(call)
+        except Exception as error:
+            self.refuse(f"what it does depends on sizes or values ('{call.shown}')", error)
+
+    def _run_without_values(self, call: "_Call") -> Any:
+        if any(type(v) is Sealed for v in leaves((call.args, call.kwargs))):
+            raise NotTraceable(f"it asks a graph that is no edge_index for '{call.shown}'")
+        with self.sizes.without_values():
+            return call.run(*call.args, **call.kwargs)
+
+    def _without_values(self, call: "_Call", real: Any) -> Any:
+        """The result without values. Where that cannot be had, nothing is known of its sizes."""
+        is_module = call.op == "call_module"
+        if is_module:
+            sizes = self._leaf_sizes(str(call.target), leaves((call.args, call.kwargs)), real)
+            if sizes is not None:
+                return tensors_as(self.sizes.fake, real, sizes)
+        try:
+            fakes = self._run_without_values(call)
+            known = not _depends_on_ones(call, fakes)
+            if known and alike(fakes, real, self.sizes.may_be):
+                return fakes
+        except Exception:  # it asks for sizes or values somewhere inside
+            fixed = is_module or isinstance(real, Tensor) or hasattr(type(real), "n_fields")
+            if not fixed and call.name not in _FIXED_LENGTH:
+                self.refuse(f"how many tensors '{call.shown}' returns depends on sizes")
+        return tensors_as(lambda t, _: self.sizes.unknown(t), real, real)
+
+    # Writing -------------------------------------------------------------------------------------
+
+    def _written(self, call: "_Call", before: list[tuple[_Held, int]], real: Any) -> _Held | None:
+        """The argument that a call has written to."""
+        changed = {id(h.fake) for h, version in before if h.real._version != version}
+        given = [self._held[id(v)] for v in call.leaves if id(v) in self._held]
+        result = next((h for h in given if h.real is real), None)
+        if not changed:
+            # Some only change the shape, such as `unsqueeze_`.
+            return result if call.name.endswith("_") and not call.name.endswith("__") else None
+        if result is not None and id(result.fake) in changed:
+            return result
+        hit = [h for h in given if id(h.fake) in changed]
+        if not hit:
+            self.refuse(f"'{call.shown}' writes to a tensor that it is not given")
+        if any(h.real is not hit[0].real for h in hit[1:]) and call.name != "__setitem__":
+            self.refuse(f"'{call.shown}' writes to several tensors")
+        return hit[0]
+
+    def _write(self, call: "_Call", written: _Held, real: Any) -> Any:
+        """From here on, what was written to is the result of the call."""
+        memory = _memory(written.real)
+        is_result = real is written.real or call.name == "__setitem__"
+        what = f"shares memory with what '{call.shown}' has written to"
+        for key, other in self._held.items():
+            if _memory(other.real) == memory and not (
+                is_result and _same_place(other.real, written.real)
+            ):
+                self._torn[key] = what
+        if not is_result:
+            fakes = self._without_values(call, real) if holds_tensors(real) else self._plain(call)
+            node = self._node(call)
+            self.writes.add(node)
+            return self._take(fakes, real, node) if holds_tensors(real) else fakes
+        if "out" in call.kwargs:
+            call = self._without_out(call, written.real)
+        node = self._node(call)
+        self.writes.add(node)
+        try:
+            self._run_without_values(call)  # to change the shape, if it does
+        except Exception as error:
+            self.refuse(f"'{call.shown}' writes in a way that depends on sizes or values", error)
+        for key, other in list(self._held.items()):
+            if key not in self._torn and _memory(other.real) == memory:
+                self._hold(other.fake, node, other.real)
+        self._hold(written.fake, node, written.real)
+        return None if call.name == "__setitem__" else written.fake
+
+    def _without_out(self, call: "_Call", out: Tensor) -> "_Call":
+        """The same call, for its result; that has to be of the dtype and shape of `out`."""
+        kwargs = {k: v for k, v in call.kwargs.items() if k != "out"}
+        alone = call.run(*self._reals(call.args), **self._reals(kwargs))
+        if not isinstance(alone, Tensor) or alone.dtype != out.dtype or alone.shape != out.shape:
+            self.refuse(f"'{call.shown}' writes to an `out` of another dtype or shape")
+        return _Call(call.op, call.target, call.name, call.run, call.args, kwargs)
+
+    # Keeping -------------------------------------------------------------------------------------
+
+    def _hold(self, fake: Any, node: fx.Node, real: Any) -> None:
+        self._held[id(fake)] = _Held(fake, node, real)
+        self.fake[node] = fake
+        # A copy, because what is here may be written to later.
+        plain = isinstance(real, Tensor) and real.layout is torch.strided
+        self.real[node] = real.clone() if plain else real
+        if not is_fake(fake):
+            return
+        self.sizes.learn(fake, real)
+        for dim, size in enumerate(fake.shape):
+            if isinstance(size, torch.SymInt):
+                self._sized.setdefault(size.node.expr, (node, dim))
+
+    def _take(self, fakes: Any, real: Any, node: fx.Node) -> Any:
+        """Hold the tensors of a result, each by a node of its own."""
+        if isinstance(real, Tensor):
+            self._hold(fakes, node, real)
+            return fakes
+        self.fake[node], self.real[node] = fakes, real
+        keys = list(real) if isinstance(real, dict) else range(len(real))
+        parts = [self._part(fakes[k], real[k], node, k) for k in keys]
+        if isinstance(real, dict):
+            return dict(zip(keys, parts, strict=True))
+        return type(real)(*parts) if hasattr(real, "_fields") else type(real)(parts)
+
+    def _part(self, fake: Any, real: Any, whole: fx.Node, key: Any) -> Any:
+        if not holds_tensors(real):
+            return fake
+        return self._take(fake, real, self.graph.call_function(operator.getitem, (whole, key)))
+
+    # Arguments -----------------------------------------------------------------------------------
+
+    def _see(self, value: Any) -> None:
+        """See that what a call is given is what it seems to be."""
+        if id(value) in self._torn:
+            self.refuse(f"it reads a tensor that {self._torn[id(value)]}")
+        if id(value) in self._held or not isinstance(value, Tensor):
+            return
+        if is_fake(value):
+            self.refuse("it makes a tensor in a way that PyTorch does not show")
+        path, _ = self._attributes.get(id(value), ("", None))
+        if not path:
+            path = f"_constant_{len(self.constants)}"
+            self.constants[path] = self._originals.get(id(value), value)
+        self._hold(value, self.graph.create_node("get_attr", path), value)
+
+    def _node(self, call: "_Call") -> fx.Node:
+        target = set_item if call.name == "__setitem__" else call.target
+        return self.graph.create_node(
+            call.op, target, self._nodes(call.args), self._nodes(call.kwargs)
+        )
+
+    def _nodes(self, value: Any) -> Any:
+        """Arguments with nodes in place of tensors and sizes."""
+        held = self._held.get(id(value))
+        if held is not None:
+            return held.node
+        return self._size(value) if isinstance(value, SYMBOLIC) else rebuilt(value, self._nodes)
+
+    def _reals(self, value: Any) -> Any:
+        """Arguments as they are on the probe."""
+        held = self._held.get(id(value))
+        if held is not None:
+            return held.real
+        if isinstance(value, SYMBOLIC):
+            return self.sizes.number(value)
+        return rebuilt(value, self._reals)
+
+    def _size(self, size: Any) -> fx.Node:
+        """A node that computes a size when the program runs."""
+        symbols = self.sizes.symbols_in(size)
+        sources = []
+        for symbol in symbols:
+            if symbol not in self._sized:
+                self.refuse("it uses a size that comes from no tensor")
+            node, dim = self._sized[symbol]
+            source = self.graph.call_function(size_of, (node, dim))
+            self.real[source] = self.real[node].shape[dim]
+            self.fake[source] = self.fake[node].shape[dim]
+            sources.append(source)
+        if len(symbols) == 1 and size.node.expr == symbols[0]:
+            return sources[0]
+        made = self.graph.call_function(SizeFormula(size, symbols), tuple(sources))
+        self.real[made], self.fake[made] = self.sizes.number(size), size
+        return made
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call, as a node of a graph has it, and how it is run."""
+
+    op: str
+    target: Any
+    name: str
+    run: Callable[..., Any]
+    args: Any
+    kwargs: dict[str, Any]
+
+    @property
+    def shown(self) -> str:
+        """Its name in the words of an error message."""
+        return self.name.strip("<>").removeprefix("model.")
+
+    @property
+    def leaves(self) -> list[Any]:
+        """Its arguments, out of their lists and dicts."""
+        return leaves((self.args, self.kwargs))
+
+
+def _depends_on_ones(call: _Call, fakes: Any) -> bool:
+    """Whether a graph of one node would give another shape: symbols are taken to be more than one.
+
+    Operations on a single row differ in `squeeze` alone.
+    """
+    if not call.name.startswith("squeeze"):
+        return False
+    before = call.leaves[0]
+    dims = call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else range(before.dim()))
+    each = [dims] if isinstance(dims, int) else dims
+    return any(isinstance(before.shape[d], torch.SymInt) for d in each)
+
+
+def _autocast() -> bool:
+    return any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
+
+
+def _counts_writes(real: Any) -> bool:
+    return isinstance(real, Tensor) and not real.is_inference()
+
+
+def _memory(real: Any) -> Any:
+    """What two tensors have in common that share memory."""
+    if not isinstance(real, Tensor) or real.layout is not torch.strided:
+        return id(real)
+    return real.untyped_storage().data_ptr() or id(real)
+
+
+def _same_place(a: Any, b: Any) -> bool:
+    """Whether two tensors are one and the same part of the same memory."""
+    return a is b or (
+        a.dtype == b.dtype
+        and a.shape == b.shape
+        and a.stride() == b.stride()
+        and a.data_ptr() == b.data_ptr()
+    )

@@ -1,0 +1,157 @@
+"""The numbers of nodes and edges as symbols, and tensors of such sizes that hold no values.
+
+What a model computes from them cannot depend on how large a graph is, or on what its rows hold,
+unless it says so: a size is `u0`, not 23, and asking for a value raises an error. This is PyTorch's
+own machinery for that (`FakeTensorMode`, and sizes without a backing number in its `ShapeEnv`).
+"""
+
+import contextlib
+import logging
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import SymInt, Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from pyg_incremental.call.roles import Roles
+from pyg_incremental.trace.probe import Probe
+
+Size = int | SymInt
+_LOGGERS = [
+    logging.getLogger(name)
+    for name in ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
+]
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class Sizes:
+    """The symbols of one call.
+
+    Args:
+        roles: What its tensors are.
+        probe: A small call; its numbers are what the symbols stand for while a model is tried.
+
+    Attributes:
+        nodes: The number of nodes of each kind: a symbol, or a number where it is fixed.
+        edges: The number of edges of each graph.
+    """
+
+    def __init__(self, roles: Roles, probe: Probe) -> None:
+        self._env = ShapeEnv()
+        self._mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
+        self._numbers: dict[Any, int] = {}
+        self.nodes: dict[str, Size] = {
+            kind: count if kind in roles.fixed else self.symbol(count)
+            for kind, count in probe.num_nodes.items()
+        }
+        self.edges: dict[str, Size] = {
+            graph: self.symbol(edges.shape[1]) for graph, edges in probe.edge_index.items()
+        }
+        self._kinds = {_key(size): kind for kind, size in self.nodes.items()}
+
+    @contextlib.contextmanager
+    def without_values(self) -> Iterator[None]:
+        """Let operations compute shapes and nothing else.
+
+        Where one of them cannot, it raises; PyTorch would log it as well.
+        """
+        with _quiet(), self._mode:
+            yield
+
+    def symbol(self, number: int) -> SymInt:
+        """A new symbol, which stands for `number` on the probe."""
+        made = self._env.create_unbacked_symint()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # newer releases want this said in another way
+            torch._check_is_size(made)
+        self._numbers[_key(made)] = number
+        return made
+
+    def fake(self, real: Tensor, sizes: Sequence[Size]) -> Tensor:
+        """A tensor like `real`, of the given sizes, without values."""
+        with self.without_values():
+            return torch.empty(tuple(sizes), dtype=real.dtype, device=real.device)
+
+    def unknown(self, real: Tensor) -> Tensor:
+        """A tensor like `real` of whose sizes nothing is known."""
+        return self.fake(real, [self.symbol(n) for n in real.shape])
+
+    def learn(self, fake: Tensor, real: Tensor) -> None:
+        """Note what the symbols in the shape of a result stand for on the probe."""
+        sizes: Sequence[Size] = fake.shape
+        for size, number in zip(sizes, real.shape, strict=True):
+            if is_symbolic(size):
+                self._numbers.setdefault(_key(size), number)
+
+    def may_be(self, size: Size, number: int) -> bool:
+        """Whether a size may be that number on the probe."""
+        if not isinstance(size, SymInt):
+            return bool(size == number)
+        known = size.node.expr.free_symbols <= self._numbers.keys()
+        return not known or self.number(size) == number
+
+    def number(self, size: Any) -> Any:
+        """What a symbol, or something computed from symbols, is on the probe."""
+        expression = size.node.expr
+        return _plain(size, expression.xreplace(self._numbers))
+
+    def symbols_in(self, size: Any) -> list[Any]:
+        """The symbols that something was computed from, in a fixed order."""
+        return sorted(size.node.expr.free_symbols, key=str)
+
+    def kind_of(self, shape: Sequence[Size]) -> str | None:
+        """The nodes that a tensor of that shape has one row for, of a width that does not grow."""
+        if not shape or any(isinstance(d, SymInt) for d in shape[1:]):
+            return None
+        return self._kinds.get(_key(shape[0]))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what PyTorch logs in this thread about shapes from the user."""
+    thread = threading.get_ident()
+
+    def elsewhere(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    for logger in _LOGGERS:
+        logger.addFilter(elsewhere)
+    try:
+        yield
+    finally:
+        for logger in _LOGGERS:
+            logger.removeFilter(elsewhere)
+
+
+def is_symbolic(size: object) -> bool:
+    """Whether a size depends on the graph."""
+    return isinstance(size, SymInt)
+
+
+def is_fake(value: Any) -> bool:
+    """Whether a value is a tensor without values."""
+    return isinstance(value, FakeTensor)
+
+
+def same_size(a: Size, b: Size) -> bool:
+    """Whether two sizes are equal whatever the graph."""
+    return bool(_key(a) == _key(b))
+
+
+def evaluated(size: Any, numbers: Mapping[Any, Any]) -> Any:
+    """What something computed from symbols is if the symbols are these numbers."""
+    return _plain(size, size.node.expr.xreplace(dict(numbers)))
+
+
+def _key(size: Any) -> Any:
+    """An int, or what a symbolic size is computed from."""
+    return size.node.expr if isinstance(size, SYMBOLIC) else size
+
+
+def _plain(size: Any, expression: Any) -> Any:
+    kind = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(size)]
+    return kind(expression)

@@ -1,0 +1,232 @@
+"""From a call to the program of its model: recorded on a copy, and then written as steps."""
+
+import contextlib
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
+from torch_geometric.nn import MLP, Aggregation, HeteroDictLinear, MessagePassing
+from torch_geometric.nn.conv import hetero_conv
+from torch_geometric.nn.conv.hetero_conv import group
+
+from pyg_incremental.call.full_pass import plainly
+from pyg_incremental.call.roles import Roles
+from pyg_incremental.call.site import CallSite
+from pyg_incremental.call.traced import NotTraceable, Traced
+from pyg_incremental.conv import has_program
+from pyg_incremental.program.row_wise import why_not_row_wise
+from pyg_incremental.program.tracer_lock import ONE_TRACER
+from pyg_incremental.trace.copies import ModelCopy, rng_state
+from pyg_incremental.trace.listener import Listener, Observer, recorded_modules
+from pyg_incremental.trace.names import where_raised
+from pyg_incremental.trace.nested import tensors_as
+from pyg_incremental.trace.probe import Probe
+from pyg_incremental.trace.recorder import Recorder
+from pyg_incremental.trace.sizes import Sizes, is_fake
+from pyg_incremental.trace.writer import Writer
+
+_WHOLE_FAMILIES = (
+    "torch_geometric.nn.norm",
+    "torch_geometric.nn.dense",
+    "torch_geometric.nn.models.jumping",
+)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A call of a copy of the model on a probe.
+
+    Attributes:
+        probe: What it was called with.
+        copied: The copy.
+        output: What it returned.
+        calls: What it called that gave tensors, in order.
+    """
+
+    probe: Probe
+    copied: ModelCopy
+    output: Any
+    calls: list[str]
+
+
+def tried_on(site: CallSite, roles: Roles, probe: Probe, copied: ModelCopy) -> Trial:
+    """Call a copy of the model on a probe.
+
+    Raises:
+        Exception: Whatever the model raises.
+    """
+    listener, on_copy = Listener(), site.on(copied.model)
+    given = [t.clone() if isinstance(t, Tensor) else t for t in probe.arguments(site, roles)]
+    with _calls_seen_by(listener, on_copy):
+        output = on_copy(*given)
+    return Trial(probe, copied, output, listener.calls)
+
+
+def trace(site: CallSite, roles: Roles, trial: Trial) -> Traced:
+    """Write the program of a call.
+
+    Args:
+        site: The call; its model is not touched.
+        roles: What its tensors are.
+        trial: What a copy of the model does.
+
+    Raises:
+        NotTraceable: If what the model does depends on sizes or values, or cannot be seen.
+    """
+    recorder = _recorded(site, roles, trial)
+    if recorder.calls != trial.calls:
+        raise NotTraceable("it does something else with tensors of a class of their own")
+    return Writer(site, roles, recorder, trial.probe).write(recorder.graph)
+
+
+_ASKS = "what it does depends on a number of rows, or on a value, that a delta may change"
+
+
+def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
+    """Call the copy once more, and write down what it does."""
+    if any(isinstance(m, torch.jit.ScriptModule) for m in site.model.modules()):
+        raise NotTraceable("it is scripted, so that its Python code is not there any more")
+    if _global_forward_hooks or _global_forward_pre_hooks:
+        raise NotTraceable("hooks on all modules watch it")
+    on_copy, probe = site.on(trial.copied.model), trial.probe
+    sizes, modules = Sizes(roles, probe), dict(site.named_modules())
+    recorder = Recorder(sizes, _LeafSizes(modules, sizes, probe), trial.copied.originals())
+    _tell_attributes(recorder, on_copy)
+    given = []
+    for name, real in zip(site.names, probe.arguments(site, roles), strict=True):
+        own = real.clone() if isinstance(real, Tensor) else real
+        given.append(recorder.placeholder(name, own, sizes_of(sizes, roles, name, own)))
+    drawn = rng_state()
+    try:
+        with _calls_seen_by(recorder, on_copy):
+            result = on_copy(*given)
+        recorder.returns(result)
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever a model does with a tensor without values
+        what = _ASKS if isinstance(error, GuardOnDataDependentSymNode) else _first_line(error)
+        why = recorder.why or f"{what}{where_raised(error)}"
+        raise NotTraceable(why) from error
+    if recorder.why:
+        raise NotTraceable(recorder.why)
+    if rng_state() != drawn:
+        raise NotTraceable("it draws random numbers")
+    return recorder
+
+
+@contextlib.contextmanager
+def _calls_seen_by(observer: Observer, site: CallSite) -> Iterator[None]:
+    """Let calls of torch and of whole modules be seen."""
+    names = {path: m for path, m in site.named_modules() if _is_one_call(m)}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")  # the first pass itself will say it
+        for context in (
+            torch.no_grad(), plainly(site.model), _grouping_seen_by(observer),
+            recorded_modules(observer, names), observer,
+        ):  # fmt: skip
+            stack.enter_context(context)
+        yield
+
+
+def sizes_of(sizes: Sizes, roles: Roles, name: str, real: Any) -> list[Any] | None:
+    """The sizes of an argument; None for a graph that is no plain tensor."""
+    relation = next((r for r in roles.relations if r.graph == name), None)
+    if relation is not None:
+        return [2, sizes.edges[name]] if relation.format == "coo" else None
+    if not isinstance(real, Tensor):
+        return None
+    if name in roles.nodes:
+        return [sizes.nodes[roles.nodes[name]], *real.shape[1:]]
+    if name in roles.edges:
+        return [sizes.edges[roles.edges[name]], *real.shape[1:]]
+    return list(real.shape)
+
+
+def _tell_attributes(recorder: Recorder, module: nn.Module) -> None:
+    """Tell which tensors the model holds where."""
+    for path, m in module.named_modules():
+        held = {**vars(m), **m._buffers, **m._parameters}
+        for name, value in held.items():
+            if isinstance(value, Tensor):
+                recorder.attribute(f"{path}.{name}" if path else name, value)
+
+
+class _LeafSizes:
+    """The sizes of what a module returns whose kind tells them.
+
+    A conv with a program returns one row for each node; a module that is row-wise, one for each row
+    that it is given.
+    """
+
+    def __init__(self, modules: dict[str, nn.Module], sizes: Sizes, probe: Probe) -> None:
+        self._modules, self._sizes = modules, sizes
+        self._kinds = {count: kind for kind, count in probe.num_nodes.items()}
+
+    def __call__(self, path: str, given: Sequence[Any], real: Any) -> Any:
+        module = self._modules[path]
+        if isinstance(module, MessagePassing):
+            return self._of_conv(module, real)
+        rows = [v for v in given if is_fake(v)]
+        if not rows or why_not_row_wise(module, rows[0].dim()):
+            return None
+        first = rows[0].shape[0] if rows[0].dim() else None
+        return None if first is None else tensors_as(
+            lambda t, _: [first, *t.shape[1:]], real, real
+        )  # fmt: skip
+
+    def _of_conv(self, conv: MessagePassing, real: Any) -> Any:
+        parts = list(real.values()) if isinstance(real, dict) else [real]
+        if not has_program(conv) or not all(
+            isinstance(t, Tensor) and t.dim() and t.shape[0] in self._kinds for t in parts
+        ):
+            return None
+        return tensors_as(
+            lambda t, _: [self._sizes.nodes[self._kinds[t.shape[0]]], *t.shape[1:]], real, real
+        )
+
+
+def _is_one_call(module: nn.Module) -> bool:
+    """Whether a module is written down as one call, and not what it does inside."""
+    if isinstance(module, CallSite):
+        return False
+    if isinstance(module, (MessagePassing, Aggregation, MLP)):
+        return True
+    if module._forward_hooks or module._forward_pre_hooks:
+        return True
+    if isinstance(module, HeteroDictLinear):
+        return False  # one linear layer for each kind of nodes
+    home = type(module).__module__
+    if home.startswith(_WHOLE_FAMILIES):
+        return True
+    return home.startswith("torch.nn") and not isinstance(
+        module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+    )
+
+
+@contextlib.contextmanager
+def _grouping_seen_by(observer: Observer) -> Iterator[None]:
+    """Let it be seen as one call how results of several edge types are put together."""
+    thread = threading.get_ident()
+
+    def grouped(xs: list[Any], aggr: str | None) -> Any:
+        if threading.get_ident() != thread or observer.is_busy or len(xs) < 2:
+            return group(xs, aggr)
+        return observer.function(group, tuple(xs), aggr)
+
+    with ONE_TRACER:
+        hetero_conv.group = grouped
+        try:
+            yield
+        finally:
+            hetero_conv.group = group
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

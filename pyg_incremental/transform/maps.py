@@ -1,0 +1,315 @@
+"""How each kind of step runs: on all rows once, then where something changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyg_incremental.errors import RowCountError
+from pyg_incremental.program.steps import Domain, RowMap, Step, Whole
+from pyg_incremental.rows import Cell, Context, Ids
+
+PART = 1 << 11
+"""Rows of a map computed at a time: what is in memory once more stays small, and in the cache."""
+
+
+class InputExecutor:
+    """Takes what the user hands in."""
+
+    def __init__(
+        self, step: Step, out: Cell, context: Context, materialize: Callable[[], object] | None
+    ) -> None:
+        self.step, self.out, self.context = step, out, context
+        self._materialize = materialize
+        self._first: Tensor | None = None
+        self.given: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether this input is the graph itself."""
+        return self._materialize is not None
+
+    def take(self, tensor: Tensor | None) -> None:
+        """Hand in the tensor for the next full pass."""
+        self._first = tensor
+
+    def full(self) -> None:
+        """Store what was handed in."""
+        out = self.out
+        if out.domain is Domain.EDGE:
+            out.hold(self.context.graph.edge_data[out.value.name])
+        elif self._materialize is not None:
+            out.content, out.dirty = None, True
+        elif self._first is not None:
+            if out.domain is Domain.NODE:
+                out.put(self._first, self.context.capacity)
+            else:
+                out.content = self._first
+        self._first = None
+
+    def edges_changed(self) -> None:
+        """The graph has written the new rows; see which of the changed edges really differ."""
+        out, events = self.out, self.context.events
+        data = self.context.graph.edge_data[out.value.name]
+        if data is not out.rows:
+            out.hold(data)
+        if len(events.changed.slots):
+            out.old_changed = events.overwritten.get(out.value.name)
+
+    def rows_changed(self) -> None:
+        """Write the new rows of the delta."""
+        out, context = self.out, self.context
+        if self._materialize is not None:
+            out.dirty = context.num_nodes > context.first_new or context.num_events > 0
+            if out.dirty:
+                out.content = None
+        if self.given is not None:
+            ids, rows = context.backend.ids(self.given[0]), self.given[1]
+            if ids.count == context.num_nodes and torch.equal(ids.tensor, context.all_nodes.tensor):
+                ids = context.all_nodes  # whose rows need not be gathered
+            if ids is context.all_nodes and ids.count > PART:
+                changed = out.commit_parts(ids, partial(_part_of, rows), PART, context.first_new)
+            else:
+                changed = out.commit(ids, rows, context.first_new)
+            context.stats.append((out.value.name, "input", ids.count, changed, 0, 0))
+            self.given = None
+
+    def object(self) -> object:
+        """The graph, in the format in which it was handed in."""
+        if self.out.content is None and self._materialize is not None:
+            self.out.content = self._materialize()
+        return self.out.content
+
+
+class OnesExecutor:
+    """One for every node."""
+
+    def __init__(self, step: Step, out: Cell, context: Context) -> None:
+        self.step, self.out, self.context = step, out, context
+
+    def full(self) -> None:
+        """Store a one for every node."""
+        like = self.context.backend.like
+        self.out.put(like.new_ones(self.context.num_nodes, 1), self.context.capacity)
+
+    def rows_changed(self) -> None:
+        """Give new nodes their one."""
+        context, out = self.context, self.out
+        if context.num_nodes > context.first_new and out.rows is not None:
+            ids = context.backend.ids(torch.arange(context.first_new, context.num_nodes))
+            out.commit(ids, out.rows.new_ones(ids.count, 1), context.first_new)
+
+
+class MapExecutor:
+    """Runs a row map: on all rows once, then where an input is dirty."""
+
+    def __init__(self, step: RowMap, inputs: list[Cell], out: Cell, context: Context) -> None:
+        self.step, self.inputs, self.out, self.context = step, inputs, out, context
+        self.fn = step.fn
+        self.rowed = [c for c in inputs if c.domain is not Domain.WHOLE]
+
+    def full(self) -> None:
+        """Compute all rows."""
+        out, context = self.out, self.context
+        if out.domain is Domain.WHOLE:
+            out.content = self.fn(*(c.content for c in self.inputs))
+            return
+        count = capacity = context.graph.slot_capacity if out.domain is Domain.EDGE else -1
+        if out.domain is Domain.NODE:
+            count, capacity = context.num_nodes, max(context.num_nodes, context.capacity)
+        if out.stored:
+            out.hold(self._joined(self._part, count, capacity))
+        elif out.is_read_once:
+            out.make_part = self._part
+        else:
+            out.rows = self._joined(self._part, count, count)
+
+    def _joined(self, make: Callable[[int, int], Tensor], count: int, capacity: int) -> Tensor:
+        """Rows made in parts, so that what else is needed meanwhile stays small."""
+        first = make(0, min(PART, count))
+        _refuse_other_count(self.out, len(first), min(PART, count))
+        rows = self.context.backend.zeros(first, capacity, *first.shape[1:], unread=count)
+        rows[: len(first)] = first
+        for begin in range(PART, count, PART):
+            end = min(begin + PART, count)
+            rows[begin:end] = make(begin, end)
+        return rows
+
+    def _part(self, first: int, last: int) -> Tensor:
+        """Rows from `first` to before `last`, computed."""
+        part: Tensor = self.fn(
+            *(c.content if c.domain is Domain.WHOLE else c.part(first, last) for c in self.inputs)
+        )
+        return part
+
+    def edges_changed(self) -> None:
+        """An edge value: compute the rows of added and changed edges."""
+        out, events = self.out, self.context.events
+        backend = self.context.backend
+        changed = any(c.old_changed is not None for c in self.rowed)
+        slots = backend.ids_from(events.added.slots).tensor
+        if changed:
+            again = backend.ids_from(events.changed.slots).tensor
+            out.old_changed = out.read(again)
+            slots = torch.cat([slots, again])
+        if not len(slots):
+            return
+        args = [c.content if c.domain is Domain.WHOLE else c.read(slots) for c in self.inputs]
+        out.tensor[slots] = self.fn(*args)
+        self.context.stats.append((out.value.name, "map", len(slots), len(slots), 0, 0))
+
+    def rows_changed(self) -> None:
+        """Compute the rows where an input changed."""
+        context, out = self.context, self.out
+        sets: list[Ids] = []
+        shared: Ids | None = None
+        everywhere = False
+        for cell in self.inputs:
+            ids = cell.ids
+            if ids is not None:
+                if ids not in sets:
+                    sets.append(ids)
+                if not cell.stored and cell.maker is None:
+                    shared = ids
+            everywhere |= cell.dirty
+        if not sets and not everywhere and context.renew_ids is None:
+            return
+        if context.renew_ids is not None:
+            sets.append(context.renew_ids)
+        if out.domain is Domain.WHOLE:
+            if everywhere:
+                out.content, out.dirty = self.fn(*(c.content for c in self.inputs)), True
+            return
+        if everywhere:
+            ids = context.all_nodes
+        elif not sets:
+            return
+        else:
+            # An input that is not stored was computed at all rows that are dirty here (see `plan`).
+            ids = context.unite(sets) if shared is None else shared
+        count = changed = ids.count
+        if out.stored and count > PART:
+            changed = out.commit_parts(ids, partial(self._new_rows, ids), PART, context.first_new)
+        elif out.stored:
+            changed = out.commit(ids, self._new_rows(ids, 0, count), context.first_new)
+        else:
+            out.ids, new_rows = ids, partial(self._new_rows, ids)
+            if count <= PART:
+                out.fresh = new_rows(0, count)
+            elif out.is_read_once:
+                out.make_part = new_rows
+            else:
+                out.fresh = self._joined(new_rows, count, count)
+        context.stats.append((out.value.name, "map", count, changed, 0, 0))
+
+    def _new_rows(self, ids: Ids, first: int, last: int) -> Tensor:
+        """New rows of the `ids` from `first` to before `last`."""
+        all_nodes, args = self.context.all_nodes, []
+        some = ids if last - first == ids.count else None
+        for cell in self.inputs:
+            if cell.domain is Domain.WHOLE:
+                args.append(cell.content)
+            elif cell.ids is ids and cell.fresh is not None:
+                args.append(cell.fresh[first:last])
+            elif cell.ids is ids and cell.make_part is not None:
+                args.append(cell.make_part(first, last))
+            elif ids is all_nodes:
+                args.append(cell.part(first, last))
+            else:
+                some = some or self.context.backend.ids_from(ids.array[first:last])
+                args.append(cell.gather(some))
+        new: Tensor = self.fn(*args)
+        return new
+
+
+class WholeExecutor:
+    """Runs a step on all rows whenever an input changed."""
+
+    def __init__(self, step: Whole, inputs: list[Cell], out: Cell, context: Context) -> None:
+        self.step, self.inputs, self.out, self.context = step, inputs, out, context
+        self.graphs: dict[Cell, InputExecutor] = {}
+        self.edges: dict[str, Context] = {}
+
+    def _compute(self) -> Any:
+        args: list[Any] = []
+        for cell in self.inputs:
+            if cell.domain is Domain.NODE:
+                # A copy: the step may write to it, or return a view.
+                rows = cell.current()
+                args.append(rows if self.step.pure else rows.clone())
+            elif cell.domain is Domain.EDGE:
+                slots = self.edges[cell.value.kind].graph.slots_for_model()
+                args.append(cell.read(torch.from_numpy(slots)))
+            elif cell in self.graphs:
+                args.append(self.graphs[cell].object())
+            else:
+                args.append(cell.content)
+        result = self.step.fn(*args)
+        if self.out.domain is Domain.NODE:
+            made = len(result) if isinstance(result, Tensor) and result.dim() else None
+            _refuse_other_count(self.out, made, self.context.num_nodes)
+        return result
+
+    def full(self) -> None:
+        """Run once, on all rows.
+
+        Raises:
+            RowCountError: If the result has not one row for each node.
+        """
+        result = self._compute()
+        if self.out.domain is Domain.NODE:
+            self.out.put(result, self.context.capacity)
+        else:
+            self.out.content = result
+
+    def rows_changed(self) -> None:
+        """Run on all rows again if an input changed."""
+        context, out = self.context, self.out
+        graph_changed = any(
+            self.edges[c.value.kind].num_events for c in self.inputs if c.domain is Domain.EDGE
+        )
+        if not graph_changed and not any(c.dirty or c.ids is not None for c in self.inputs):
+            return
+        result = self._compute()
+        rows = context.num_nodes
+        changed = rows
+        if out.domain is Domain.NODE:
+            old = out.tensor
+            if result.dtype != old.dtype or result.shape[1:] != old.shape[1:]:
+                out.put(result, context.capacity)  # such as distances to all nodes
+                out.ids = context.all_nodes
+            else:
+                changed = out.commit(context.all_nodes, result, context.first_new)
+        else:
+            out.dirty = not _same(result, out.content)
+            out.content, changed = result, rows if out.dirty else 0
+        edges = sum(e.context.graph.num_edges for e in self.graphs.values())
+        context.stats.append((out.value.name, "whole", rows, changed, edges, 0))
+
+
+def _refuse_other_count(out: Cell, rows: int | None, wanted: int) -> None:
+    """What has another number of rows than it stands for never reaches compiled code."""
+    if rows != wanted:
+        raise RowCountError(
+            f"step '{out.value}' made {'no rows' if rows is None else f'{rows} rows'}, but there "
+            f"are {wanted} nodes; the model has to run whole"
+        )
+
+
+def _part_of(rows: Tensor, first: int, last: int) -> Tensor:
+    return rows[first:last]
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether a value of domain `WHOLE` came out as it was."""
+    if isinstance(a, (int, float, torch.Size)):
+        return type(a) is type(b) and bool(a == b)
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return False
+    if a.shape != b.shape or a.dtype != b.dtype or a.layout is not torch.strided:
+        return False
+    return bool(((a == b) | ((a != a) & (b != b))).all())
