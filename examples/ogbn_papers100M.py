@@ -33,9 +33,9 @@ from pyg_incremental.distributed import (
     DistributedIncrementalModel,
     SingleProcess,
     TorchCommunicator,
+    partition,
     write_shards,
 )
-from pyg_incremental.distributed.partition import cut as partition
 
 CHANNELS, CLASSES = 128, 172
 ARRAYS = ("node_feat", "edge_index")

@@ -8,8 +8,7 @@ from pathlib import Path
 from benchmarks import report, sources
 from benchmarks.peers import Skipped
 from benchmarks.workload import Workload
-from pyg_incremental.distributed import Partition
-from pyg_incremental.distributed.partition import cut as partition
+from pyg_incremental.distributed import Partition, partition
 
 METHODS = ("metis", "ldg", "hash")
 UPDATES = 180_000

@@ -8,7 +8,7 @@ changed; everything else is what the single process does.
 from pyg_incremental.distributed.errors import OutOfStepError, PartitionError, RankFailedError
 from pyg_incremental.distributed.files.shards import write_shards
 from pyg_incremental.distributed.model import DistributedIncrementalModel
-from pyg_incremental.distributed.partition.cut import (
+from pyg_incremental.distributed.placement.partition import (
     HeteroPartition,
     Partition,
     partition,

@@ -11,7 +11,7 @@ import torch
 
 from pyg_incremental.distributed.errors import PartitionError
 from pyg_incremental.distributed.files.shards import write_shards
-from pyg_incremental.distributed.partition.cut import METHODS, partition
+from pyg_incremental.distributed.placement.partition import METHODS, partition
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

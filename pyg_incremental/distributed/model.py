@@ -22,8 +22,8 @@ from pyg_incremental.distributed.files import saving
 from pyg_incremental.distributed.files.shard_files import ShardFiles
 from pyg_incremental.distributed.part.journal import Committed
 from pyg_incremental.distributed.part.part import Happened, Part
-from pyg_incremental.distributed.partition.ownership import Ownership, owners_of
-from pyg_incremental.distributed.partition.shard import Graph, Shard, shard_of
+from pyg_incremental.distributed.placement.ownership import Ownership, owners_of
+from pyg_incremental.distributed.placement.shard import Graph, Shard, shard_of
 from pyg_incremental.distributed.readings import Readings, collective
 from pyg_incremental.distributed.update import DistributedStats
 from pyg_incremental.distributed.wire.comm import Communicator, SingleProcess

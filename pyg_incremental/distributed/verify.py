@@ -77,12 +77,13 @@ def _around(part: Part, asked: Ids) -> Gathered:
     """What some nodes see; their owners know their edges, so hop after hop all have to be told."""
     region, rounds = part.region, part.rounds
     (kind,), (name,) = region.own, region.relations
-    seen, edges = asked, [region.edges_into(name, asked)]
+    seen, more, edges = asked, asked, [region.edges_into(name, asked)]
     for _ in range(part.plan.program.depth):
         far = rounds.everywhere(np.unique(edges[-1][0][0].numpy()))
         more = np.setdiff1d(joined(far), seen)
         seen = np.union1d(seen, more)
         edges.append(region.edges_into(name, more))
+    edges[-1] = region.edges_into(name, more[:0])  # nobody asks what the last ones see
     pairs = torch.cat([e for e, _ in edges], 1)
     data = {k: torch.cat([d[k] for _, d in edges]) for k in edges[0][1]}
     own = region.ids(kind)

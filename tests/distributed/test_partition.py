@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from pyg_incremental.distributed import PartitionError, partition_hetero
+from pyg_incremental.distributed import PartitionError, partition, partition_hetero
 from pyg_incremental.distributed.numbering.ids import IdTable
 from pyg_incremental.distributed.numbering.owners import Owners
-from pyg_incremental.distributed.partition import cut as partition
-from pyg_incremental.distributed.partition.cut import METHODS
-from pyg_incremental.distributed.partition.ldg import NOWHERE
-from pyg_incremental.distributed.partition.place import Names, place_new
+from pyg_incremental.distributed.placement.ldg import NOWHERE
+from pyg_incremental.distributed.placement.partition import METHODS
+from pyg_incremental.distributed.placement.place import Names, place_new
 
 
 def four_clusters(seed=0, size=100, inside=800, across=60):

@@ -13,13 +13,13 @@ from pyg_incremental import GraphDelta, InvalidDeltaError, to_incremental
 from pyg_incremental.distributed import (
     DistributedIncrementalModel,
     PartitionError,
+    partition,
     partition_hetero,
     write_shards,
 )
 from pyg_incremental.distributed.__main__ import main
 from pyg_incremental.distributed.files.shard_files import ShardFiles, manifest_of
-from pyg_incremental.distributed.partition import cut as partition
-from pyg_incremental.distributed.partition.shard import Graph, shard_of
+from pyg_incremental.distributed.placement.shard import Graph, shard_of
 from pyg_incremental.program.steps import Relation
 from tests.distributed.test_partition import four_clusters
 from tests.distributed.threads import all_well, run_ranks

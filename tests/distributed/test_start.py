@@ -150,3 +150,17 @@ def test_messages_are_stored_once():
         exchanged = {name.removesuffix("'") for name in stored if name.endswith("'")}
         assert len(exchanged) == 2
         assert not exchanged & stored
+
+
+@pytest.mark.parametrize("end", [0, 59])
+def test_a_sample_is_checked_where_nobody_asks_what_the_last_nodes_see(end):
+    """Their in-edges come from nodes that were not fetched, one of which may have the last id."""
+    path = torch.stack([torch.arange(59), torch.arange(1, 60)])
+
+    def work(comm):
+        inc = DistributedIncrementalModel(copy.deepcopy(MODEL), comm)
+        inc(ARGS[0], path if end else path.flip(0))
+        return [inc.verify(1, seed=seed) for seed in range(12)]
+
+    for gaps in all_well(run_ranks(2, work)):
+        assert max(gaps) < 1e-9

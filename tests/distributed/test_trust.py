@@ -23,12 +23,12 @@ from pyg_incremental.distributed import (
     OutOfStepError,
     PartitionError,
     RankFailedError,
+    partition,
     write_shards,
 )
 from pyg_incremental.distributed.files import manifests
 from pyg_incremental.distributed.files import saving as saving_module
 from pyg_incremental.distributed.part.region import Region
-from pyg_incremental.distributed.partition import cut as partition
 from pyg_incremental.distributed.wire import rounds
 from pyg_incremental.distributed.wire.interrupts import HeldBack
 from pyg_incremental.encoding import whole_file

@@ -31,9 +31,8 @@ import torch
 from torch_geometric.nn import GCN
 
 from pyg_incremental import IncrementalError, load, to_incremental
-from pyg_incremental.distributed import DistributedIncrementalModel, write_shards
+from pyg_incremental.distributed import DistributedIncrementalModel, partition, write_shards
 from pyg_incremental.distributed.files.manifests import checksum_of
-from pyg_incremental.distributed.partition import cut as partition
 from pyg_incremental.encoding.whole_file import checksum
 from tests.distributed.threads import all_well, run_ranks
 

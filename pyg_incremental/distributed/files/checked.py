@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.call.checked import Checked
-from pyg_incremental.distributed.partition.shard import Shard
+from pyg_incremental.distributed.placement.shard import Shard
 from pyg_incremental.kernels.adjacency import out_of_range
 from pyg_incremental.program.steps import Relation
 from pyg_incremental.typing import MAX_NODES

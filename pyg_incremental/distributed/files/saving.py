@@ -26,10 +26,10 @@ from pyg_incremental.distributed.files.checked import as_arrays, sample_fits, sh
 from pyg_incremental.distributed.numbering.owners import Ranks
 from pyg_incremental.distributed.part.journal import Committed
 from pyg_incremental.distributed.part.part import Part
-from pyg_incremental.distributed.partition import ldg
-from pyg_incremental.distributed.partition.place import ROOM
-from pyg_incremental.distributed.partition.shard import Shard
-from pyg_incremental.distributed.partition.union import Union
+from pyg_incremental.distributed.placement import ldg
+from pyg_incremental.distributed.placement.place import ROOM
+from pyg_incremental.distributed.placement.shard import Shard
+from pyg_incremental.distributed.placement.union import Union
 from pyg_incremental.distributed.wire.rounds import Rounds, together
 from pyg_incremental.encoding.whole_file import remove_if_left_over
 from pyg_incremental.errors import StateFileError, UnsupportedModelError

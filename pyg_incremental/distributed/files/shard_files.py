@@ -30,7 +30,7 @@ from pyg_incremental.distributed.call import EDGES, NODES, Call, Sample, call_of
 from pyg_incremental.distributed.errors import PartitionError
 from pyg_incremental.distributed.files import manifests
 from pyg_incremental.distributed.files.checked import shard_fits
-from pyg_incremental.distributed.partition.shard import Shard
+from pyg_incremental.distributed.placement.shard import Shard
 from pyg_incremental.encoding.whole_file import checksum
 from pyg_incremental.program.steps import Relation
 

@@ -17,8 +17,8 @@ from pyg_incremental.call.site import name_in
 from pyg_incremental.distributed.errors import PartitionError
 from pyg_incremental.distributed.files import manifests
 from pyg_incremental.distributed.files.shard_files import Leaf, Manifest, folder_of, of_kind
-from pyg_incremental.distributed.partition.cut import HeteroPartition, Partition
-from pyg_incremental.distributed.partition.shard import Owner
+from pyg_incremental.distributed.placement.partition import HeteroPartition, Partition
+from pyg_incremental.distributed.placement.shard import Owner
 from pyg_incremental.encoding.whole_file import sync_file, sync_folder
 
 CHUNK = 1 << 22

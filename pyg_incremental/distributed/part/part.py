@@ -42,7 +42,7 @@ from pyg_incremental.distributed.part.journal import Committed, Journal, journal
 from pyg_incremental.distributed.part.merge import LocalDelta, Merger
 from pyg_incremental.distributed.part.region import Region
 from pyg_incremental.distributed.part.undo import undone
-from pyg_incremental.distributed.partition.shard import Shard
+from pyg_incremental.distributed.placement.shard import Shard
 from pyg_incremental.distributed.wire.rounds import Rounds, raise_first
 from pyg_incremental.engine.memory import MemoryReport, memory_of
 from pyg_incremental.session.session import Session

@@ -19,7 +19,7 @@ from pyg_incremental.distributed.delta.arrived import Arrived
 from pyg_incremental.distributed.errors import PartitionError
 from pyg_incremental.distributed.numbering.local_ids import Ghosts, NearIds, Own
 from pyg_incremental.distributed.numbering.owners import Owners, Ranks
-from pyg_incremental.distributed.partition.shard import Shard
+from pyg_incremental.distributed.placement.shard import Shard
 from pyg_incremental.distributed.wire.rounds import Rounds, raise_first
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.program.steps import Relation

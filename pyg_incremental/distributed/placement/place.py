@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyg_incremental.distributed.numbering.owners import Owners, Ranks
-from pyg_incremental.distributed.partition import ldg
+from pyg_incremental.distributed.placement import ldg
 
 Ids = NDArray[np.int64]
 ROOM = 1.05

@@ -10,10 +10,10 @@ from torch import Tensor
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.distributed.errors import PartitionError
 from pyg_incremental.distributed.numbering.owners import Ranks
-from pyg_incremental.distributed.partition import ldg
-from pyg_incremental.distributed.partition.cut import Method, partition_edges
-from pyg_incremental.distributed.partition.place import ROOM
-from pyg_incremental.distributed.partition.union import Union
+from pyg_incremental.distributed.placement import ldg
+from pyg_incremental.distributed.placement.partition import Method, partition_edges
+from pyg_incremental.distributed.placement.place import ROOM
+from pyg_incremental.distributed.placement.union import Union
 
 Ids = NDArray[np.int64]
 Ownership = Method | Tensor | Mapping[str, Tensor]

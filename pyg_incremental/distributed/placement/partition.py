@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.distributed.errors import PartitionError
-from pyg_incremental.distributed.partition import ldg
-from pyg_incremental.distributed.partition.place import ROOM
-from pyg_incremental.distributed.partition.union import Union
+from pyg_incremental.distributed.placement import ldg
+from pyg_incremental.distributed.placement.place import ROOM
+from pyg_incremental.distributed.placement.union import Union
 from pyg_incremental.program.steps import Relation
 
 Method = Literal["metis", "hash", "ldg"]
@@ -89,7 +89,7 @@ def partition(
         method: `'metis'` cuts fewest edges, balances nodes and in-edges together, and holds the
             graph twice (Karypis and Kumar, "A Fast and High Quality Multilevel Scheme for
             Partitioning Irregular Graphs", 1998; the `partition` extra); `'ldg'` streams (see
-            `pyg_incremental.distributed.partition.ldg`); `'hash'` looks at no edge.
+            `pyg_incremental.distributed.placement.ldg`); `'hash'` looks at no edge.
         seed: Seed of METIS and of the hash.
 
     Raises:
