@@ -264,7 +264,8 @@ class IncrementalModel(Readings):
         changed, out = session.changed()
         seconds = time.perf_counter() - began
         stats_of_all = UpdateStats(session.mode, added, removed, seconds, stats)
-        return Update(changed, out, stats_of_all, session.committed.version)
+        edges = session.changed_edges()
+        return Update(changed, out, stats_of_all, session.committed.version, changed_edges=edges)
 
     def _repeated(self, began: float) -> Update:
         """What to say of a delta that is in already."""

@@ -129,12 +129,16 @@ class Update:
 
     Attributes:
         changed: Ids of the output rows whose value changed, ascending, int64 `[k]`; for a model
-            with several outputs, in the structure of its output.
+            with several outputs, in the structure of its output. Where an output has a row for each
+            edge (or pair of nodes) these are places in `inc.graph.to_edge_index()` as it is now, of
+            edges that are new or whose value changed.
         out: The new values of these rows, `[k, out_channels]`, as a copy.
         stats: What the update cost, step by step.
         version: How many updates have been applied since the first pass.
         repeated: Whether a delta of this `delta_id` had been applied before, so that nothing was
             done.
+        changed_edges: For outputs with a row for each edge these edges, int64 `[2, k]`; None for
+            others.
     """
 
     changed: Any
@@ -142,6 +146,7 @@ class Update:
     stats: UpdateStats
     version: int
     repeated: bool = False
+    changed_edges: Any = None
 
     def __repr__(self) -> str:
         changed = self.changed.numel() if isinstance(self.changed, Tensor) else "..."

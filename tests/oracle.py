@@ -53,6 +53,23 @@ class World:
         """Whether an edge may be there twice (PyG itself merges them in some CSR code paths)."""
         return self.fmt not in ("csr", "csc")
 
+    def number_edges(self):
+        """Remember at which place each edge stands, for `edges_that_differ`."""
+        for place, edge in enumerate(self.edges):
+            edge["place"] = place
+
+    def edges_that_differ(self, before, after):
+        """Places of edges that are new, or have another row than before (NaN equals NaN)."""
+
+        def differ(old, new):
+            return not bool(((old == new) | ((old != old) & (new != new))).all())
+
+        return [
+            place
+            for place, edge in enumerate(self.edges)
+            if "place" not in edge or differ(before[edge["place"]], after[place])
+        ]
+
     def copy(self):
         """Another world; both share their tensors, which nobody writes to."""
         other = copy.copy(self)

@@ -52,6 +52,7 @@ class SideBySide:
 
     def step(self, delta, name="delta"):
         """Apply one delta on both sides and compare everything."""
+        self.world.number_edges()
         after = self.world.copy()
         after.apply(**delta)
         if self.case.picky and not self.works_on(after):
@@ -95,11 +96,18 @@ class SideBySide:
         every = zip(
             *map(tensors_of, (self.out, now, update.changed, update.out)), strict=True
         )  # one round for each output of the model
+        named = update.changed_edges
+        named = list(named) if isinstance(named, tuple) else named
         for before, after, changed, rows in every:
+            edges = named.pop(0) if isinstance(named, list) else named
             assert changed.dtype == torch.long
-            differ = rows_that_differ(before, after)
+            differ = rows_that_differ(before, after) if edges is None else (
+                self.world.edges_that_differ(before, after)
+            )  # fmt: skip
             assert changed.tolist() == differ, f"{self.where()}: changed"
             assert_close(rows, after[changed], 0, f"{self.where()}: rows of the update")
+            if edges is not None:
+                assert torch.equal(edges, self.world.edge_index()[:, changed]), self.where()
         self.out = now
 
 

@@ -98,7 +98,11 @@ class Primitives(Arguments):
         tails = [self.example(v).shape[1:] for v in source]
         widths = [t.numel() for t in tails]
         packed = self.map(
-            f"{part}_packed", lambda *rows: torch.cat([r.flatten(1) for r in rows], 1), *source
+            f"{part}_packed",
+            lambda *rows: torch.cat(
+                [r.reshape(len(r), w) for r, w in zip(rows, widths, strict=True)], 1
+            ),
+            *source,
         )
 
         def unpack(rows: Tensor, *others: Tensor) -> Any:

@@ -91,7 +91,9 @@ class Engine:
             for e in self.executors
             if isinstance(e, (InputExecutor, MapExecutor)) and e.out.domain is Domain.EDGE
         ]
-        self.node_executors = [e for e in self.executors if e.out.domain is not Domain.EDGE]
+        changing_with_edges = {e.out for e in self.edge_executors}
+        self.node_executors = [e for e in self.executors if e.out not in changing_with_edges]
+        self._edge_maps = [e for e in self.node_executors if e.out.domain is Domain.EDGE]
         self.inputs = {e.out.value.name: e for e in self.executors if isinstance(e, InputExecutor)}
         whole_graphs = {e.out: e for e in self.inputs.values() if e.is_graph}
         self._whole_graphs = list(whole_graphs.values())
@@ -238,6 +240,8 @@ class Engine:
                 a.scale.hold(saved_too["scale"])
         for a in self.aggregators:
             a.restored()
+        for e in self._edge_maps:
+            e.full()
 
     def update(
         self,

@@ -51,12 +51,24 @@ class DynamicGraph(EdgeStore):
         slots = self.slots_in_order()
         return slots[np.argsort(self.slots.dst[slots], kind="stable")] if self.by_target else slots
 
+    def in_order_for_model(self, slots: Ids) -> tuple[Ids, Ids]:
+        """Places of some edges among all that a model is given, ascending, and their slots.
+
+        Args:
+            slots: Distinct slots that hold edges, int64 `[k]`.
+        """
+        every = self.slots_for_model()
+        place = np.empty(self.slot_capacity, np.int64)
+        place[every] = np.arange(every.size)
+        places = np.sort(place[slots])
+        return places, every[places]
+
     def to_edge_index(self) -> Tensor:
         """The current edges, int64 `[2, num_edges]`, in order of insertion."""
         slots = self.slots_in_order()
-        return torch.from_numpy(self._ends_of(slots))
+        return torch.from_numpy(self.ends_of(slots))
 
-    def _ends_of(self, slots: Ids) -> Ids:
+    def ends_of(self, slots: Ids) -> Ids:
         """Sources and targets of the edges in some slots, int64 `[2, k]`."""
         ends = np.empty((2, slots.size), np.int64)
         ends[0], ends[1] = self.slots.src[slots], self.slots.dst[slots]
@@ -180,7 +192,7 @@ class DynamicGraph(EdgeStore):
             slots = slots[self.slots.order[slots] < order]
         slots = np.setdiff1d(slots, removed)
         slots = slots[np.argsort(self.slots.order[slots], kind="stable")]
-        kept = self._ends_of(slots)
+        kept = self.ends_of(slots)
         at = torch.from_numpy(slots)
         rows = {
             k: torch.cat([t[at], data[k]]) if k in data else t[at]
@@ -206,7 +218,7 @@ class DynamicGraph(EdgeStore):
         slots = np.union1d(live[self.slots.order[live] < order], removed)
         slots = np.setdiff1d(slots, added)
         slots = slots[np.argsort(self.slots.order[slots], kind="stable")]
-        edges = self._ends_of(slots)
+        edges = self.ends_of(slots)
         data = {name: rows[torch.from_numpy(slots)] for name, rows in self.edge_data.items()}
         return DynamicGraph(torch.from_numpy(edges), num_nodes, data, self.by_target)
 
@@ -218,7 +230,7 @@ class DynamicGraph(EdgeStore):
         slots = self.slots_for_model() if for_model else self.slots_in_order()
         at = torch.from_numpy(slots)
         return {
-            "edge_index": torch.from_numpy(self._ends_of(slots)),
+            "edge_index": torch.from_numpy(self.ends_of(slots)),
             **{k: t[at] for k, t in self.edge_data.items()},
         }
 

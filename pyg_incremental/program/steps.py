@@ -4,6 +4,7 @@ A step takes values and makes one value. A few kinds of step are enough:
 
 * `Input`: what the user hands in and deltas change;
 * `RowMap`: row `i` of the result depends on row `i` of its inputs only;
+* `Gather`: the row of an edge (or of a pair of nodes) is that of the node at one of its ends;
 * `Aggregate` (in `pyg_incremental.aggregate`): row `i` gathers messages over the in-edges of `i`;
 * `Whole`: anything else, run on all rows.
 
@@ -136,6 +137,18 @@ class RowMap(Step):
 
 
 @dataclass(frozen=True, eq=False)
+class Gather(Step):
+    """Row `e` is that of the node at one end of edge `e`: `x[edge_index[0]]`, `[num_edges, ...]`.
+
+    It never runs by itself: with the row maps behind it, it becomes part of a message (see
+    `pyg_incremental.program.messages`).
+    """
+
+    kind: ClassVar[str] = "gather"
+    at_target: bool
+
+
+@dataclass(frozen=True, eq=False)
 class Whole(Step):
     """`fn(*inputs)` on all rows, whenever anything changed.
 
@@ -234,6 +247,13 @@ class Program:
         return self.add(
             None if key is None else ("map", key, *map(id, inputs)),
             lambda: RowMap(self.value(name, domain, kind), tuple(inputs), fn, costly),
+        )
+
+    def gather(self, name: str, rows: Value, graph: str, at_target: bool) -> Value:
+        """Node rows read at one end of every edge of a graph."""
+        return self.add(
+            ("gather", id(rows), graph, at_target),
+            lambda: Gather(self.value(name, Domain.EDGE, graph), (rows,), at_target),
         )
 
     def whole(

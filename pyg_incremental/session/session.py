@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -395,6 +396,8 @@ class Session:
         def fill(place: Output) -> Any:
             value = self.plan.program.outputs[place.index]
             cell = self.engine.cells[value]
+            if value.domain is Domain.EDGE:
+                return cell.read(torch.from_numpy(self.graphs[value.kind].slots_for_model()))
             rows = cell.content if value.domain is Domain.WHOLE else cell.current()
             if value.domain is Domain.WHOLE:
                 self._whole_outputs.setdefault(value, rows)
@@ -437,7 +440,7 @@ class Session:
         def rows(place: Output) -> Any:
             value = self.plan.program.outputs[place.index]
             cell = self.engine.cells[value]
-            if value.domain is Domain.NODE:
+            if value.domain is not Domain.WHOLE:
                 return cell.read(NO_IDS)
             content = cell.content
             return content[:0] if isinstance(content, Tensor) and content.dim() else _own(content)
@@ -450,11 +453,14 @@ class Session:
             ids = _sorted(self._only)
             return ids.tensor, self._only.gather(ids, self._lent)
         found: dict[int, Tensor] = {}
+        at: dict[int, Tensor] = {}
         seen: dict[Value, Any] = {}
         for i, value in enumerate(self.plan.program.outputs):
             cell = self.engine.cells[value]
             if value.domain is Domain.NODE:
-                found[i] = _sorted(cell).tensor
+                found[i] = at[i] = _sorted(cell).tensor
+            elif value.domain is Domain.EDGE:
+                found[i], at[i] = self._changed_edges(value)
             else:
                 found[i] = _changed_rows(self._whole_outputs.get(value), cell.content)
                 seen[value] = cell.content
@@ -463,8 +469,8 @@ class Session:
         def rows(place: Output) -> Any:
             value = self.plan.program.outputs[place.index]
             cell = self.engine.cells[value]
-            if value.domain is Domain.NODE:
-                return cell.read(found[place.index])
+            if value.domain is not Domain.WHOLE:
+                return cell.read(at[place.index])
             content = cell.content
             return (
                 content[found[place.index]]
@@ -473,6 +479,32 @@ class Session:
             )
 
         return self._in_structure(lambda place: found[place.index]), self._in_structure(rows)
+
+    def _changed_edges(self, value: Value) -> tuple[Tensor, Tensor]:
+        """Which edges have another row of an output: places among all edges, and slots."""
+        ids = self.engine.cells[value].ids
+        if ids is None:
+            return NO_IDS, NO_IDS
+        places, slots = self.graphs[value.kind].in_order_for_model(np.asarray(ids.array))
+        return torch.from_numpy(places), torch.from_numpy(slots)
+
+    def changed_edges(self) -> Any:
+        """The edges that `changed` names, int64 `[2, k]`, in the structure of the output.
+
+        None where an output has no row for each edge, and None alone if that is true of all.
+        """
+        outputs = self.plan.program.outputs
+        if not any(v.domain is Domain.EDGE for v in outputs):
+            return None
+
+        def ends(place: Output) -> Any:
+            value = outputs[place.index]
+            if value.domain is not Domain.EDGE:
+                return None
+            slots = self._changed_edges(value)[1].numpy()
+            return torch.from_numpy(self.graphs[value.kind].ends_of(slots))
+
+        return self._in_structure(ends)
 
     def _in_structure(self, fill: Any) -> Any:
         structure = self.plan.traced.structure

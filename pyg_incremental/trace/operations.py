@@ -224,6 +224,11 @@ def _expand(call: Operation) -> bool:
     return len(call.rows) == 1 and sizes[0] == -1 and len(sizes) == call.first
 
 
+def _expand_as(call: Operation) -> bool:
+    other = call.argument("other", 1)
+    return call.first > 0 and isinstance(other, Rows) and call.first == other.dim
+
+
 def _repeat(call: Operation) -> bool:
     times = call.args[1] if isinstance(call.args[1], (tuple, list)) else call.args[1:]
     return len(call.rows) == 1 and times[0] == 1 and len(times) == call.first
@@ -333,7 +338,8 @@ _TABLE: dict[str, Rule] = dict.fromkeys(
     "swapdims": _every(("dim0", 1), ("dim1", 2)),
     "movedim": _every(("source", 1), ("destination", 2)),
     "permute": _permute, "unsqueeze": _unsqueeze, "flatten": _flatten,
-    **dict.fromkeys(["view", "reshape"], _reshape), "expand": _expand, "repeat": _repeat,
+    **dict.fromkeys(["view", "reshape"], _reshape), "repeat": _repeat,
+    "expand": _expand, "expand_as": _expand_as,
     **dict.fromkeys(["cat", "concat", "concatenate", "stack"], _join(0)),
     **dict.fromkeys(["hstack", "column_stack"], _join_columns),
     **dict.fromkeys(["matmul", "mm", "bmm"], _product), "linear": _linear, "einsum": _einsum,

@@ -19,9 +19,11 @@ from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import NotTraceable, Output, Traced
 from pyg_incremental.conv import ConvCall, builder_of
+from pyg_incremental.program.messages import reads_nodes
 from pyg_incremental.program.row_wise import COSTLY_MODULES, as_it_is, why_not_row_wise
 from pyg_incremental.program.steps import Domain, NotIncremental, Program, Value
 from pyg_incremental.trace import operations
+from pyg_incremental.trace.ends import Ends, keep_edge_rows
 from pyg_incremental.trace.functions import SizeFormula, size_of
 from pyg_incremental.trace.names import name_of
 from pyg_incremental.trace.nested import rebuilt
@@ -53,6 +55,7 @@ class Writer:
         self.turned: dict[Value, Value] = {}  # graphs with their edges turned around
         self.examples: dict[Value, Tensor] = {}
         self.fixed: set[Value] = set()  # of domain WHOLE, and never changed by a delta
+        self.ends = Ends(self.program, recorded, self.env, self.turned, self.examples)
 
     def write(self, graph: fx.Graph) -> Traced:
         """The program of a graph.
@@ -71,6 +74,7 @@ class Writer:
             elif node.op == "output":
                 structure = self._output(node.args[0])
                 self._finish_outputs()
+                keep_edge_rows(self.program)
                 self.program.prune()
             else:
                 self.env[node] = self._operation(node)
@@ -127,8 +131,6 @@ class Writer:
             return None
         if not isinstance(result, Value):
             raise NotTraceable(f"it returns {type(result).__name__} beside tensors")
-        if result.domain is Domain.EDGE:
-            raise NotTraceable("it returns one row per edge")
         self.program.outputs.append(result)
         return Output(len(self.program.outputs) - 1)
 
@@ -144,6 +146,9 @@ class Writer:
                 values[i] = self.program.map("out", as_it_is, [value])
 
     def _operation(self, node: fx.Node) -> Any:
+        made = self.ends.read(node)
+        if made is not None:
+            return made
         fn, name = self._callable(node)
         if fn is operator.getitem:  # of a result of several
             held, key = self.env[node.args[0]], node.args[1]  # type: ignore[index]
@@ -185,6 +190,8 @@ class Writer:
         graphs = self._graphs_among(args)
         if not graphs:
             raise NotIncremental("its edges are computed by the model")
+        if reads_nodes(self.program).intersection(p for a in args.values() for p in _parts(a)):
+            raise NotIncremental("its edge data is computed from node rows")
         turned = [g in self.turned for g in graphs]
         if any(turned) and not all(turned):
             raise NotIncremental("some of its graphs were turned around, and others were not")
@@ -260,6 +267,10 @@ class Writer:
             v.domain is Domain.WHOLE and v not in self.fixed for v in values
         ):
             return "it combines edge rows with something computed from all rows"
+        if any(v.domain is Domain.WHOLE for v in values) and reads_nodes(self.program).intersection(
+            values
+        ):
+            return "it combines rows gathered along edges with another tensor"
         rows = next(r for n in node.all_input_nodes if (r := self._rows_of(n)) is not None)
         result = self.results[node]
         results = list(result) if isinstance(result, (tuple, list)) else [result]

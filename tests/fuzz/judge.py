@@ -77,6 +77,7 @@ class Follower:
 
     def step(self, delta):
         """Apply one delta on both sides; False if the original itself fails on it."""
+        self.world.number_edges()
         after = self.world.copy()
         after.apply(**delta)
         try:
@@ -90,7 +91,7 @@ class Follower:
             update = self.inc.apply_delta(**delta)
         self.world.x, self.world.edges, self.out = after.x, after.edges, want
         self.check_out()
-        changed_rows(before, self.out_now(), update, self.where)
+        changed_rows(before, self.out_now(), update, self.where, self.world)
         return True
 
     def refuses(self, delta):
@@ -209,16 +210,26 @@ def same(got, want, where, at="output"):
         raise Wrong("structure", where, f"{at} is {got!r}, not {want!r}")
 
 
-def changed_rows(before, after, update, where):
-    """`up.changed` and `up.out` say what the step from one output to the next was."""
+def changed_rows(before, after, update, where, world):
+    """`up.changed` and `up.out` say what the step from one output to the next was.
+
+    Rows of nodes are known by their places, rows of edges by the edges.
+    """
     parts = [pytree.tree_flatten(t) for t in (before, after, update.changed, update.out)]
     if len({str(spec) for _, spec in parts}) > 1:
         raise Wrong("structure", where, f"changed: {parts[2][1]}, output: {parts[1][1]}")
-    for old, new, ids, rows in zip(*[leaves for leaves, _ in parts], strict=True):
+    edges = update.changed_edges
+    named = pytree.tree_leaves(edges, is_leaf=lambda v: v is None or isinstance(v, Tensor))
+    named = named if edges is not None else [None] * len(parts[0][0])
+    for old, new, ids, rows, ends in zip(*[leaves for leaves, _ in parts], named, strict=True):
         if not isinstance(new, Tensor) or not new.dim():
             continue
         expected = list(range(len(new)))
-        if old.shape[1:] == new.shape[1:]:
+        if ends is not None:
+            expected = world.edges_that_differ(old, new)
+            if not equal(ends, world.edge_index()[:, ids]):
+                raise Wrong("changed", where, "up.changed_edges are not those at up.changed")
+        elif old.shape[1:] == new.shape[1:]:
             common = min(len(old), len(new))
             equals = (old[:common] == new[:common]) | (
                 (old[:common] != old[:common]) & (new[:common] != new[:common])

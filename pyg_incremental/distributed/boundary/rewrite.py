@@ -32,6 +32,7 @@ from pyg_incremental.program.steps import (  # fmt: skip
     Value,
     Whole,
 )
+from pyg_incremental.transform.edge_map import EdgeMap
 
 Direction = tuple[str, bool]
 """A graph by the name of the argument, and whether it is that of the out-edges."""
@@ -88,6 +89,8 @@ def refuse_whole(program: Program, model: str) -> None:
         reason = ""
         if isinstance(s, Whole):
             reason = s.reason or "it runs on all rows"
+        elif isinstance(s, EdgeMap):
+            reason = "it has a row for each edge"
         elif isinstance(s, RowMap) and graphs.intersection(s.inputs):
             reason = "it reads the graph as a whole"
         elif isinstance(s, Aggregate) and s.loops != "keep" and s.graph in two_kinds:

@@ -1,0 +1,353 @@
+"""Message passing that a model writes by hand: what it does with the two rows of an `edge_index`.
+
+`x[edge_index[0]]` is a gather, `zeros.scatter_add_(0, edge_index[1], messages)` an aggregation, and
+between them are row maps of edges. They are known by what the operations mean, not by who called
+them: `scatter`, `degree` and `softmax` of PyG, of torch_scatter or of the model's own are all made
+of these.
+"""
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from pyg_incremental.aggregate import EdgeFunction
+from pyg_incremental.conv import ConvCall
+from pyg_incremental.program.messages import message_of, reads_nodes
+from pyg_incremental.program.steps import (  # fmt: skip
+    Domain,
+    Gather,
+    NotIncremental,
+    Program,
+    Relation,
+    Step,
+    Value,
+)
+from pyg_incremental.trace.names import name_of
+from pyg_incremental.trace.recorder import Recorder
+from pyg_incremental.trace.sizes import is_fake, same_size
+from pyg_incremental.transform.edge_map import EdgeMap
+
+_KEEPS_IDS = frozenset(
+    [
+        "view", "reshape", "unsqueeze", "expand", "expand_as", "flatten", "contiguous", "clone",
+        "detach", "repeat", "long", "view_as", "reshape_as", "broadcast_to",
+    ]
+)  # fmt: skip
+"""Operations after which ids still stand one behind the other in the first dimension, if there are
+still as many: they are only repeated in others."""
+_ZEROS = frozenset(["zeros", "new_zeros", "zeros_like"])
+_ONES = frozenset(["ones", "new_ones", "ones_like"])
+_EXTREMA = {"amax": True, "amin": False}
+
+
+@dataclass(frozen=True)
+class End:
+    """The ids of the nodes at one end of every edge, in order of the edges."""
+
+    relation: Relation
+    at_target: bool
+
+    @property
+    def kind(self) -> str:
+        """The nodes."""
+        return self.relation.target if self.at_target else self.relation.source
+
+
+class Ends:
+    """Follows ids of nodes at the ends of edges through a recorded graph.
+
+    Args:
+        program: The program that is being written.
+        recorded: What the model does.
+        env: The values of the nodes so far.
+        turned: Graphs whose edges were turned around, and what they were before.
+        examples: Rows of values on the probe.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        recorded: Recorder,
+        env: Mapping[fx.Node, Any],
+        turned: Mapping[Value, Value],
+        examples: Mapping[Value, Tensor],
+    ) -> None:
+        self.program, self.recorded = program, recorded
+        self.env, self.turned, self.examples = env, turned, examples
+        self._of: dict[fx.Node, End] = {}
+        self._filled: dict[fx.Node, tuple[str, Relation | str]] = {}
+        self._kept: list[Any] = []  # steps are known by the ids of these
+
+    def read(self, node: fx.Node) -> Value | None:
+        """The value of an operation that gathers or aggregates; None if it does neither.
+
+        What becomes of ids and of constants is noted on the way.
+        """
+        if node.op != "call_function":
+            return None
+        name = name_of(node.target)  # type: ignore[arg-type]
+        end = self._end(node, name)
+        if end is not None:
+            self._of[node] = end
+            return None
+        self._note_constant(node, name)
+        if name in ("__getitem__", "index_select"):
+            return self._gathered(node, name)
+        rule = _SCATTERS.get(name.removesuffix("_") if not name.endswith("__") else name)
+        try:
+            return None if rule is None else rule(self, node)
+        except NotIncremental:
+            return None
+
+    # Ids and constants ---------------------------------------------------------------------------
+
+    def _end(self, node: fx.Node, name: str) -> End | None:
+        first = node.args[0] if node.args else None
+        if not isinstance(first, fx.Node):
+            return None
+        fake = self._fake(node)
+        if first in self._of:
+            end = self._of[first]
+            kept = name in _KEEPS_IDS and fake is not None and self._per_edge(fake, end.relation)
+            return end if kept or _adds_dimensions(node, name) else None
+        at: Any = None
+        if name == "__getitem__" or node.target is operator.getitem:
+            at = node.args[1]
+            if first.op == "call_function" and name_of(first.target) == "unbind":  # type: ignore[arg-type]
+                first = first.args[0] if first.args[1:] in ((), (0,)) else None
+        elif name == "select" and node.args[1] == 0:
+            at = node.args[2]
+        graph = self.env.get(first) if isinstance(first, fx.Node) else None
+        if isinstance(at, tuple) and at[1:] == (slice(None),):
+            at = at[0]
+        if type(at) is not int or at not in (0, 1, -1, -2) or not isinstance(graph, Value):
+            return None
+        turned = graph in self.turned
+        relation = self.program.graphs.get(self.turned.get(graph, graph))
+        if relation is None or relation.format != "coo":
+            return None
+        return End(relation, (at % 2 == 1) != turned)
+
+    def _note_constant(self, node: fx.Node, name: str) -> None:
+        """Zeros for every node, and ones for every edge, are known when something is added up."""
+        fake = self._fake(node)
+        if fake is None or name not in _ZEROS | _ONES:
+            return
+        kind = self.recorded.sizes.kind_of(fake.shape)
+        if name in _ZEROS and kind is not None:
+            self._filled[node] = ("zeros", kind)
+        if name in _ONES:
+            for relation in self.program.graphs.values():
+                if self._per_edge(fake, relation) and _is_fixed(fake.shape[1:]):
+                    self._filled[node] = ("ones", relation)
+
+    def _per_edge(self, fake: Tensor, relation: Relation) -> bool:
+        count = self.recorded.sizes.edges[relation.graph]
+        return fake.dim() > 0 and same_size(fake.shape[0], count)
+
+    def _fake(self, node: fx.Node) -> Tensor | None:
+        fake = self.recorded.fake.get(node)
+        return fake if is_fake(fake) else None
+
+    # Gathers -------------------------------------------------------------------------------------
+
+    def _gathered(self, node: fx.Node, name: str) -> Value | None:
+        """`rows[ids]`, the row of a node for every edge."""
+        given = _arguments(node, ("input", "dim", "index"))
+        rows, ids = given.get("input"), given.get("index")
+        if name == "__getitem__":
+            rows, ids = node.args[0], node.args[1]
+        elif given.get("dim") != 0:
+            return None
+        if not isinstance(rows, fx.Node) or not isinstance(ids, fx.Node) or ids not in self._of:
+            return None
+        held, end, fake = self.env[rows], self._of[ids], self._fake(ids)
+        on_nodes = isinstance(held, Value) and held.domain is Domain.NODE
+        if not on_nodes or held.kind != end.kind or fake is None or fake.dim() != 1:
+            return None
+        return self.program.gather(node.name, held, end.relation.graph, end.at_target)
+
+    # Aggregations --------------------------------------------------------------------------------
+
+    def _scattered(self, node: fx.Node) -> Value | None:
+        """`zeros.scatter_add_(0, ids, messages)`."""
+        given = _arguments(node, ("self", "dim", "index", "src"))
+        return self._reduced(node, given, "sum", by_index=False)
+
+    def _index_added(self, node: fx.Node) -> Value | None:
+        """`zeros.index_add_(0, ids, messages)`."""
+        given = _arguments(node, ("self", "dim", "index", "source"))
+        given["src"] = given.get("source")
+        if given.pop("alpha", 1) != 1:
+            return None
+        return self._reduced(node, given, "sum", by_index=True)
+
+    def _scatter_reduced(self, node: fx.Node) -> Value | None:
+        """`zeros.scatter_reduce_(0, ids, messages, 'amax', include_self=False)`."""
+        given = _arguments(node, ("self", "dim", "index", "src", "reduce"))
+        reduce = given.get("reduce")
+        if reduce != "sum" and given.get("include_self", True) is not False:
+            return None
+        return self._reduced(node, given, str(reduce), by_index=False)
+
+    def _index_reduced(self, node: fx.Node) -> Value | None:
+        """`zeros.index_reduce_(0, ids, messages, 'amax', include_self=False)`."""
+        given = _arguments(node, ("self", "dim", "index", "source", "reduce"))
+        given["src"] = given.get("source")
+        if given.get("include_self", True) is not False:
+            return None
+        return self._reduced(node, given, str(given.get("reduce")), by_index=True)
+
+    def _reduced(
+        self, node: fx.Node, given: dict[str, Any], reduce: str, by_index: bool
+    ) -> Value | None:
+        """Messages added up, or compared, at the end of the edges that the ids name."""
+        base, ids, source = given.get("self"), given.get("index"), given.get("src")
+        parts = (base, ids, source)
+        if not all(isinstance(p, fx.Node) for p in parts) or ids not in self._of:
+            return None
+        end = self._of[ids]
+        into, where, rows, result = map(self._fake, (*parts, node))  # type: ignore[arg-type]
+        if self._filled.get(base) != ("zeros", end.kind):  # type: ignore[arg-type]
+            return None
+        if into is None or where is None or rows is None or result is None:
+            return None
+        whole = where.dim() == 1 if by_index else where.shape == rows.shape
+        fits = given.get("dim") in (0, -into.dim()) and into.shape[1:] == rows.shape[1:]
+        if (
+            not whole
+            or not fits
+            or into.dtype != rows.dtype
+            or not self._per_edge(rows, end.relation)
+        ):
+            return None
+        made = self._aggregated(node, end, source, reduce, rows)  # type: ignore[arg-type]
+        if made is None:
+            return None
+        tail, dtype = list(result.shape[1:]), result.dtype
+        return self.program.map(
+            f"{node.name}_rows", lambda r: r.reshape(len(r), *tail).to(dtype), [made]
+        )
+
+    def _aggregated(
+        self, node: fx.Node, end: End, source: fx.Node, reduce: str, rows: Tensor
+    ) -> Value | None:
+        call = self._call(node, end)
+        held = self.env[source]
+        if self._filled.get(source) == ("ones", end.relation):
+            width = rows.shape[1:].numel()
+            if reduce != "sum":
+                return None
+            return self.program.map(
+                f"{node.name}_count", lambda n: n.expand(-1, width), [call.degree()]
+            )
+        on_edges = isinstance(held, Value) and held.domain is Domain.EDGE
+        if not on_edges or held.kind != end.relation.graph or not rows.is_floating_point():
+            return None
+        message = self._message(call, held)
+        if reduce == "sum":
+            plain = self._plain(held, end)
+            return call.total(message) if plain is None else call.sum(plain, None)
+        if reduce in _EXTREMA:
+            return call.extremum(message, _EXTREMA[reduce])
+        if reduce == "mean":
+            count = call.degree()
+            total = call.total(message)
+            return self.program.map(
+                f"{node.name}_mean", lambda t, n: t / n.clamp(min=1), [total, count]
+            )
+        return None
+
+    def _plain(self, rows: Value, end: End) -> Value | None:
+        """The node value of which messages are the rows at the other end, if they are just that."""
+        step = next(s for s in self.program.steps if s.output is rows)
+        other = isinstance(step, Gather) and step.at_target is not end.at_target
+        value = step.inputs[0] if other else None
+        example = None if value is None else self.examples.get(value)
+        return value if example is not None and example.dim() == 2 else None
+
+    def _message(self, call: ConvCall, rows: Value) -> EdgeFunction:
+        found = message_of(self.program, rows)
+        source, target = found.source, found.target
+        if call.turned:  # messages go to where edges come from
+            source, target = target, source
+        dtypes = {call.example(v).dtype for v in source}
+        if len(dtypes) > 1:
+            raise NotIncremental("rows of several dtypes are read where an edge comes from")
+        counts = (len(found.source), len(found.target))
+
+        def fn(*given: Any) -> Any:
+            first, second = (counts[1], counts[0]) if call.turned else counts
+            a, b, rest = given[:first], given[first : first + second], given[first + second :]
+            return found.fn(*b, *a, *rest) if call.turned else found.fn(*a, *b, *rest)
+
+        return call.message(fn, source, target, found.edges)
+
+    def _call(self, node: fx.Node, end: End) -> ConvCall:
+        """The words that steps over the edges of this end are written with."""
+        stands_for = SimpleNamespace(flow="source_to_target", fuse=False)
+        self._kept.append(stands_for)
+        return ConvCall(
+            self.program, stands_for, node.name, {}, None, self.examples, end.relation,
+            turned=not end.at_target,
+        )  # fmt: skip
+
+
+_SCATTERS: dict[str, Callable[[Ends, fx.Node], Value | None]] = {
+    "scatter_add": Ends._scattered,
+    "index_add": Ends._index_added,
+    "scatter_reduce": Ends._scatter_reduced,
+    "index_reduce": Ends._index_reduced,
+}
+
+
+def _arguments(node: fx.Node, names: tuple[str, ...]) -> dict[str, Any]:
+    """The arguments of a call by name."""
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
+def _adds_dimensions(node: fx.Node, name: str) -> bool:
+    """Whether it is `ids[:, None]`."""
+    at = node.args[1] if name == "__getitem__" and len(node.args) > 1 else None
+    return (
+        isinstance(at, tuple)
+        and bool(at)
+        and at[0] == slice(None)
+        and all(part is None for part in at[1:])
+    )
+
+
+def _is_fixed(shape: Any) -> bool:
+    return not any(isinstance(size, torch.SymInt) for size in shape)
+
+
+def keep_edge_rows(program: Program) -> None:
+    """Let edge rows that leave, or that something on all rows reads, be kept current.
+
+    They are no part of a message, so they are stored: see `EdgeMap`.
+    """
+    gathering = reads_nodes(program)
+    kept: dict[Value, Value] = {}
+    steps: list[Step] = []
+
+    def rows_of(value: Value, leaves: bool = False) -> Value:
+        if value not in gathering and not (leaves and value.domain is Domain.EDGE):
+            return value
+        if value not in kept:
+            message = message_of(program, value)
+            kept[value] = program.value(f"{value.name}_rows", Domain.EDGE, value.kind)
+            inputs = (*message.source, *message.target, *message.edges)
+            steps.append(EdgeMap(kept[value], inputs, message))
+        return kept[value]
+
+    for s in program.steps:
+        if s.output not in gathering and gathering.intersection(s.inputs):
+            s = replace(s, inputs=tuple(map(rows_of, s.inputs)))
+        steps.append(s)
+    program.outputs[:] = [rows_of(value, leaves=True) for value in program.outputs]
+    program.steps[:] = steps

@@ -1,0 +1,115 @@
+"""Rows of edges, or of pairs of nodes, as a function of the rows at both ends.
+
+An edge is computed again where the row at one of its ends changed, where its own data did, and
+where it is new: a link predictor scores the pairs that an update reaches, and no others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyg_incremental.program.messages import Message
+from pyg_incremental.program.steps import Step
+from pyg_incremental.rows import Cell, Context, Ids
+
+PART = 1 << 16
+"""Edges computed at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeMap(Step):
+    """`out[e] = f(x[source of e], x[target of e], data of e)`, `[num_edges, ...]`."""
+
+    kind: ClassVar[str] = "edge map"
+    message: Message
+
+    def executor(self, inputs: list[Cell], out: Cell, context: Context) -> EdgeMapExecutor:
+        """What keeps it current."""
+        return EdgeMapExecutor(self, inputs, out, context)
+
+
+class EdgeMapExecutor:
+    """Keeps the rows of all edges of a graph, by slot."""
+
+    def __init__(self, step: EdgeMap, inputs: list[Cell], out: Cell, context: Context) -> None:
+        self.step, self.inputs, self.out, self.context = step, inputs, out, context
+        message, rest = step.message, list(inputs)
+        self.source, rest = rest[: len(message.source)], rest[len(message.source) :]
+        self.target, self.edges = rest[: len(message.target)], rest[len(message.target) :]
+
+    def full(self) -> None:
+        """Compute the rows of all edges."""
+        graph, backend = self.context.graph, self.context.backend
+        slots = graph.slots_in_order()
+        first = self._rows(slots[:PART])
+        rows = backend.zeros(first, graph.slot_capacity, *first.shape[1:])
+        rows[self._at(slots[:PART])] = first
+        for begin in range(PART, slots.size, PART):
+            some = slots[begin : begin + PART]
+            rows[self._at(some)] = self._rows(some)
+        self.out.hold(rows)
+
+    def rows_changed(self) -> None:
+        """Compute the rows of edges that came, and of those at whose ends something changed."""
+        context, out = self.context, self.out
+        added, touched = self._touched()
+        slots = np.concatenate([added, touched])
+        if not slots.size:
+            return
+        changed = [added]
+        for begin in range(0, slots.size, PART):
+            some = slots[begin : begin + PART]
+            at, new = self._at(some), self._rows(some)
+            differs = out.tensor[at] != new
+            differs &= ~((new != new) & (out.tensor[at] != out.tensor[at]))
+            moved = differs.reshape(len(some), -1).any(1).cpu().numpy()
+            moved[: max(0, added.size - begin)] = False  # they count as changed in any case
+            out.tensor[at] = new
+            changed.append(some[moved])
+        ids = np.concatenate(changed)
+        if ids.size:
+            out.ids = context.backend.ids(torch.from_numpy(ids))
+        name, kind = self.step.output.name, self.step.kind
+        context.stats.append((name, kind, slots.size, ids.size, slots.size, 0))
+
+    def _touched(self) -> tuple[Any, Any]:
+        """Slots of the edges that came, and of others that may have other rows now."""
+        context = self.context
+        added = np.asarray(context.events.added.slots)
+        found = []
+        if any(c.old_changed is not None for c in self.edges):
+            found.append(np.asarray(context.events.changed.slots))
+        out, inn = context.lists
+        for cells, lists in ((self.source, out), (self.target, inn)):
+            for cell in cells:
+                if cell.ids is not None:
+                    found.append(self._slots_at(cell.ids, lists))
+        if not found:
+            return added, np.empty(0, np.int64)
+        return added, np.setdiff1d(np.concatenate(found), added)
+
+    def _slots_at(self, ids: Ids, lists: Any) -> Any:
+        """The edges in the lists of some nodes."""
+        context = self.context
+        size = int(lists.degree[ids.array].sum())
+        index, neighbor, slot = (context.backend.room(size) for _ in range(3))
+        context.kernels.expand(ids.array, lists, 0, index, neighbor, slot)
+        return np.asarray(slot[:size])
+
+    def _rows(self, slots: Any) -> Tensor:
+        """Rows of the edges in some slots, `[k, ...]`, of what is stored now."""
+        edges, at = self.context.graph.slots, torch.from_numpy(slots)
+        src, dst = (torch.from_numpy(end[slots].astype(np.int64)) for end in (edges.src, edges.dst))
+        made: Tensor = self.step.message.fn(
+            *(c.read(src) for c in self.source), *(c.read(dst) for c in self.target),
+            *(c.read(at) for c in self.edges),
+        )  # fmt: skip
+        return made
+
+    def _at(self, slots: Any) -> Tensor:
+        return torch.from_numpy(slots).to(self.context.backend.like.device)
