@@ -19,7 +19,7 @@ from tests.torture.damaged import files
 from tests.torture.exceptions import batch
 from tests.torture.kills import kills
 
-FAULTS, KILLS, FILES = 100, 20, 100
+FAULTS, KILLS, FILES = 500, 20, 100
 """How many are in one piece of work."""
 LIMIT = 300
 """Seconds after which a piece hangs."""
