@@ -16,6 +16,7 @@ from benchmarks import (
     full_pass,
     machine,
     memory,
+    readers,
     report,
     side_by_side,
     threads,
@@ -28,6 +29,7 @@ WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "memory": memory.run,
     "all-nodes": all_nodes.run,
     "threads": threads.run,
+    "readers": readers.run,
     "traffic": traffic.run,
     "ranks": speed.run,
     "weak-scaling": weak_scaling.run,
@@ -81,6 +83,12 @@ def main(argv: list[str] | None = None) -> None:
         description=threads.__doc__, formatter_class=raw,
     )  # fmt: skip
     threads.add_options(shared)
+
+    reading = commands.add_parser(
+        "readers", help="a thread that writes, alone and beside threads that read, in turns",
+        description=readers.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    readers.add_options(reading)
 
     sent = commands.add_parser(
         "traffic", help="bytes that ranks send for an update, counted",

@@ -50,6 +50,14 @@ def test_without_data_and_without_network(tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / "peers.json").read_text())["results"] == []
 
 
+def test_readers(tmp_path):
+    sizes = ["--scale", "0.002", "--turns", "2", "--seconds", "0.2", "--readers", "2"]
+    main(["readers", *sizes, "--out", str(tmp_path)])
+    (row,) = json.loads((tmp_path / "readers.json").read_text())["results"]
+    assert row["reads"] > 2
+    assert row["throughput"] > 0
+
+
 def test_memory(tmp_path, capsys):
     sizes = ["--scale", "0.0002", "--hidden", "8", "--batch", "20", "--updates", "4"]
     main(["memory", *sizes, "--peer", "rc", "ripple", "--out", str(tmp_path)])
