@@ -99,7 +99,7 @@ class IncrementalModel(Readings):
         What is stored can be written to whatever mode PyTorch is in.
         """
         turns = self._turns
-        with turns.model, turns.gate, turns.lock, torch.inference_mode(mode=False), torch.no_grad():
+        with turns.model, turns.ahead(), torch.inference_mode(mode=False), torch.no_grad():
             yield
 
     def forget(self) -> None:
@@ -206,8 +206,9 @@ class IncrementalModel(Readings):
             ).alone()  # fmt: skip
             parts = delta.plain_parts
         turns = self._turns
-        with turns.gate:
-            pass  # a reader that waits goes first
+        if turns.is_awaited:
+            with turns.gate:
+                pass  # a reader that waits goes first
         with turns.lock:
             if delta_id is not None and _checked_id(delta_id) in self._require().committed.deltas:
                 return self._repeated(began)

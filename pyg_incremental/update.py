@@ -54,7 +54,7 @@ at when somebody asks.
 """
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # frozen ones take a microsecond longer to make
 class UpdateStats:
     """The work of one update.
 
@@ -123,7 +123,7 @@ class UpdateStats:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Update:
     """The result of one `apply_delta`.
 

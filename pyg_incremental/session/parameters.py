@@ -3,7 +3,7 @@
 import hashlib
 import re
 import zlib
-from operator import attrgetter, is_
+from operator import attrgetter, is_, itemgetter
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ SAMPLES = 8
 """So many words of each parameter are looked at before every update."""
 _WORD = 4
 _is_training = attrgetter("training")
+_training_of = itemgetter("training")
 _version = attrgetter("_version")
 _address = Tensor.data_ptr
 _OTHER_HOOKS = ("backward", "state_dict", "kwargs", "always_called")
@@ -41,6 +42,8 @@ class ParameterWatch:
 
     def __init__(self, model: nn.Module) -> None:
         self._modules = list(model.modules())
+        self._states = [vars(m) for m in self._modules if "training" in vars(m)]
+        self._scripted = [m for m in self._modules if "training" not in vars(m)]
         held = [
             (home, name, t)
             for m in self._modules
@@ -77,7 +80,7 @@ class ParameterWatch:
 
     def reason(self) -> str:
         """What has changed, or an empty string."""
-        if any(map(_is_training, self._modules)):
+        if True in map(_training_of, self._states) or any(map(_is_training, self._scripted)):
             kind = type(next(filter(_is_training, self._modules))).__name__
             return f"the model is in training mode (at {kind}); call model.eval()"
         if not all(map(is_, map(dict.get, self._homes, self._keys), self._things)):

@@ -117,6 +117,7 @@ class Session:
         self.runs_the_model = any(s.kind in ("whole", "rows") for s in plan.program.steps)
         self._whole_outputs: dict[Value, Any] = {}
         first = plan.program.outputs[0]
+        self._has_edge_rows = any(v.domain is Domain.EDGE for v in plan.program.outputs)
         self._lent = Lent()
         self._only = self.engine.cells[first] if first.domain is Domain.NODE else None
 
@@ -493,9 +494,9 @@ class Session:
 
         None where an output has no row for each edge, and None alone if that is true of all.
         """
-        outputs = self.plan.program.outputs
-        if not any(v.domain is Domain.EDGE for v in outputs):
+        if not self._has_edge_rows:
             return None
+        outputs = self.plan.program.outputs
 
         def ends(place: Output) -> Any:
             value = outputs[place.index]

@@ -1,8 +1,9 @@
 """Threads that share a model take turns; a process that was forked from them begins anew."""
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 from weakref import WeakSet
 
@@ -18,6 +19,7 @@ class Turns:
 
     Attributes:
         gate: Held by a reader that reads or is the next to.
+        is_awaited: Whether somebody holds the gate, for whoever would not take it for nothing.
         lock: Held by whoever reads or writes; a thread may take it again.
         model: Held while the model itself runs, which its caches allow once at a time; taken before
             the other two.
@@ -30,6 +32,7 @@ class Turns:
     def begin_anew(self) -> None:
         """Nobody holds anything."""
         self.gate = threading.RLock()
+        self.is_awaited = False
         self.lock = threading.RLock()
         self.model = threading.RLock()
 
@@ -38,8 +41,19 @@ class Turns:
         # A thread that is changing the state looks at it as it is: readers wait for this thread.
         if self.lock._is_owned():  # type: ignore[attr-defined]
             return look()
-        with self.gate, self.lock:
+        with self.ahead():
             return look()
+
+    @contextlib.contextmanager
+    def ahead(self) -> Iterator[None]:
+        """Hold gate and lock: before the next change, however soon that would begin."""
+        with self.gate:
+            self.is_awaited = True
+            try:
+                with self.lock:
+                    yield
+            finally:
+                self.is_awaited = False
 
 
 _every: "WeakSet[Turns]" = WeakSet()
