@@ -105,7 +105,7 @@ def take(rows: Any, ids: Any, lent: Lent | None = None) -> Any:
 
     Not to be called in one of them: it would wait for itself.
     """
-    if ids.size * rows[:1].size < FEW or rows.dtype not in _COMPILED:
+    if ids.size * rows.size < FEW * len(rows) or rows.dtype not in _COMPILED:
         return rows.take(ids, 0)
     found = (lent or Lent()).array(rows.dtype, ids.size, *rows.shape[1:])
     take_into(rows.reshape(len(rows), -1), ids, found.reshape(ids.size, -1))

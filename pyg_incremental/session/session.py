@@ -119,7 +119,8 @@ class Session:
         first = plan.program.outputs[0]
         self._has_edge_rows = any(v.domain is Domain.EDGE for v in plan.program.outputs)
         self._lent = Lent()
-        self._only = self.engine.cells[first] if first.domain is Domain.NODE else None
+        is_only = isinstance(plan.traced.structure, Output) and first.domain is Domain.NODE
+        self._only = self.engine.cells[first] if is_only else None
 
     def refuse_other_kind(self) -> None:
         """Features of one dtype or device do not fit a model that was moved to another."""
@@ -450,9 +451,10 @@ class Session:
 
     def changed(self) -> tuple[Any, Any]:
         """Ids and new rows of what the last update changed, in the structure of the output."""
-        if isinstance(self.plan.traced.structure, Output) and self._only is not None:
-            ids = _sorted(self._only)
-            return ids.tensor, self._only.gather(ids, self._lent)
+        only = self._only
+        if only is not None:
+            ids = _sorted(only)
+            return ids.tensor, only.gather(ids, self._lent)
         found: dict[int, Tensor] = {}
         at: dict[int, Tensor] = {}
         seen: dict[Value, Any] = {}

@@ -19,6 +19,7 @@ from pyg_incremental.typing import MAX_EDGES
 
 _NONE = np.empty(0, np.int64)
 _NO_EDGES = np.empty((2, 0), np.int64)
+_LONG, _STRIDED = torch.int64, torch.strided  # looked up in every small update
 
 
 class PlainDelta(NamedTuple):
@@ -98,14 +99,14 @@ class PlainResolver:
         if (
             type(ids) is not Tensor
             or type(rows) is not Tensor
-            or ids.dtype is not torch.int64
+            or ids.dtype is not _LONG
             or ids.dim() != 1
             or not ids.is_cpu
-            or ids.layout is not torch.strided
+            or ids.layout is not _STRIDED
             or rows.dtype is not like.dtype
             or rows.requires_grad
             or rows.device != like.device
-            or rows.layout is not torch.strided
+            or rows.layout is not _STRIDED
             or rows.shape[1:] != self._tail
             or rows.shape[0] != ids.shape[0]
         ):
@@ -129,11 +130,11 @@ def _edges(value: Any) -> Ids | None:
         return _NO_EDGES
     if (
         type(value) is not Tensor
-        or value.dtype is not torch.int64
+        or value.dtype is not _LONG
         or value.dim() != 2
         or value.shape[0] != 2
         or not value.is_cpu
-        or value.layout is not torch.strided
+        or value.layout is not _STRIDED
     ):
         return None
     edges: Ids = value.numpy()
