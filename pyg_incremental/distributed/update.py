@@ -6,7 +6,7 @@ from pyg_incremental.distributed.boundary.link import Traffic
 from pyg_incremental.update import UpdateStats
 
 
-@dataclass(slots=True)
+@dataclass
 class DistributedStats(UpdateStats):
     """The work of one update on one rank, and what it has sent and received.
 
