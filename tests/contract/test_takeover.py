@@ -14,8 +14,6 @@ from tests.zoo_convs import CONV_CASES
 from tests.zoo_edge_functions import EDGE_FUNCTION_CASES
 from tests.zoo_models import MODEL_CASES
 
-pytestmark = pytest.mark.kernels
-
 NAMES = (
     "gcn-plain", "gcn-weights", "gcn-max", "sage-mean", "sage-max", "gin-two-linears", "gat-heads",
     "gat-attr-mean", "gat-no-loops", "graph-weights", "graph-backward",
