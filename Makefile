@@ -78,12 +78,14 @@ torture: $(STAMPS)/test
 ## demo         The quickstart; ARGS="--model gat --dataset Cora"
 .PHONY: demo
 demo: $(STAMPS)/examples
-	$(BIN)/python examples/quickstart.py $(ARGS)
+	@echo "the demo (half a minute): a model's graph changes, and its output keeps up; loading torch and PyG"
+	@$(BIN)/python examples/quickstart.py $(ARGS)
 
 ## demo-quick   A short form of it
 .PHONY: demo-quick
 demo-quick: $(STAMPS)/examples
-	$(BIN)/python examples/quickstart.py --quick $(ARGS)
+	@echo "the demo in short; loading torch and PyG"
+	@$(BIN)/python examples/quickstart.py --quick $(ARGS)
 
 ## bench        The package and its peers side by side (15 minutes); ARGS="--help" tells what else
 .PHONY: bench

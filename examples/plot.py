@@ -1,4 +1,4 @@
-"""The plot of the quickstart: time per update against full passes, and the rows that changed."""
+"""The plot of the quickstart: time per update against other ways, and the rows that changed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,28 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 if TYPE_CHECKING:
+    from large_graph import Comparison
+    from matplotlib.axes import Axes
     from quickstart import Record
 
 BLUE, RED, GREY = "#1f5fa8", "#c2410c", "#6b7280"
 
 
-def plot_stream(record: Record, title: str, path: str) -> None:
-    """Save the plot of one stream as a PNG file."""
+def plot_scenes(record: Record, large: Comparison, title: str, path: str) -> None:
+    """Save the plot of both scenes as a PNG file."""
+    figure = plt.figure(figsize=(13, 5.6), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=[8, 6], wspace=0.04)
+    _plot_stream(record, title, *left.subplots(2, 1, sharex=True, height_ratios=[3, 2]))
+    _plot_changes(large, right.subplots())
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=140)
+    plt.close(figure)
+
+
+def _plot_stream(record: Record, title: str, top: Axes, bottom: Axes) -> None:
+    """The first scene: time per update, and the rows that changed."""
     steps = range(1, len(record.update_ms) + 1)
     update, full = median(record.update_ms), median(record.full_ms)
-    figure, (top, bottom) = plt.subplots(
-        2, 1, sharex=True, figsize=(8, 5.6), height_ratios=[3, 2], layout="constrained"
-    )
     top.plot(
         record.full_at,
         record.full_ms,
@@ -60,6 +70,28 @@ def plot_stream(record: Record, title: str, path: str) -> None:
         axes.grid(True, which="major", alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, markerscale=2)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=140)
-    plt.close(figure)
+
+
+def _plot_changes(large: Comparison, axes: Axes) -> None:
+    """The second scene: a change of each kind beside a subgraph and a full pass."""
+    kinds = [kind for kind in large.update_ms if large.update_ms[kind]]
+    full = median(large.full_ms)
+    axes.axvline(full, color=RED, linewidth=2, label=f"full pass ({full:,.0f} ms)")
+    for y, kind in enumerate(reversed(kinds)):
+        update, k_hop = median(large.update_ms[kind]), median(large.k_hop_ms[kind])
+        axes.plot([update, full], [y, y], color=GREY, alpha=0.4, linewidth=1)
+        label = y == 0
+        axes.plot(k_hop, y, "D", color=GREY, label="k-hop subgraph" if label else None)
+        axes.plot(update, y, "o", color=BLUE, ms=9, label="apply_delta" if label else None)
+        axes.annotate(
+            f"{update:.2f} ms, {median(large.rows[kind]):,.0f} rows, {full / update:,.0f} x faster",
+            (update, y), xytext=(0, 9), textcoords="offset points", fontsize=8.5, color=BLUE,
+        )  # fmt: skip
+    axes.set_yticks(range(len(kinds)), list(reversed(kinds)))
+    axes.set_ylim(-0.6, len(kinds) + 0.3)
+    axes.set_xscale("log")
+    axes.set_xlabel(f"time [ms], {large.backend} kernels")
+    axes.set_title(f"{large.nodes:,} nodes, {large.edges:,} edges", loc="left", pad=26)
+    axes.grid(True, axis="x", which="major", alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="upper left", frameon=False, fontsize=9, ncols=2)

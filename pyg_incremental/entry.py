@@ -28,15 +28,16 @@ def to_incremental(
             shared, not copied.
         strict: Refuse a model of which any step has to run on all rows, by the names of these
             steps.
-        backend: `'compiled'` (Numba, CPU), `'reference'` (plain torch, any device) or `'auto'`.
+        backend: `'auto'` takes compiled kernels (Numba) for float32 and float64 on the CPU, and
+            plain torch elsewhere. It never waits for a compiler: on a machine where the kernels
+            have still to be made, plain ones serve until they are. `'compiled'` waits for them at
+            the first call; `'reference'` is plain torch for all rows, on any device.
         accumulate_dtype: In which dtype sums are kept, such as `torch.float64`; by default that of
             the messages.
         scrub_rows: How many rows every update makes afresh besides, taking turns through all nodes.
         compile_after: After how many updates the plan of the model is laid out for one call of
             compiled code, which makes small updates several times faster and takes some hundredths
-            of a second; None for never. On a machine where this never happened before, Numba first
-            compiles that code for about half a minute; `kernels.warm.warm_up()` does so ahead of
-            time.
+            of a second; None for never.
         store: What is kept between updates. `'fast'` keeps every row that is read where it did not
             change itself. `'minimal'` keeps the graph, inputs, aggregates and the output, and
             computes other rows again when they are read: about half the memory, and updates that

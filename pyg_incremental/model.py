@@ -25,6 +25,7 @@ from pyg_incremental.errors import (
 )
 from pyg_incremental.files import saving
 from pyg_incremental.files.saving import Saved
+from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.readings import Readings
 from pyg_incremental.session import start
 from pyg_incremental.session.autocast import refuse_autocast as _refuse_autocast
@@ -62,6 +63,8 @@ class IncrementalModel(Readings):
             strict, backend, accumulate_dtype, scrub_rows, compile_after, store, check
         )
         super().__init__(model, settings)
+        if backend == "auto":  # they are made while features and edges are read
+            start.begin_kernels(model, settings)
         self._scrub_next = 0
         self._warned = False
 
@@ -88,6 +91,7 @@ class IncrementalModel(Readings):
         with self._changing():
             self._refuse_training()
             _refuse_autocast()
+            start.begin_kernels(self.model, self._settings)
             session = start.from_call(bind(self.model, args, kwargs), self._settings)
             self._take(session, Committed())
             return session.output(copy=True)
@@ -210,6 +214,8 @@ class IncrementalModel(Readings):
             with turns.gate:
                 pass  # a reader that waits goes first
         with turns.lock:
+            if KERNELS.is_making:
+                KERNELS.poll()
             if delta_id is not None and _checked_id(delta_id) in self._require().committed.deltas:
                 return self._repeated(began)
             if torch.is_inference_mode_enabled():  # what is stored has to stay ordinary tensors
@@ -362,6 +368,7 @@ class IncrementalModel(Readings):
         loaded = cls(model, **settings)
         loaded._refuse_training()
         _refuse_autocast()
+        start.begin_kernels(model, loaded._settings)
         session = saving.restored(path, content, model, loaded._settings)
         loaded._take(session, Committed(content["version"], content["deltas"]))
         loaded._scrub_next = content["scrub_next"]

@@ -140,7 +140,11 @@ class Readings:
 
     @property
     def backend(self) -> str:
-        """`'compiled'` or `'reference'`; `'auto'` before the first pass."""
+        """`'compiled'` or `'reference'`; `'auto'` before the first pass.
+
+        Which kernels run now: on a new machine the plain ones of `'reference'` serve until the
+        compiled ones are made, and then this says `'compiled'`.
+        """
         return self._session.backend.name if self._session else self._settings.backend
 
     @property
@@ -257,13 +261,21 @@ class Readings:
     def __repr__(self) -> str:
         return self._turns.read(self._described)
 
+    @property
+    def _making(self) -> str:
+        """What to say beside the kernels that serve while others are made."""
+        session = self._session
+        if session is None or session.backend.is_compiled == session.backend.serves_compiled:
+            return ""
+        return " (compiled kernels are being made)"
+
     def _described(self) -> str:
         if self._session is None:
             return f"{type(self).__name__}({type(self.model).__name__}, not called yet)"
         parts = [
             type(self.model).__name__,
             f"mode={self.mode!r}",
-            f"backend={self.backend!r}",
+            f"backend={self.backend!r}{self._making}",
             f"num_nodes={self.num_nodes}",
             f"num_edges={self.num_edges}",
             f"version={self.version}",

@@ -307,6 +307,9 @@ class Engine:
         self._wait -= 1
         if self._wait > 0:
             return None
+        if self.backend.is_compiled and not self.backend.serves_compiled:
+            self._wait = 1  # the machine is not there yet; ask again before the next update
+            return None
         self._wait = 0
         if self.backend.is_compiled and len(self.graphs) == 1:
             (graph,) = self.graphs.values()

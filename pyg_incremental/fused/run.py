@@ -25,17 +25,20 @@ from pyg_incremental.graph.edge_store import EdgeEvents, Edges
 from pyg_incremental.kernels import graph_at
 from pyg_incremental.kernels.compiled.layout import EXCHANGE, INPUT, KIND, NOTHING
 from pyg_incremental.kernels.compiled.machine import (
+    EDGES,
     FOR_RANKS,
     FOR_THREADS,
+    GRAPH,
     SPARE,
     arrive,
-    run,
     update,
 )
 from pyg_incremental.rows import NO_EDGES, Backend, NodeSet, ascending
 from pyg_incremental.transform.maps import MapExecutor
 from pyg_incremental.update import Work
 
+Ends = tuple[Any, Any, Any]
+"""Edges that come, and that leave, `[2, k]` each, and their slots, see `graph_at.accept_now`."""
 _NO_IDS = np.empty(0, np.int64)
 _EDGES = 1024
 """Edges that come or leave at most in an update of one call."""
@@ -107,9 +110,8 @@ class FastPath:
         given, ids, new = -1, _NO_IDS, self._no_rows
         for name, (of, to) in rows.items():
             given, ids, new = self._inputs[name], of.numpy(), self._flat(to)
-        removed, added = events.removed, events.added
-        ends = removed.src, removed.dst, removed.slots, added.src, added.dst, added.slots
-        return self._finish(-1, given, ids, new, ends, stats)
+        edges = _edges_of(events)
+        return self._finish(EDGES, given, ids, new, edges, stats)
 
     def run_at_once(self, delta: PlainDelta, stats: Work) -> int | None:
         """Take a delta that was not looked at yet, in one call, graph and all.
@@ -139,15 +141,15 @@ class FastPath:
         step, count, used = update(
             self.tables.plan, self._graph.places(), added, gone, *ready, self._slots,
             scratch.epoch, self._num_nodes, given, ids, new, self._zero, self._bits,
-            many,
+            many, GRAPH,
         )  # fmt: skip
         if step < 0:
             return None
         scratch.epoch += SPARE * (self.tables.known + 1)
         self._graph.changed(comes, leaves, used)
         if count:
-            ends = self._ends(delta)
-            return self._finish(step, -1, _NO_IDS, self._no_rows, ends, stats, count)
+            edges = added, gone, self._slots
+            return self._finish(step, -1, _NO_IDS, self._no_rows, edges, stats, count)
         stats.append((self._names, self.tables.stats.copy()))
         return int(step)
 
@@ -179,12 +181,11 @@ class FastPath:
         )  # fmt: skip
         graph_at.has_changed(free, num_free, slots, comes, leaves)
         self._graph.changed(comes, leaves, used)
-        return self._finish(0, given, delta.ids, rows, ends, stats)
+        return self._finish(0, given, delta.ids, rows, (added, gone, slots), stats)
 
     def _ends(self, delta: PlainDelta) -> tuple[Any, ...]:
         """Sources, targets and slots of the edges that leave, and of those that come."""
-        gone, added, (left, taken) = delta.gone, delta.added, self._slots[:, 1:]
-        return *gone, left[: gone.shape[1]], *added, taken[: added.shape[1]]
+        return _ends_of((delta.added, delta.gone, self._slots))
 
     @property
     def has_accepted(self) -> bool:
@@ -204,13 +205,11 @@ class FastPath:
         )  # fmt: skip
 
     def _finish(
-        self, step: int, given: int, ids: Any, new: Any, ends: tuple[Any, ...], stats: Work,
-        count: int = 0,
-    ) -> int:  # fmt: skip
-        """Run the steps from `step` on, at which it stopped because `count` rows are for threads.
-
-        `ends` are sources, targets and slots of the edges that left, and of those that came.
-        """
+        self, step: int, given: int, ids: Any, new: Any, edges: Ends, stats: Work, count: int = 0
+    ) -> int:
+        """Run the steps from `step` on, where it stopped because `count` rows are for threads."""
+        added, gone, slots = edges
+        ends = _ends_of(edges)
         tables, scratch, num_nodes = self.tables, self.tables.nodes.scratch, self._num_nodes
         parts, places, many = self._parts, self._graph.places(), self._parts.many()
         is_large = given >= 0 and ids.size * tables.width_of(given) > many
@@ -234,9 +233,9 @@ class FastPath:
                 if not tables.reads_fresh(step):
                     dirty = ascending(dirty)
                 step = self._compute(chain_from(tables, step, count), dirty)
-            step, count = run(
-                tables.plan, places, step, scratch.epoch, num_nodes, ends, given, ids, new,
-                self._zero, self._bits, many,
+            step, count, _ = update(
+                tables.plan, places, added, gone, _NO_IDS, 0, 0, 0, slots, scratch.epoch, num_nodes,
+                given, ids, new, self._zero, self._bits, many, step,
             )  # fmt: skip
             scratch.epoch += SPARE * (tables.known + 1)
             if not count:
@@ -301,3 +300,18 @@ def _kind_of(executor: Any) -> tuple[str, str]:
     if isinstance(executor, MapExecutor):
         return "map", ""
     return executor.step.kind, ""
+
+
+def _edges_of(events: EdgeEvents) -> Ends:
+    """What happened to the edges, as the machine takes it."""
+    removed, added = events.removed, events.added
+    slots = np.empty((2, 1 + max(removed.slots.size, added.slots.size)), np.int64)
+    slots[0, 1 : 1 + removed.slots.size] = removed.slots
+    slots[1, 1 : 1 + added.slots.size] = added.slots
+    return np.stack([added.src, added.dst]), np.stack([removed.src, removed.dst]), slots
+
+
+def _ends_of(edges: Ends) -> tuple[Any, ...]:
+    """Sources, targets and slots of the edges that left, and of those that came."""
+    added, gone, (left, taken) = edges[0], edges[1], edges[2][:, 1:]
+    return *gone, left[: gone.shape[1]], *added, taken[: added.shape[1]]

@@ -3,6 +3,6 @@
 They are there twice, with the same signatures: compiled (Numba) and in plain torch.
 """
 
-from pyg_incremental.kernels.warm import warm_up
+from pyg_incremental.kernels.takeover import warm_up
 
 __all__ = ["warm_up"]

@@ -9,10 +9,7 @@ of the package that kernels may be made of has changed.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import warnings
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +17,36 @@ import numba
 from numba import config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
-from pyg_incremental.errors import IncrementalWarning
-
-_PACKAGE = Path(__file__).parents[1]
+from pyg_incremental.kernels.kept import folder_of, sources
 
 
-@cache
-def sources() -> str:
-    """SHA-256 over every file of the package that kernels may be made of."""
-    digest = hashlib.sha256()
-    files = [*_PACKAGE.glob("kernels/**/*.py"), *_PACKAGE.glob("distributed/**/*.py")]
-    for file in sorted([*files, _PACKAGE / "typing.py"]):
-        content = file.read_bytes()
-        digest.update(f"{file.relative_to(_PACKAGE).as_posix()}:{len(content)}:".encode())
-        digest.update(content)
-    return digest.hexdigest()
+class _Folder:
+    """Tells Numba where a function is kept; what its methods are called is up to Numba."""
+
+    def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
+        self._py_file, self._line = py_file, py_func.__code__.co_firstlineno
+        self._folder = folder_of(py_file)
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Folder:
+        """The place of one function."""
+        return cls(py_func, py_file)
+
+    def get_cache_path(self) -> str:
+        """The folder."""
+        return str(self._folder)
+
+    def ensure_cache_path(self) -> None:
+        """See that it is there."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def get_source_stamp(self) -> str:
+        """What the function was compiled from; no times, which change when files are copied."""
+        return sources()
+
+    def get_disambiguator(self) -> str:
+        """What tells functions of one name in one file apart."""
+        return str(self._line)
 
 
 class _Named(CompileResultCacheImpl):
@@ -43,6 +55,10 @@ class _Named(CompileResultCacheImpl):
     Two processes may compile at the same time, so it is not enough that an index of files says what
     these are made of: neither may ever read what the other is about to overwrite.
     """
+
+    def __init__(self, py_func: Callable[..., Any]) -> None:
+        self._locator_classes = [_Folder]
+        super().__init__(py_func)  # type: ignore[no-untyped-call]
 
     def get_filename_base(self, fullname: str, abiflags: str) -> str:
         base: str = super().get_filename_base(fullname, abiflags)  # type: ignore[no-untyped-call]
@@ -53,8 +69,12 @@ class _Kept(FunctionCache):
     _impl_class = _Named
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a function, and remove what was kept of it from other sources."""
-        super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+        """Keep a function, and remove what was kept of it from other sources.
+
+        In an image that cannot be written to, what nobody compiled ahead of time is not kept.
+        """
+        with contextlib.suppress(OSError):
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
         of_this, _, sources_of_this = self._impl.filename_base.rpartition(".")
         with contextlib.suppress(OSError):  # another process does the same
             for file in Path(self.cache_path).glob(f"{of_this.rpartition('-')[0]}-*"):
@@ -65,9 +85,6 @@ class _Kept(FunctionCache):
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """`numba.njit` for kernels of this package.
 
-    Where no folder can be written to, neither beside the package nor that of the user nor the one
-    that `NUMBA_CACHE_DIR` names, every process compiles for itself, and a warning says so once.
-
     Args:
         **options: As for Numba; with `cache=True`, which goes without saying.
     """
@@ -76,29 +93,8 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     def compiled(function: Callable[..., Any]) -> Any:
         made: Any = numba.njit(**options)(function)
         if not config.DISABLE_JIT:  # type: ignore[attr-defined]
-            kept = _kept(function)
-            if kept is not None:
-                made._cache = kept
+            with contextlib.suppress(OSError):  # no folder at all, not even a temporary one
+                made._cache = _Kept(function)  # type: ignore[no-untyped-call]
         return made
 
     return compiled
-
-
-def _kept(function: Callable[..., Any]) -> FunctionCache | None:
-    """Where the compiled function is kept; None if nowhere."""
-    try:
-        return _Kept(function)  # type: ignore[no-untyped-call]
-    except (RuntimeError, OSError):
-        _warn_once()
-        return None
-
-
-@cache
-def _warn_once() -> None:
-    warnings.warn(
-        "compiled kernels cannot be kept: no folder for them can be written to, so every process "
-        "compiles them anew (about a minute); name one with the environment variable "
-        "NUMBA_CACHE_DIR",
-        IncrementalWarning,
-        stacklevel=2,
-    )

@@ -1,32 +1,51 @@
 """One call of every compiled kernel with every type of argument that the engine uses."""
 
+import pickle
 import time
+from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+from numba import config, typeof
 
-from pyg_incremental.kernels import adjacency, compiled, graph_at, pairs
+from pyg_incremental.kernels import adjacency, compiled, graph_at, kept, pairs
 from pyg_incremental.kernels.compiled import layout, machine, row_ops
 from pyg_incremental.kernels.compiled.rows import take_rows
+from pyg_incremental.kernels.loading import compile_all
 from pyg_incremental.kernels.samples import mixed
 
 
-def warm_up() -> float:
-    """Load or compile every kernel for float32 and float64, so that no update pays for it.
+def warm_up(*dtypes: str) -> float:
+    """Load or compile every kernel, so that no update pays for it, and none waits for it.
 
     Compiled code is cached on disk beside the package (or in the directory that `NUMBA_CACHE_DIR`
     names), so only the first process on a machine compiles.
+
+    Args:
+        *dtypes: For rows of which dtypes: `'float32'`, `'float64'`; both by default.
 
     Returns:
         Seconds spent.
     """
     began = time.perf_counter()
-    _run_each_once()
+    with kept.alone():
+        graph = _run_graph_kernels()
+        for dtype in dtypes or kept.DTYPES:
+            _run_row_kernels(np.dtype(dtype).type, *graph)
+            kept.is_now_complete(dtype)
     return time.perf_counter() - began
 
 
-def _run_each_once() -> None:
-    """Compile or load all kernels, on a graph of two nodes and one edge."""
+def fill(dtypes: Sequence[str], jobs: bytes) -> None:
+    """What the process does that compiles for another one."""
+    compile_all(pickle.loads(jobs))
+    if dtypes:
+        warm_up(*dtypes)
+
+
+def _run_graph_kernels() -> tuple[Any, ...]:
+    """Compile or load the kernels of the graph, on one of two nodes and one edge."""
     ids = np.zeros(1, np.int64)
     one = np.ones(1, np.int32)
     edges = (ids.astype(np.int32), one.copy())
@@ -77,63 +96,97 @@ def _run_each_once() -> None:
     compiled.unite_ends(u, v, False, touched, 0, stamp, 2)
     compiled.reach(ids, out, False, touched, 0, stamp, 3)
     compiled.expand(ids, out, 0, *(np.zeros(8, np.int64) for _ in range(3)))
-    for dtype in (np.float32, np.float64):
-        bits = np.int32 if dtype is np.float32 else np.int64
-        for kind in (dtype, bits):
-            rows = np.zeros((2, 3), kind)
-            compiled.commit(rows, ids, rows[:1], rows[:1].copy(), 2, touched, at)
-        take_rows(np.zeros((2, 3), dtype), ids, np.zeros((1, 3), dtype))
-        message, target = np.zeros((2, 3), dtype), np.zeros((2, 1), dtype)
-        scale = np.ones(3, dtype)
-        for weight in (np.zeros(0, dtype), np.ones(1, dtype)):
-            total, drift = np.zeros((2, 3), dtype), np.zeros(2, dtype)
-            compiled.sum_rows(v, total, drift, message, weight, inn, False)
-            compiled.sum_edges(total, drift, scale, message, u, v, weight, 1, False)
-            compiled.sum_push(
-                total,
-                drift,
-                1.0,
-                scale,
-                message,
-                weight,
-                u,
-                message[:1].copy(),
-                out,
-                inn,
-                False,
-                touched,
-                0,
-                stamp,
-                4,
-            )
-        state, owner, none = np.zeros((2, 3), dtype), np.full((2, 3), -2, np.int32), ids[:0]
-        given = state, owner, message, ids, np.zeros(0, dtype)
-        compiled.extremum_fill(*given, v, none, none, True, stamp, 1, True)
-        compiled.extremum_insert(*given, v, ids, True)
-        compiled.extremum_retract(owner, v, ids, stamp, 1)
-        compiled.extremum_exposed(owner, v, stamp, 1, touched)
-        for rows in (state, state.view(bits)):
-            compiled.extremum_settle(rows, rows[:1].copy(), v, 2, stamp, 1, 2, touched)
-        compiled.sum_settle(total, drift, 1.0, scale, inn, touched, 0, touched)
-        state, drift = np.zeros((2, 4), dtype), np.zeros((2, 2), dtype)
-        none = np.zeros((0, 1), dtype)
-        compiled.softmax_rows(v, state, drift, message, target, none, none, 0.2, inn, False)
-        compiled.softmax_edges(state, drift, scale, message, target, u, v, none, 0.2, 1, False)
-        compiled.softmax_settle(state, drift, 1.0, scale, 1, inn, False, touched, 0, touched)
-        compiled.softmax_push(
-            state, drift, 1.0, scale, message, target, none, none, 0.2, u, message[:1].copy(), out,
-            inn, False, touched, 0, 0, stamp, 5,
+    return out, inn, places
+
+
+def _run_row_kernels(dtype: Any, out: Any, inn: Any, places: Any) -> None:
+    """The same for the kernels of rows of one dtype."""
+    _sums(dtype, out, inn)
+    _extrema(dtype)
+    _softmaxes(dtype, out, inn)
+    _machine(dtype, places)
+
+
+def _bits(dtype: Any) -> Any:
+    """The integers as wide as some floats."""
+    return np.int32 if dtype is np.float32 else np.int64
+
+
+def _room() -> tuple[Any, ...]:
+    """Two ids, `[1]` each, and marks and room for them."""
+    return np.zeros(1, np.int64), np.ones(1, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64)
+
+
+def _sums(dtype: Any, out: Any, inn: Any) -> None:
+    ids, v, stamp, touched = _room()
+    u, at = ids, np.zeros(1, np.int64)
+    for kind in (dtype, _bits(dtype)):
+        rows = np.zeros((2, 3), kind)
+        compiled.commit(rows, ids, rows[:1], rows[:1].copy(), 2, touched, at)
+    take_rows(np.zeros((2, 3), dtype), ids, np.zeros((1, 3), dtype))
+    message, scale = np.zeros((2, 3), dtype), np.ones(3, dtype)
+    for weight in (np.zeros(0, dtype), np.ones(1, dtype)):
+        total, drift = np.zeros((2, 3), dtype), np.zeros(2, dtype)
+        compiled.sum_rows(v, total, drift, message, weight, inn, False)
+        compiled.sum_edges(total, drift, scale, message, u, v, weight, 1, False)
+        compiled.sum_push(
+            total, drift, 1.0, scale, message, weight, u, message[:1].copy(), out, inn, False,
+            touched, 0, stamp, 4,
         )  # fmt: skip
-        bit = bits(0)
-        none = ids[:0]
-        row_ops.run_rows(
-            np.zeros(1, dtype), np.zeros((0, row_ops.COLUMNS), np.int64), 0, 0, none, 1
-        )
-        plan, rows = np.zeros(layout.PLAN_SIZE, np.int64), np.zeros((0, 1), dtype)
-        zero, ends = dtype(0), (none,) * 6
-        machine.run(plan, places, -1, 0, 2, ends, -1, none, rows, zero, bit, 0)
-        machine.begin_part(plan, places, 2, ends, 0, 0, zero, bit)
-        machine.update(
-            plan, places, pair, pair, none, 0, 0, 0, np.zeros((2, 1), np.int64), 0, 2, -1, none,
-            rows, zero, bit, 0,
-        )  # fmt: skip
+    compiled.sum_settle(total, drift, 1.0, scale, inn, touched, 0, touched)
+
+
+def _extrema(dtype: Any) -> None:
+    ids, v, stamp, touched = _room()
+    message = np.zeros((2, 3), dtype)
+    state, owner, none = np.zeros((2, 3), dtype), np.full((2, 3), -2, np.int32), ids[:0]
+    given = state, owner, message, ids, np.zeros(0, dtype)
+    compiled.extremum_fill(*given, v, none, none, True, stamp, 1, True)
+    compiled.extremum_insert(*given, v, ids, True)
+    compiled.extremum_retract(owner, v, ids, stamp, 1)
+    compiled.extremum_exposed(owner, v, stamp, 1, touched)
+    for rows in (state, state.view(_bits(dtype))):
+        compiled.extremum_settle(rows, rows[:1].copy(), v, 2, stamp, 1, 2, touched)
+
+
+def _softmaxes(dtype: Any, out: Any, inn: Any) -> None:
+    u, v, stamp, touched = _room()
+    scale, message, target = np.ones(3, dtype), np.zeros((2, 3), dtype), np.zeros((2, 1), dtype)
+    state, drift = np.zeros((2, 4), dtype), np.zeros((2, 2), dtype)
+    none = np.zeros((0, 1), dtype)
+    compiled.softmax_rows(v, state, drift, message, target, none, none, 0.2, inn, False)
+    compiled.softmax_edges(state, drift, scale, message, target, u, v, none, 0.2, 1, False)
+    compiled.softmax_settle(state, drift, 1.0, scale, 1, inn, False, touched, 0, touched)
+    compiled.softmax_push(
+        state, drift, 1.0, scale, message, target, none, none, 0.2, u, message[:1].copy(), out,
+        inn, False, touched, 0, 0, stamp, 5,
+    )  # fmt: skip
+
+
+def _machine(dtype: Any, places: Any) -> None:
+    ids, _, _, _ = _room()
+    pair = np.zeros((2, 0), np.int64)
+    bit = _bits(dtype)(0)
+    none = ids[:0]
+    row_ops.run_rows(np.zeros(1, dtype), np.zeros((0, row_ops.COLUMNS), np.int64), 0, 0, none, 1)
+    plan, rows = np.zeros(layout.PLAN_SIZE, np.int64), np.zeros((0, 1), dtype)
+    zero, ends = dtype(0), (none,) * 6
+    machine.update(
+        plan, places, pair, pair, none, 0, 0, 0, np.zeros((2, 1), np.int64), 0, 2, -1, none,
+        rows, zero, bit, 0, machine.GRAPH,
+    )  # fmt: skip
+    machine.begin_part(plan, places, 2, ends, 0, 0, zero, bit)
+    _compile(machine.arrive, plan, places, 0, 2, ends, none, rows, zero, bit)
+    _compile(machine.shares_of_parts, plan, places, 0, 2, ends, 1, zero, bit)
+    _compile(machine.chain_of_part, plan, places, pair, 2, ends, none, rows, 0, 0, zero, bit)
+    room = np.zeros((1, 3), dtype), np.zeros(1, dtype), np.zeros((1, 2), np.int32)
+    _compile(machine.spread_of_part, plan, places, 0, 2, ends, 0, 0, *room, 0, zero, bit)
+    _compile(
+        machine.total_of_part, plan, places, 0, 0, 2, ends, none, 0, 0, *room, none, none, zero, bit
+    )
+
+
+def _compile(kernel: Any, *like: Any) -> None:
+    """Compile or load what cannot be called without a plan that has steps."""
+    if not config.DISABLE_JIT:  # type: ignore[attr-defined]
+        kernel.compile(tuple(map(typeof, like)))

@@ -14,6 +14,7 @@ from torch import Tensor
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.kernels import compiled, reference
 from pyg_incremental.kernels.address import zeros
+from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.typing import Array, BackendName
 
 NO_IDS = torch.empty(0, dtype=torch.int64)
@@ -45,7 +46,8 @@ class Backend:
 
     Args:
         name: `'auto'` takes the compiled kernels for float32 and float64 on the CPU, else the
-            reference.
+            reference. Where the compiled ones have still to be made, plain ones stand in for them,
+            on the same arrays, see `kernels.takeover`.
         like: A tensor of the device and dtype that the rows will have.
     """
 
@@ -59,8 +61,8 @@ class Backend:
         self.like = like.detach().new_empty(0)
         self.moves = 0  # how often rows were put elsewhere
         self.spare: list[Tensor] = []  # rows that nobody reads, to be taken before new ones
-        self.name = "compiled" if compilable and name != "reference" else "reference"
-        self.is_compiled = self.name == "compiled"
+        self.is_compiled = compilable and name != "reference"
+        self._dtype = str(like.dtype).removeprefix("torch.")
         self.kernels: ModuleType = compiled if self.is_compiled else reference
         self.array: Callable[[Tensor], Array] = (
             torch.Tensor.numpy if self.is_compiled else lambda t: t
@@ -73,6 +75,16 @@ class Backend:
             np.concatenate if self.is_compiled else torch.cat  # type: ignore[assignment]
         )
         self.bits = _BITS if self.is_compiled else _TORCH_BITS
+
+    @property
+    def serves_compiled(self) -> bool:
+        """Whether compiled kernels run; until they are made, the plain ones do in their place."""
+        return self.is_compiled and KERNELS.is_ready(self._dtype)
+
+    @property
+    def name(self) -> str:
+        """`'compiled'` or `'reference'`: which kernels run now."""
+        return "compiled" if self.serves_compiled else "reference"
 
     def ids(self, tensor: Tensor) -> Ids:
         """Ids from a tensor."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from pyg_incremental.call import full_pass
@@ -11,10 +12,22 @@ from pyg_incremental.call.roles import Roles, are_ones, classify
 from pyg_incremental.call.site import CallSite, device_of
 from pyg_incremental.call.state import relations_of, site_of
 from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.trace.edge_order import settled
+
+
+def begin_kernels(model: nn.Module, settings: Settings) -> None:
+    """See that kernels serve: compiled ones, or plain ones until these are made."""
+    parameters = (p.dtype for p in model.parameters() if p.dtype.is_floating_point)
+    dtype = str(next(parameters, torch.get_default_dtype())).removeprefix("torch.")
+    if settings.backend == "compiled":
+        KERNELS.wait(dtype)
+    else:
+        KERNELS.begin(dtype)
+        KERNELS.poll()
 
 
 def from_call(site: CallSite, settings: Settings) -> Session:

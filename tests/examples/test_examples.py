@@ -46,6 +46,8 @@ def test_quickstart(script, capsys, tmp_path, model):
     assert script("quickstart.py", "--quick", "--model", model, "--updates", "40") == 0
     printed = capsys.readouterr().out
     assert "mode='incremental'" in printed  # a full pass per update would be exact as well
+    kinds = re.findall(r"^(an? .+|features change) +[\d.]+ ms +\d+ ", printed, re.MULTILINE)
+    assert len(kinds) == 5, "the table of the second scene"
     updates, difference, _ = last_line(printed).groups()
     assert updates == "40"
     assert 0 <= float(difference) <= 1e-4

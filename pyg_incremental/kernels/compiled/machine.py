@@ -1,6 +1,6 @@
 """A whole update in one call, as long as every step is a few rows or a cheap one.
 
-`run` goes through the steps of a plan (see `layout`) as the executors do, with the same kernels,
+`update` goes through the steps of a plan (see `layout`) as the executors do, with the same kernels,
 but without leaving compiled code. It stops at a step for which there is no room, at one for
 threads, and at one that other processes have a part in; behind these two it is called again.
 """
@@ -50,12 +50,16 @@ from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS, run_rows
 from pyg_incremental.kernels.compiled.rows import ALL, DENSE, commit, marked, unite
 from pyg_incremental.kernels.jit import njit
 
+EDGES, GRAPH = -1, -2
+"""In place of the first step of an update; see `update`."""
+_ZERO, _EVERYTHING = np.int64(0), np.int64(ALL)
+"""Not literals, see `machine_steps`."""
 MANY = 1024
 """Changed messages up to which a step is never left to its executor because most changed."""
 SPARE = 4
 """Marks that each step may use."""
 FOR_THREADS, FOR_RANKS = -1, -2
-"""Why `run` stops at a sum, or at an exchange with other processes."""
+"""Why `update` stops at a sum, or at an exchange with other processes."""
 
 
 @njit(cache=True)
@@ -180,7 +184,7 @@ def _map(m, s, epoch, many):  # type: ignore[no-untyped-def]
         for i in range(ids.size):
             m.touched[i] = ids[i]
         return False, ids.size
-    out[COUNT] = _compute(m, s, ids, 0, ids.size)
+    out[COUNT] = _compute(m, s, ids, _ZERO, ids.size)
     m.stats[s, 0], m.stats[s, 1] = ids.size, out[COUNT]
     return True, 0
 
@@ -208,63 +212,6 @@ def _begin(m, low, high):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def run(  # type: ignore[no-untyped-def]
-    plan, places, first, epoch, num_nodes, events, given, ids, rows, zero, bits, many
-):
-    """Go through the steps from `first` on.
-
-    Args:
-        plan: Where everything is.
-        places: Where the graph is, see `graph_at`.
-        first: The step to begin with; -1 begins an update.
-        epoch: Marks from here on are fresh, `SPARE` for each step.
-        num_nodes: The number of nodes.
-        events: Sources, targets and slots of the edges that left, and of those that came.
-        given: The step whose new rows are given, or -1: an input, or a map computed elsewhere.
-        ids: Their ids, `[k]`.
-        rows: The rows, `[k, width]`.
-        zero: A zero of the dtype of rows.
-        bits: An integer zero as wide.
-        many: Elements to compute or to push, from more of which on a map or a sum is left to
-            threads.
-
-    Returns:
-        (the first step that was not done, the number of its rows if these stand in `touched`, or
-        `FOR_THREADS` or `FOR_RANKS`)
-    """
-    m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
-    if first < 0:
-        _begin(m, 0, ALL)
-        first = 0
-    for s in range(first, m.steps.shape[0]):
-        kind = m.steps[s, KIND]
-        epoch += SPARE
-        if s == given:
-            cell = m.cells[m.steps[s, OUT]]
-            cell[COUNT] = _put(cell, ids, rows, 0, m.where, num_nodes, zero, bits)
-            m.stats[s, 0], m.stats[s, 1] = ids.size, cell[COUNT]
-        elif kind == MAP:
-            done, count = _map(m, s, epoch, many)
-            if not done:
-                return s, count
-        elif kind in (TOTAL, SOFTMAX, EXTREMUM) and _most(m, s):
-            return s, 0
-        elif kind == TOTAL:
-            if reach_of(m, s) * m.cells[m.steps[s, OUT], WIDTH] > many:
-                return s, FOR_THREADS
-            if not total(m, s, epoch):
-                return s + 1, 0
-        elif kind == SOFTMAX:
-            if not softmax(m, s, epoch):
-                return s + 1, 0
-        elif kind == EXTREMUM and not extremum(m, s, epoch):
-            return s, 0
-        elif kind == EXCHANGE:
-            return s, FOR_RANKS
-    return m.steps.shape[0], 0
-
-
-@njit(cache=True, nogil=True)
 def arrive(plan, places, s, num_nodes, events, ids, rows, zero, bits):  # type: ignore[no-untyped-def]
     """Put rows that other processes have sent behind those that changed here.
 
@@ -278,7 +225,7 @@ def arrive(plan, places, s, num_nodes, events, ids, rows, zero, bits):  # type: 
 
 @njit(cache=True, nogil=True)
 def begin_part(plan, places, num_nodes, events, low, high, zero, bits):  # type: ignore[no-untyped-def]
-    """What `run` does first, for the edges into the rows from `low` to before `high`."""
+    """What `update` does first, for the edges into the rows from `low` to before `high`."""
     _begin(machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS), low, high)
 
 
@@ -314,18 +261,18 @@ def chain_of_part(  # type: ignore[no-untyped-def]
     """Compute the rows from `first` to before `last` of some maps, one after the other.
 
     Args:
-        plan: As for `run`, like `places`, `num_nodes`, `zero` and `bits`.
+        plan: As for `update`, like `places`, `num_nodes`, `zero` and `bits`.
         places: See there.
         chain: Of each map, `[k, 2]`: the step, and the place in the chain of that at whose changed
             rows it is computed; -1 for `ids`.
-        num_nodes: See `run`.
+        num_nodes: See `update`.
         events: No edges.
         ids: The rows of the first map.
         rows: The new rows of the first step, if these are given.
         first: The first of `ids` that is meant.
         last: The one behind the last.
-        zero: See `run`.
-        bits: See `run`.
+        zero: See `update`.
+        bits: See `update`.
 
     Returns:
         How many rows changed in each; these stand from `first` on.
@@ -349,14 +296,15 @@ def chain_of_part(  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def update(  # type: ignore[no-untyped-def]
     plan, places, added, gone, free, num_free, end, order, slots, epoch, num_nodes, given, ids,
-    rows, zero, bits, many
+    rows, zero, bits, many, first
 ):  # fmt: skip
-    """A whole update: hold edges and ids against the graph, change it, go through the steps.
+    """An update, or what is left of one: hold it against the graph, change that, go through steps.
+
+    All of that in one function, because each one that has the steps in it takes long to compile.
 
     Args:
-        plan: As for `run`, like `places`, `epoch`, `num_nodes`, `given`, `ids`, `rows`, `zero`,
-            `bits` and `many`.
-        places: See there.
+        plan: Where everything is.
+        places: Where the graph is, see `graph_at`.
         added: See `graph_at.accept_now`, like `gone`, `free`, `num_free`, `end` and `slots`.
         gone: See there.
         free: See there.
@@ -364,28 +312,67 @@ def update(  # type: ignore[no-untyped-def]
         end: See there.
         order: The age of the first edge that comes.
         slots: See `graph_at.accept_now`.
-        epoch: See `run`.
-        num_nodes: See `run`.
-        given: See `run`.
-        ids: See `run`; distinct, or the delta is not valid.
-        rows: See `run`.
-        zero: See `run`.
-        bits: See `run`.
-        many: See `run`.
+        epoch: Marks from here on are fresh, `SPARE` for each step.
+        num_nodes: The number of nodes.
+        given: The step whose new rows are given, or -1: an input, or a map computed elsewhere.
+        ids: Their ids, `[k]`; distinct, or the delta is not valid.
+        rows: The rows, `[k, width]`.
+        zero: A zero of the dtype of rows.
+        bits: An integer zero as wide.
+        many: Elements to compute or to push, from more of which on a map or a sum is left to
+            threads.
+        first: The step to begin with; `GRAPH` begins with the graph, and `EDGES` with the edges
+            that have come and gone, which stand in `slots` already.
 
     Returns:
-        What `run` returns, and how many places of the hash table were used; the first is -1, and
-        nothing was done, if the delta is not valid or something has to grow.
+        (the first step that was not done; the number of its rows if these stand in `touched`, or
+        `FOR_THREADS` or `FOR_RANKS`; how many places of the hash table were used). The first is -1,
+        and nothing was done, if the delta is not valid or something has to grow.
     """
-    if not graph_at.accept_now(places, added, gone, ids, num_nodes, free, num_free, end, slots):
-        return -1, 0, 0
+    used = 0
     left, taken = slots[0, 1 : 1 + gone.shape[1]], slots[1, 1 : 1 + added.shape[1]]
-    used = graph_at.change_pairs(places, added, left, taken, order)
-    for side in range(2):
-        graph_at.change_list(places, side, added, left, taken)
-    graph_at.has_changed(free, num_free, slots, taken.size, left.size)
+    if first == GRAPH:
+        if not graph_at.accept_now(places, added, gone, ids, num_nodes, free, num_free, end, slots):
+            return -1, 0, 0
+        used = graph_at.change_pairs(places, added, left, taken, order)
+        for side in range(2):
+            graph_at.change_list(places, side, added, left, taken)
+        graph_at.has_changed(free, num_free, slots, taken.size, left.size)
     events = gone[0], gone[1], left, added[0], added[1], taken
-    step, count = run(
-        plan, places, -1, epoch, num_nodes, events, given, ids, rows, zero, bits, many
-    )  # fmt: skip
-    return step, count, used
+    m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
+    if first < 0:
+        _begin(m, _ZERO, _EVERYTHING)
+        first = 0
+    for s in range(first, m.steps.shape[0]):
+        kind = m.steps[s, KIND]
+        epoch += SPARE
+        if s == given:
+            cell = m.cells[m.steps[s, OUT]]
+            cell[COUNT] = _put(cell, ids, rows, _ZERO, m.where, num_nodes, zero, bits)
+            m.stats[s, 0], m.stats[s, 1] = ids.size, cell[COUNT]
+        elif kind == MAP:
+            done, count = _map(m, s, epoch, many)
+            if not done:
+                return s, count, used
+        elif kind in (TOTAL, SOFTMAX, EXTREMUM) and _most(m, s):
+            return s, 0, used
+        elif kind == TOTAL:
+            if reach_of(m, s) * m.cells[m.steps[s, OUT], WIDTH] > many:
+                return s, FOR_THREADS, used
+            if not total(m, s, epoch):
+                return s + 1, 0, used
+        elif kind == SOFTMAX:
+            if not softmax(m, s, epoch):
+                return s + 1, 0, used
+        elif kind == EXTREMUM and not extremum(m, s, epoch):
+            return s, 0, used
+        elif kind == EXCHANGE:
+            return s, FOR_RANKS, used
+    return m.steps.shape[0], 0, used
+
+
+ENTRIES = (
+    "update", "arrive", "begin_part", "shares_of_parts", "spread_of_part", "total_of_part",
+    "chain_of_part",
+)  # fmt: skip
+"""What is called from Python."""

@@ -49,6 +49,9 @@ from pyg_incremental.kernels.compiled.softmax import softmax_edges, softmax_push
 from pyg_incremental.kernels.compiled.sums import sum_collect, sum_edges, sum_push, sum_spread
 from pyg_incremental.kernels.jit import njit
 
+_ZERO, _EVERYTHING = np.int64(0), np.int64(ALL)
+"""Numbers that Numba does not compile a function once more for, as it does for a literal."""
+
 
 @njit(cache=True)
 def _chosen(values, slots):  # type: ignore[no-untyped-def]
@@ -61,7 +64,7 @@ def _chosen(values, slots):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def edges_changed(m, s, low=0, high=ALL):  # type: ignore[no-untyped-def]
+def edges_changed(m, s, low, high):  # type: ignore[no-untyped-def]
     """Retract and insert the messages of edges that left and came, all OLD.
 
     Of a sum, only those into the rows from `low` to before `high`.
@@ -99,7 +102,7 @@ def edges_changed(m, s, low=0, high=ALL):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _reached(m, step, touched, count, epoch, low=0, high=ALL):  # type: ignore[no-untyped-def]
+def _reached(m, step, touched, count, epoch, low, high):  # type: ignore[no-untyped-def]
     """Collect the targets of the edges that left or came, behind `count` rows of `touched`."""
     drop, stamp = step[DROP] != 0, m.stamp
     removed_src, removed_dst, _, added_src, added_dst, _ = m.events
@@ -136,7 +139,7 @@ def _done(m, s, count, edges, reread, read):  # type: ignore[no-untyped-def]
 def total(m, s, epoch):  # type: ignore[no-untyped-def]
     """Push what changed in the messages of a sum."""
     step = m.steps[s]
-    count = _reached(m, step, m.touched, 0, epoch)
+    count = _reached(m, step, m.touched, _ZERO, epoch, _ZERO, _EVERYTHING)
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
     if not source[COUNT] and not count:
         return True
@@ -169,7 +172,7 @@ def collect(m, s, touched, epoch, low, high, difference, moved, edges, begins, e
     Returns what `sums.sum_collect` does.
     """
     step = m.steps[s]
-    count = _reached(m, step, touched, 0, epoch, low, high)
+    count = _reached(m, step, touched, _ZERO, epoch, low, high)
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
     return sum_collect(
         stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero), m.numbers[s, LIMIT],
@@ -218,7 +221,7 @@ def softmax(m, s, epoch):  # type: ignore[no-untyped-def]
     step = m.steps[s]
     source, target, out = m.cells[step[SOURCE]], m.cells[step[TARGET]], m.cells[step[OUT]]
     heads, wide = target[WIDTH], source[WIDTH]
-    renewed = unite(changed_ids(target), m.touched, 0, m.stamp, epoch)
+    renewed = unite(changed_ids(target), m.touched, _ZERO, m.stamp, epoch)
     loop = rows_at(0, 0, heads, m.zero)
     if step[LOOP] >= 0:
         own = m.cells[step[LOOP]]
@@ -228,7 +231,7 @@ def softmax(m, s, epoch):  # type: ignore[no-untyped-def]
         if source[NODES] > out[NODES]:  # the others have no self-loop here
             ids = ids[ids < out[NODES]]
         renewed = unite(ids, m.touched, renewed, m.stamp, epoch)
-    count = _reached(m, step, m.touched, renewed, epoch)
+    count = _reached(m, step, m.touched, renewed, epoch, _ZERO, _EVERYTHING)
     if not source[COUNT] and not count:
         return True
     pushed, read_over = _lists(m, step)
@@ -282,7 +285,7 @@ def extremum(m, s, epoch):  # type: ignore[no-untyped-def]
     ids = changed_ids(source)
     at, again, again_slots = _expanded(ids, pushed, drop)
     again_src = ids[at]
-    count = unite(gone, m.touched, 0, m.stamp, epoch)
+    count = unite(gone, m.touched, _ZERO, m.stamp, epoch)
     count = unite(new, m.touched, count, m.stamp, epoch)
     count = unite(again, m.touched, count, m.stamp, epoch)
     if count > out[ROOM]:

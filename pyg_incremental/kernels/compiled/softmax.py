@@ -22,6 +22,8 @@ REACH = 16.0
 
 exp(16) is far from any overflow.
 """
+_ADD, _TAKE = np.int64(1), np.int64(-1)
+"""Signs; for a literal Numba would compile a function once more."""
 
 
 @njit(cache=True)
@@ -90,11 +92,11 @@ def _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop)
             if edge.size:
                 a += edge[inn.edge[k], h]
             shift = np.float64(_logit(a, slope, state)) - top[h]
-            _softmax_term(row, h, heads, channels, message[u], shift, 1)
+            _softmax_term(row, h, heads, channels, message[u], shift, _ADD)
     if loop.size:
         for h in range(heads):
             shift = np.float64(_logit(loop[v, h], slope, state)) - top[h]
-            _softmax_term(row, h, heads, channels, message[v], shift, 1)
+            _softmax_term(row, h, heads, channels, message[v], shift, _ADD)
 
 
 @njit(cache=True)
@@ -248,9 +250,9 @@ def softmax_push(  # type: ignore[no-untyped-def]
                 count += 1
             if drift[v, 0] < np.inf:
                 row = edge[out.edge[k]] if edge.size else edge.ravel()
-                _softmax_edge(v, old[i], state, drift, scale, target, row, slope, -1)
+                _softmax_edge(v, old[i], state, drift, scale, target, row, slope, _TAKE)
                 if drift[v, 0] < np.inf:
-                    _softmax_edge(v, message[u], state, drift, scale, target, row, slope, 1)
+                    _softmax_edge(v, message[u], state, drift, scale, target, row, slope, _ADD)
     again = np.empty(count, np.int64)
     fresh = softmax_settle(
         state, drift, limit, scale, heads, inn, loop.size > 0, touched, count, again

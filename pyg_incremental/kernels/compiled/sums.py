@@ -267,7 +267,9 @@ def sum_spread(  # type: ignore[no-untyped-def]
         (behind the last of these edges, edges pushed)
     """
     _differences(message, ids, old, first, last, scale, difference[first:], moved[first:])
-    _, _, end, pushed = _list_edges(ids, first, 0, last, out, drop, moved, first, edges, begin)
+    _, _, end, pushed = _list_edges(
+        ids, first, np.int64(0), last, out, drop, moved, first, edges, begin
+    )
     return end, pushed
 
 

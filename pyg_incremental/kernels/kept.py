@@ -1,0 +1,167 @@
+"""Where compiled kernels are kept, and whether all of them are there."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import numba
+from numba import config
+from numba.core.registry import cpu_target
+
+from pyg_incremental.errors import IncrementalWarning
+
+PACKAGE = Path(__file__).parents[1]
+_TEMPORARY = "pyg_incremental-until-exit-"
+DTYPES = ("float32", "float64")
+"""Of which there are compiled kernels."""
+AROUND = ("kept.py", "loading.py", "takeover.py", "warm.py")
+"""Files beside the kernels that are no part of any."""
+
+
+@cache
+def sources() -> str:
+    """SHA-256 over every file of the package that kernels may be made of."""
+    here = PACKAGE / "kernels"
+    files = {*here.glob("**/*.py"), *PACKAGE.glob("distributed/**/*.py"), PACKAGE / "typing.py"}
+    files -= {*here.glob("reference/*.py"), *(here / name for name in AROUND)}
+    return _digest(sorted(files))
+
+
+def _digest(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        content = file.read_bytes()
+        digest.update(f"{file.relative_to(PACKAGE).as_posix()}:{len(content)}:".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+@cache
+def _machine() -> str:
+    """What compiled code depends on besides its sources, and which kernels are meant by all."""
+    processor = cpu_target.target_context.codegen().magic_tuple()  # as in Numba's own index
+    parts = [numba.__version__, sys.implementation.cache_tag, *processor]
+    parts.append(_digest([PACKAGE / "kernels" / "warm.py"]))
+    return hashlib.sha256(":".join(map(str, parts)).encode()).hexdigest()
+
+
+@cache
+def root() -> Path | None:
+    """The folder that has a folder for each file with kernels; None: each beside its file.
+
+    That is the one which `NUMBA_CACHE_DIR` names; else the package itself, if it can be written to
+    or has all kernels already, as in an image that was warmed up; else one of the user; else a
+    temporary one, about which a warning is given.
+    """
+    named: str = config.CACHE_DIR  # type: ignore[attr-defined]
+    if named and (_can_be_written(Path(named)) or _is_warm(Path(named))):
+        return Path(named)
+    if not named and (_is_warm(None) or _can_be_written(_beside(None, Path(__file__)))):
+        return None
+    own = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pyg_incremental"
+    if _can_be_written(own):
+        return own
+    return _temporary()
+
+
+def _temporary() -> Path:
+    warnings.warn(
+        "compiled kernels cannot be kept: no folder for them can be written to, so every process "
+        "compiles them anew (about a minute); name one with the environment variable "
+        "NUMBA_CACHE_DIR",
+        IncrementalWarning,
+        stacklevel=2,
+    )
+    folder = tempfile.mkdtemp(prefix=_TEMPORARY)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def is_kept_for_others() -> bool:
+    """Whether what is kept outlasts this process."""
+    found = root()
+    return found is None or not found.name.startswith(_TEMPORARY)
+
+
+def _can_be_written(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
+
+
+def _beside(root: Path | None, file: Path) -> Path:
+    """The folder for what a file defines."""
+    if root is None:
+        return file.parent / "__pycache__"
+    try:
+        parts = file.resolve().parent.relative_to(PACKAGE.resolve()).parts
+    except ValueError:
+        parts = (file.parent.name,)
+    place = hashlib.sha256(str(PACKAGE.resolve()).encode()).hexdigest()[:16]
+    return root.joinpath(f"pyg_incremental-{place}", *parts)
+
+
+def folder_of(file: str) -> Path:
+    """The folder in which the kernels of a file are kept; it is there.
+
+    Raises:
+        OSError: If it cannot be made.
+    """
+    folder = _beside(root(), Path(file))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+# Whether all are there ----------------------------------------------------------------------------
+
+
+def _marker(root: Path | None, dtype: str) -> Path:
+    """The file which says that all kernels of these sources, on such a machine, are kept."""
+    name = f"{dtype}.{sources()[:16]}.{_machine()[:16]}.complete"
+    return _beside(root, Path(__file__)) / name
+
+
+def _is_warm(root: Path | None) -> bool:
+    return any(_marker(root, dtype).exists() for dtype in DTYPES)
+
+
+def is_complete(dtype: str) -> bool:
+    """Whether all kernels for a dtype are kept."""
+    return _marker(root(), dtype).exists()
+
+
+def is_now_complete(dtype: str) -> None:
+    """All kernels for a dtype are kept."""
+    with contextlib.suppress(OSError):  # what cannot be written to has them already
+        _marker(root(), dtype).touch()
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """While no other process fills the same folder, where the system has locks of files."""
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover - Windows: both compile, and each file is put at once
+        yield
+        return
+    try:
+        lock = (_beside(root(), Path(__file__)) / "kernels.lock").open("w")
+    except OSError:  # an image that was warmed up
+        yield
+        return
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
