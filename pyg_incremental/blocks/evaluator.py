@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from pyg_incremental.aggregate import Aggregate, PaddedRows
-from pyg_incremental.blocks.block import Block, computes_messages, lists_of
+from pyg_incremental.blocks.block import Block, lists_of
 from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices, Ranges
 from pyg_incremental.blocks.in_edges import BlockEdges, InEdges, block_edges, in_edges
 from pyg_incremental.blocks.kept import Kept, taken
@@ -247,16 +247,10 @@ class Evaluator:
                     break
                 last = (first + last + 1) // 2
             _refuse_too_large(took, ranges.limit, self.memory, kind, first)
-            more = self._more(steps, edges)
-            if len(more):
-                own = np.arange(first, last) if ids is None else ids[first:last]
-                some = np.concatenate([own, more])
-                edges = self._edges(steps, some)
             resident, block = self.resident, Block(self, some, edges)
             before, made = block, block.run(steps, wanted)
             self.peak = max(self.peak, resident + block.peak)
             for value, rows in made.items():
-                rows = rows[: last - first]
                 if value not in self._kept:
                     self._kept[value] = self.shelf.room(value, rows, count, ids)
                 self._kept[value].write(first, rows)
@@ -312,19 +306,6 @@ class Evaluator:
                     self._place[source] = np.empty(count, np.int32)
                 found[key] = block_edges(self.lists(key), ids, count, self._place[source])
         return found
-
-    def _more(self, steps: list[Any], edges: Mapping[Lists, BlockEdges]) -> Ids:
-        """Rows to be computed beside a block that has no edges for a message to be computed at.
-
-        Not every message can be computed for no edge at all (a model may say `view(n, -1)`).
-        """
-        found = set()
-        for s in steps:
-            if computes_messages(s) and not len(edges[lists_of(s)].edge):
-                first = self.lists(lists_of(s)).first
-                if first[-1]:
-                    found.add(int(np.searchsorted(first, 0, "right")) - 1)
-        return np.array(sorted(found), np.int64)
 
     @property
     def resident(self) -> int:
