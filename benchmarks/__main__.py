@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks import (
     against_floor,
     all_nodes,
+    evaluate,
     full_pass,
     machine,
     memory,
@@ -28,6 +29,7 @@ WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "peers": side_by_side.run,
     "memory": memory.run,
     "all-nodes": all_nodes.run,
+    "evaluate": evaluate.run,
     "threads": threads.run,
     "readers": readers.run,
     "traffic": traffic.run,
@@ -60,6 +62,12 @@ def main(argv: list[str] | None = None) -> None:
         description=all_nodes.__doc__, formatter_class=raw,
     )  # fmt: skip
     all_nodes.add_options(every)
+
+    layer_wise = commands.add_parser(
+        "evaluate", help="a whole graph in a number of bytes, against full passes and node-wise",
+        description=evaluate.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    evaluate.add_options(layer_wise)
 
     full = commands.add_parser(
         "full-pass", help="one update of each conv against a full pass of PyG",

@@ -3,6 +3,7 @@
 from typing import Any
 
 from pyg_incremental import layers
+from pyg_incremental.blocks import evaluate
 from pyg_incremental.conv import register_conv
 from pyg_incremental.conv.supported import supported_layers
 from pyg_incremental.delta.describe import GraphDelta
@@ -50,6 +51,7 @@ __all__ = [
     "Update",
     "UpdateStats",
     "check_conv",
+    "evaluate",
     "load",
     "register_conv",
     "supported_layers",

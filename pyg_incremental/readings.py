@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pyg_incremental.blocks.evaluate import evaluate, evaluate_call
 from pyg_incremental.call.full_pass import difference
+from pyg_incremental.call.site import CallSite
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.engine.memory import MemoryReport, memory_of
 from pyg_incremental.errors import StaleStateError
@@ -228,6 +230,34 @@ class Readings:
         Equal digests mean equal states, bit by bit.
         """
         return snapshot.digest_of(self._turns.read(lambda: self._require().state(exact=True)))
+
+    def evaluate(self, data: Any = None, **options: Any) -> Any:
+        """Compute the output layer by layer within a memory budget; nothing that is stored changes.
+
+        Args:
+            data: The graph, as `pyg_incremental.evaluate` takes it; by default the current one.
+            **options: The other arguments of `pyg_incremental.evaluate`.
+
+        Returns:
+            What the model returns for all nodes, or for those asked for.
+
+        Raises:
+            StaleStateError: Without data before the first pass.
+        """
+        if data is not None:
+            return evaluate(self.model, data, **options)
+
+        def look() -> CallSite:
+            self._refuse_training()
+            session = self._require()
+            site = session.plan.site.on(self.model)
+            given = session.arguments()
+            copies = [t.clone() if isinstance(t, Tensor) else t for t in given]
+            site.tensors = dict(zip(site.names, copies, strict=True))
+            return site
+
+        with self._turns.model:
+            return evaluate_call(self._turns.read(look), **options)
 
     # Guards --------------------------------------------------------------------------------------
 

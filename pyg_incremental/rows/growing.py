@@ -32,7 +32,8 @@ class Rows:
         """Store `rows` as they are."""
         self.backend.moves += 1
         self.rows = rows
-        self.array = self.backend.array(rows.view(rows.shape[0], -1) if rows.dim() > 2 else rows)
+        flat = rows.view(len(rows), rows.shape[1:].numel()) if rows.dim() > 2 else rows
+        self.array = self.backend.array(flat)
 
     def put(self, rows: Tensor, capacity: int) -> None:
         """Store a copy of `rows`, `[n, ...]`, with room for `capacity`; the room is zero."""

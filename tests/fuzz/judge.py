@@ -229,7 +229,7 @@ def changed_rows(before, after, update, where, world):
             expected = world.edges_that_differ(old, new)
             if not equal(ends, world.edge_index()[:, ids]):
                 raise Wrong("changed", where, "up.changed_edges are not those at up.changed")
-        elif old.shape[1:] == new.shape[1:]:
+        elif old.dim() and old.shape[1:] == new.shape[1:]:
             common = min(len(old), len(new))
             equals = (old[:common] == new[:common]) | (
                 (old[:common] != old[:common]) & (new[:common] != new[:common])

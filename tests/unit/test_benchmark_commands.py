@@ -58,6 +58,16 @@ def test_readers(tmp_path):
     assert row["throughput"] > 0
 
 
+def test_evaluate(tmp_path):
+    main(["evaluate", "--quick", "--model", "gcn", "--out", str(tmp_path)])
+    rows = json.loads((tmp_path / "evaluate.json").read_text())["results"]
+    ways = {row["way"]: row for row in rows}
+    assert {"full pass of PyG", "evaluate", "evaluate, tight", "evaluate, directory"} <= set(ways)
+    assert max(row.get("off_by", 0) for row in rows) < 1e-4
+    for way in ("evaluate", "evaluate, tight"):
+        assert ways[way]["MB"] <= ways[way]["memory_MB"]
+
+
 def test_memory(tmp_path, capsys):
     sizes = ["--scale", "0.0002", "--hidden", "8", "--batch", "20", "--updates", "4"]
     main(["memory", *sizes, "--peer", "rc", "ripple", "--out", str(tmp_path)])

@@ -1,0 +1,215 @@
+"""`evaluate`: the output of a model for a whole graph or some of its nodes, within a budget."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch_geometric.data import Data, HeteroData
+
+from pyg_incremental.blocks.evaluator import Evaluator
+from pyg_incremental.blocks.files import Files, checksum
+from pyg_incremental.blocks.given import bytes_of, call_of, ids_of
+from pyg_incremental.blocks.node_wise import NodeWise
+from pyg_incremental.blocks.sample import sampled
+from pyg_incremental.blocks.shelf import Shelf
+from pyg_incremental.call.plan import CallPlan
+from pyg_incremental.call.roles import Roles, classify
+from pyg_incremental.call.site import CallSite
+from pyg_incremental.errors import StaleStateError, UnsupportedModelError
+from pyg_incremental.program.steps import Domain
+from pyg_incremental.session.autocast import refuse_autocast
+from pyg_incremental.session.prepare import prepare
+from pyg_incremental.session.settings import Settings
+from pyg_incremental.trace.edge_order import settled
+
+Ids = NDArray[np.int64]
+
+
+def evaluate(
+    model: nn.Module,
+    data: Data | HeteroData | Mapping[str, Any],
+    *,
+    nodes: Any = None,
+    num_neighbors: int | None = None,
+    memory: int | str = "4GB",
+    directory: str | os.PathLike[str] | None = None,
+    device: torch.device | str | None = None,
+    out: Tensor | None = None,
+    progress: bool = True,
+    seed: int = 0,
+) -> Any:
+    """Compute what a trained model returns, layer by layer, in blocks of rows that fit in memory.
+
+    The model is traced to its program, as in `to_incremental`, and each layer is computed for all
+    nodes before the next one begins (Yin et al., "DGI: Easy and Efficient Inference for GNNs", KDD
+    2023). No row is computed twice, and the result is that of the model's own forward.
+
+    Args:
+        model: A PyG model in eval mode. It is not changed.
+        data: The graph: the arguments of the model's `forward` by name, or a `Data` or `HeteroData`
+            object that has fields of these names. Tensors over memory maps stay on disk.
+        nodes: Ids of the nodes whose rows are wanted, int64 `[k]`, or a mask, bool `[num_nodes]`;
+            of several kinds of nodes a dict by kind. All by default. Only what these see is
+            computed.
+        num_neighbors: Let every node keep at most so many of the edges that are gathered at it,
+            drawn once: the result is that of the model on this smaller graph.
+        memory: Bytes that may be taken beside what is handed in, a number or such as `'4GB'`.
+        directory: Where rows and neighbour lists are kept, as `.npy` files, in place of memory.
+            What was killed goes on there at its last finished block, if it is called alike.
+        device: Where blocks are computed; by default where the features are. The model has to be
+            there.
+        out: Where to write the rows, `[num_nodes, out_channels]` or `[k, out_channels]`.
+        progress: Show on a terminal the rows per second and the time left.
+        seed: Of the drawn edges.
+
+    Returns:
+        What the model returns, `[num_nodes, out_channels]`, or `[k, out_channels]` in the order of
+        `nodes`; with `directory` a memory map of the file `out.npy` in it.
+
+    Raises:
+        InvalidDeltaError: If the arguments do not fit together, or an id is out of range.
+        StaleStateError: If the model is in training mode.
+        StateFileError: If the directory holds another evaluation.
+        MemoryError: If the in-edges of one node alone do not fit.
+        UnsupportedModelError: If `nodes` is given, but the output has no row for each node.
+    """
+    _refuse_training(model)
+    return evaluate_call(
+        call_of(model, data),
+        nodes=nodes,
+        num_neighbors=num_neighbors,
+        memory=memory,
+        directory=directory,
+        device=device,
+        out=out,
+        progress=progress,
+        seed=seed,
+    )
+
+
+def evaluate_call(
+    site: CallSite,
+    *,
+    nodes: Any = None,
+    num_neighbors: int | None = None,
+    memory: int | str = "4GB",
+    directory: str | os.PathLike[str] | None = None,
+    device: torch.device | str | None = None,
+    out: Tensor | None = None,
+    progress: bool = True,
+    seed: int = 0,
+) -> Any:
+    """Like `evaluate`, of a call."""
+    refuse_autocast()
+    budget = bytes_of(memory)
+    with torch.inference_mode(mode=False), torch.no_grad():
+        roles = settled(site, classify(site))
+        order = None if nodes is None else ids_of(nodes, roles.num_nodes)
+        plan = prepare(site, roles, Settings())
+        roles = replace(roles, fixed=plan.roles.fixed)
+        if num_neighbors is not None:
+            if plan.fallback:
+                raise UnsupportedModelError(
+                    f"{type(site.model).__name__}: {plan.fallback}, so no edges can be drawn for it"
+                )
+            roles = sampled(site, roles, plan.program, num_neighbors, seed)
+        with _shown(progress) as bar:
+            if plan.fallback:
+                asked = None if order is None else torch.from_numpy(order.get("", _NOBODY))
+                result = NodeWise(site, roles, budget).run(plan.fallback, asked, bar.update)
+                return _written(result, out)
+            return _blocks(plan, roles, order, budget, directory, device, out, bar, seed)
+
+
+_NOBODY = np.empty(0, np.int64)
+
+
+def _blocks(
+    plan: CallPlan,
+    roles: Roles,
+    order: Mapping[str, Ids] | None,
+    memory: int,
+    directory: str | os.PathLike[str] | None,
+    device: torch.device | str | None,
+    out: Tensor | None,
+    bar: Any,
+    seed: int,
+) -> Any:
+    """Evaluate a program, block by block."""
+    program = plan.program
+    if order is not None and any(v.domain is not Domain.NODE for v in program.outputs):
+        raise UnsupportedModelError(
+            "evaluate: the output has no row for each node, so none can be chosen"
+        )
+    shelf = Shelf(out if order is None and len(program.outputs) == 1 else None, program.outputs)
+    if directory is not None:
+        about = checksum(_about(plan, roles, order, seed))
+        shelf = Files(directory, program, about, goes_on=not program.whole_steps)
+    asked = None if order is None else {kind: np.unique(ids) for kind, ids in order.items()}
+    evaluator = evaluator_of(plan, roles, memory, shelf, asked, device)
+    bar.reset(evaluator.total)
+    evaluator.run(bar.update)
+    return _written(evaluator.result(order), out)
+
+
+def _about(plan: CallPlan, roles: Roles, order: Mapping[str, Ids] | None, seed: int) -> list[Any]:
+    """What an evaluation depends on: the program, parameters, tensors, edges and nodes."""
+    site = plan.site
+    given: list[Any] = [plan.program, seed]
+    for name, held in site.model.state_dict().items():
+        given += [name, held]
+    for name in (*roles.nodes, *roles.edges, *roles.others):
+        given += [name, site.tensors[name]]
+    for held_by in (roles.edge_index, roles.values):
+        for name, held in held_by.items():
+            given += [name, held]
+    for kind, ids in (order or {}).items():
+        given += [kind, torch.from_numpy(ids)]
+    return given
+
+
+def evaluator_of(
+    plan: CallPlan,
+    roles: Roles,
+    memory: int,
+    shelf: Shelf,
+    asked: Mapping[str, Ids] | None = None,
+    device: torch.device | str | None = None,
+    rows_in_block: int | None = None,
+) -> Evaluator:
+    """The executor of a plan; see `Evaluator`."""
+    tensors = plan.site.tensors
+    where = next((tensors[n].device for n in roles.nodes), torch.device("cpu"))
+    on = torch.device(where if device is None else device)
+    return Evaluator(plan, roles, tensors, memory, shelf, asked, on, rows_in_block)
+
+
+def _shown(progress: bool) -> Any:
+    """A bar on a terminal, of rows per second and the time left."""
+    from tqdm import tqdm  # torch_geometric brings it
+
+    return tqdm(unit=" rows", unit_scale=True, disable=None if progress else True)
+
+
+def _written(result: Any, out: Tensor | None) -> Any:
+    """The result, in `out` if there is such."""
+    if out is None or result is out:
+        return result
+    if not isinstance(result, Tensor):
+        raise UnsupportedModelError("evaluate: out takes one tensor, but the model returns several")
+    return out.copy_(result)
+
+
+def _refuse_training(model: nn.Module) -> None:
+    if any(m.training for m in model.modules()):
+        raise StaleStateError(
+            f"{type(model).__name__} is in training mode, where dropout and batch statistics make "
+            "outputs depend on chance; call model.eval() first"
+        )

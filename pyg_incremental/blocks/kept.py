@@ -1,0 +1,79 @@
+"""Rows that are kept from layer to layer: in memory, or in files that anybody can read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pyg_incremental.errors import UnsupportedModelError
+
+Ids = NDArray[np.int64]
+
+
+class Kept:
+    """The rows of one value, at all nodes of its kind or at some.
+
+    Args:
+        rows: The rows, `[k, ...]`.
+        ids: The nodes that they belong to, int64 `[k]`, ascending; None for all of them.
+        path: The file in which they are, or None.
+    """
+
+    def __init__(self, rows: Tensor, ids: Ids | None = None, path: Path | None = None) -> None:
+        self.rows, self.ids, self.path = rows, ids, path
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that they take in memory."""
+        return 0 if self.path is not None else self.rows.nbytes
+
+    def at(self, ids: Ids | range) -> Tensor:
+        """The rows of some nodes, `[len(ids), ...]`; a view where they stand one behind the other.
+
+        Nodes that are not among the kept ones get any row: nothing reads it.
+        """
+        if self.ids is None:
+            return taken(self.rows, ids)
+        wanted = np.arange(ids.start, ids.stop) if isinstance(ids, range) else ids
+        return taken(self.rows, np.searchsorted(self.ids, wanted))
+
+    def write(self, first: int, rows: Tensor) -> None:
+        """Write the rows of the nodes from place `first` on."""
+        self.rows[first : first + len(rows)] = rows
+
+    def remove(self) -> None:
+        """Nobody reads them any more."""
+        self.rows = self.rows[:0]
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
+def taken(rows: Tensor, ids: Ids | range) -> Tensor:
+    """The rows `ids` of some; any row for what lies behind them."""
+    if isinstance(ids, range):
+        return rows[ids.start : ids.stop]
+    if not len(rows):
+        return rows.new_zeros(len(ids), *rows.shape[1:])
+    at = torch.from_numpy(np.clip(ids, 0, len(rows) - 1))
+    return rows[at.to(rows.device)]
+
+
+def on_disk(path: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Room for rows in a `.npy` file, in memory only as far as it is in use.
+
+    Raises:
+        UnsupportedModelError: If NumPy knows no such dtype.
+    """
+    try:
+        kind = torch.empty(0, dtype=dtype).numpy().dtype
+    except TypeError as error:
+        raise UnsupportedModelError(f"rows of {dtype} cannot be kept in a directory") from error
+    if 0 in shape:
+        np.save(path, np.empty(shape, kind))
+        return torch.empty(shape, dtype=dtype)
+    return torch.from_numpy(open_memmap(path, mode="w+", dtype=kind, shape=shape))

@@ -1,0 +1,70 @@
+"""Where rows are kept between layers: in memory here, in a directory in `blocks.files`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pyg_incremental.blocks.budget import Lists
+from pyg_incremental.blocks.in_edges import InEdges
+from pyg_incremental.blocks.kept import Kept
+from pyg_incremental.errors import InvalidDeltaError
+from pyg_incremental.program.steps import Value
+
+Ids = NDArray[np.int64]
+
+
+class Shelf:
+    """Keeps rows and neighbour lists in memory.
+
+    Args:
+        out: Where the rows of the only output go, or None.
+        outputs: The outputs.
+    """
+
+    def __init__(self, out: Tensor | None = None, outputs: Sequence[Value] = ()) -> None:
+        self._out, self._outputs = out, outputs
+
+    def lists(self, key: Lists, make: Callable[[], InEdges]) -> InEdges:
+        """Neighbour lists, made if they are not there."""
+        return make()
+
+    def held(self, edges: InEdges) -> int:
+        """Bytes that they take in memory."""
+        return int(edges.first.nbytes + edges.neighbor.nbytes + edges.edge.nbytes)
+
+    def room(self, value: Value, like: Tensor, count: int, ids: Ids | None) -> Kept:
+        """Room for `count` rows of a value, of the shape and dtype of `like`."""
+        if self._out is not None and value in self._outputs:
+            return Kept(_checked(self._out, (count, *like.shape[1:]), like.dtype), ids)
+        return Kept(like.new_empty(count, *like.shape[1:], device="cpu"), ids)
+
+    def remove(self, value: Value, kept: Kept) -> None:
+        """Let go of the rows of a value."""
+        kept.remove()
+
+    def done(self, layer: int, kind: str) -> int | None:
+        """How many rows an evaluation before has finished; None if there was none."""
+        return None
+
+    def found(self, value: Value, ids: Ids | None) -> Kept | None:
+        """Rows that an evaluation before has left; None if nobody reads them any more."""
+        return None
+
+    def finish(self, layer: int, kind: str, rows: int) -> None:
+        """So many rows of a layer are there."""
+
+    def close(self) -> None:
+        """All rows are there."""
+
+
+def _checked(out: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    if tuple(out.shape) != shape or out.dtype != dtype:
+        raise InvalidDeltaError(
+            f"out: expected {dtype} {list(shape)} (got {out.dtype} {list(out.shape)})"
+        )
+    return out
