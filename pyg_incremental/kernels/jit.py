@@ -29,7 +29,8 @@ _PACKAGE = Path(__file__).parents[1]
 def sources() -> str:
     """SHA-256 over every file of the package that kernels may be made of."""
     digest = hashlib.sha256()
-    files = [*_PACKAGE.glob("kernels/**/*.py"), *_PACKAGE.glob("distributed/**/*.py")]
+    rooms = ("kernels", "distributed", "sampling/kernels")
+    files = [file for room in rooms for file in _PACKAGE.glob(f"{room}/**/*.py")]
     for file in sorted([*files, _PACKAGE / "typing.py"]):
         content = file.read_bytes()
         digest.update(f"{file.relative_to(_PACKAGE).as_posix()}:{len(content)}:".encode())
