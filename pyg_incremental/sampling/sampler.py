@@ -54,6 +54,10 @@ class SampleUpdate:
         found = {kind: torch.from_numpy(np.unique(ids)) for kind, ids in self._touched.items()}
         return found.get(None, found)
 
+    def touched(self, edge_type: EdgeType = None) -> Ids:
+        """The same of one edge type before it is sorted; a node may be there more than once."""
+        return self._touched[edge_type]
+
 
 class StreamingSampler(BaseSampler):
     """Samples of in-neighbours that events keep ready, so that a query is look-ups.
