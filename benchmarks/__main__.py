@@ -21,6 +21,7 @@ from benchmarks import (
     threads,
 )
 from benchmarks.ranks import speed, traffic, weak_scaling
+from benchmarks.sampling import command as sampling
 
 # commands that print and write by themselves
 WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
@@ -28,6 +29,7 @@ WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "memory": memory.run,
     "all-nodes": all_nodes.run,
     "threads": threads.run,
+    "sampling": sampling.run,
     "traffic": traffic.run,
     "ranks": speed.run,
     "weak-scaling": weak_scaling.run,
@@ -81,6 +83,12 @@ def main(argv: list[str] | None = None) -> None:
         description=threads.__doc__, formatter_class=raw,
     )  # fmt: skip
     threads.add_options(shared)
+
+    samples = commands.add_parser(
+        "sampling", help="samples kept by events: ingestion, queries, accuracy",
+        description=sampling.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    sampling.add_options(samples)
 
     sent = commands.add_parser(
         "traffic", help="bytes that ranks send for an update, counted",

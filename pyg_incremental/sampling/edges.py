@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch_geometric.sampler import SamplerOutput
 
 from pyg_incremental.delta.describe import (
     GraphDelta,
@@ -212,6 +213,23 @@ class SampledEdges:
         rows, lists, fanout = self.rows, self.graph.inn, self.fanouts[hop]
         return HopEdges(
             *kernel.hop(*frontier, offset, fanout, rows.heads, rows.pool, lists, self.ids, *known)
+        )
+
+    def walk(self, seeds: Ids, disjoint: bool) -> SamplerOutput:
+        """All hops from some seeds on, where these are the only edges; see `query.expand`."""
+        queries = np.arange(seeds.size) if disjoint else np.zeros_like(seeds)
+        rows, fanouts = self.rows, np.array(self.fanouts)
+        nodes, batch, row, col, edge, num_nodes, num_edges = kernel.walk(
+            seeds, queries, fanouts, rows.heads, rows.pool, self.graph.inn, self.ids
+        )
+        return SamplerOutput(
+            node=torch.from_numpy(nodes),
+            row=torch.from_numpy(row),
+            col=torch.from_numpy(col),
+            edge=torch.from_numpy(edge),
+            batch=torch.from_numpy(batch) if disjoint else None,
+            num_sampled_nodes=num_nodes.tolist(),
+            num_sampled_edges=num_edges.tolist(),
         )
 
     # Reading -------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class Features:
 
     def rows(self, nodes: Ids) -> Tensor:
         """A copy of the features of some nodes, `[k, num_features]`."""
-        return self._rows[torch.from_numpy(nodes)]
+        return self._rows.index_select(0, torch.from_numpy(nodes))
 
     def grow(self, num_nodes: int) -> None:
         """Make room for so many nodes; those that come have zeros until `write`."""

@@ -263,8 +263,9 @@ class StreamingSampler(BaseSampler):
             expected = "seeds by node type" if self.is_hetero else "a tensor of node ids"
             raise ValueError(f"seed: expected {expected} (got {type(seed).__name__})")
         seeds = {kind: self._checked(ids, kind) for kind, ids in per_type(seed).items()}
-        found = expand(seeds, self._nodes, self._edges, self.num_hops, self.disjoint)
-        return found.hetero_output() if self.is_hetero else found.output()
+        if not self.is_hetero:
+            return self._edges[None].walk(seeds[None], self.disjoint)
+        return expand(seeds, self._nodes, self._edges, self.num_hops, self.disjoint).hetero_output()
 
     def _checked(self, ids: Any, kind: NodeType) -> Ids:
         if kind not in self._nodes:

@@ -170,4 +170,4 @@ class FeatureTable:
 
     def rows(self, nodes: Ids) -> Tensor:
         """A copy of the rows of nodes, `[k, num_features]`."""
-        return self._rows[torch.from_numpy(self.places.of[nodes])]
+        return self._rows.index_select(0, torch.from_numpy(self.places.of[nodes]))

@@ -1,4 +1,4 @@
-"""One hop of a sample: from nodes to the sources of their sampled in-edges, each node once."""
+"""The hops of a sample: from nodes to the sources of their sampled in-edges, each node once."""
 
 import numpy as np
 
@@ -110,3 +110,38 @@ def hop(frontier, frontier_batch, offset, fanout, heads, pool, lists, edge_of, n
             row[made], col[made], edge[made] = table[at], offset + i, e
             made += 1
     return row, col, edge, new[:found].copy(), new_batch[:found].copy()
+
+
+@njit(cache=True)
+def walk(seeds, queries, fanouts, heads, pool, lists, edge_of):  # type: ignore[no-untyped-def]
+    """All hops from some seeds on, in a graph of one type; the same as `hop` after `hop`.
+
+    Args:
+        seeds: Their ids, int64 `[k]`.
+        queries: The query that each belongs to, int64 `[k]`; all zero if there is one.
+        fanouts: How many in-edges a node has at most in each hop, int64 `[hops]`; -1 for all.
+        heads: Rows of best edges, see `rows`.
+        pool: What they hold.
+        lists: All in-edges, see `kernels.adjacency`.
+        edge_of: The id of each edge by slot.
+
+    Returns:
+        The nodes and the query of each, int64 `[n]`; for each edge, where its source and its target
+        stand, and its id, int64 `[e]`; how many nodes and how many edges there are in each hop.
+    """
+    nodes, batches = seeds, queries
+    row, col, edge = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+    num_nodes, num_edges = np.empty(fanouts.size + 1, np.int64), np.empty(fanouts.size, np.int64)
+    num_nodes[0], first = seeds.size, 0
+    for h in range(fanouts.size):
+        end = nodes.size
+        more_row, more_col, more_edge, new, new_batch = hop(
+            nodes[first:end], batches[first:end], first, fanouts[h], heads, pool, lists, edge_of,
+            nodes, batches,
+        )  # fmt: skip
+        row, col = np.concatenate((row, more_row)), np.concatenate((col, more_col))
+        edge = np.concatenate((edge, more_edge))
+        nodes, batches = np.concatenate((nodes, new)), np.concatenate((batches, new_batch))
+        num_nodes[h + 1], num_edges[h] = new.size, more_row.size
+        first = end
+    return nodes, batches, row, col, edge, num_nodes, num_edges

@@ -48,8 +48,8 @@ def _put(v, key, edge, place, limit, heads, pool):  # type: ignore[no-untyped-de
     start, held = heads[v, START], heads[v, HELD]
     at = held
     while at > 0:
-        before = pool[start + at - 1]
-        if before[KEY] > key or (before[KEY] == key and before[EDGE] > edge):
+        before = pool[start + at - 1, KEY]
+        if before > key or (before == key and pool[start + at - 1, EDGE] > edge):
             break
         at -= 1
     if held == limit:
@@ -163,7 +163,8 @@ def refill(first, nodes, anew, width, limit, heads, pool, top, lists, keys, edge
         heads[v, HELD], heads[v, FLOOR] = 0, COMPLETE
         begin = lists.start[v]
         read[0] += degree
-        for j in range(begin, begin + degree):
+        # What came last stands last, and is best where keys are times: most others then stay out.
+        for j in range(begin + degree - 1, begin - 1, -1):
             slot = lists.edge[j]
             if keys[slot] >= heads[v, FLOOR]:
                 place = (np.int64(slot) << 32) | np.int64(lists.neighbor[j])
