@@ -14,6 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from pyg_incremental.delta.describe import GraphDelta, with_fields_of
+from pyg_incremental.errors import StaleStateError
 from pyg_incremental.sampling.features import Features
 from pyg_incremental.sampling.query import expand
 from pyg_incremental.sampling.sampler import SampleUpdate, StreamingSampler
@@ -102,6 +103,7 @@ class SampleCache:
         self._needed = np.zeros((len(self._hops) + 1, nodes), np.int64)
         self._used: dict[int, float] = {}  # when each seed was asked for last, the oldest first
         self._counts = CacheStats(0, [], 0, 0)
+        self._interrupted = False
         sampler.watch(self._follow)
 
     # Subscriptions -------------------------------------------------------------------------------
@@ -184,11 +186,21 @@ class SampleCache:
                 table.grow(nodes)
             self._features.places.grow(nodes)
             self._source.grow(nodes)
-        changed = np.unique(update.touched())
-        self._settle(changed, _NONE)
+        self._begin()
+        self._settle(np.unique(update.touched()), _NONE)
+
+    def _begin(self) -> None:
+        """What begins here is either done, or nothing is answered any more."""
+        if self._interrupted:
+            raise StaleStateError(
+                "a change of this cache was interrupted, and what it holds may not fit its seeds; "
+                "make a new one"
+            )
+        self._interrupted = True
 
     def _count_seeds(self, ids: Ids, counts: Ids) -> None:
         """Add to how often nodes are seeds, and have or forget what follows from it."""
+        self._begin()
         self._settle(_NONE, self._add(0, ids, counts))
 
     def _add(self, hop: int, ids: Ids, counts: Ids) -> Ids:
@@ -227,6 +239,7 @@ class SampleCache:
         needed, held = self._needed[:, nodes].any(0), self._features.places.of[nodes] >= 0
         self._features.drop(nodes[held & ~needed])
         self._copy_features(nodes[needed & ~held])
+        self._interrupted = False
 
     def _copy_features(self, nodes: Ids) -> None:
         if nodes.size:
@@ -250,6 +263,7 @@ class SampleCache:
 
         Raises:
             ValueError: If a seed does not exist.
+            StaleStateError: If a change was interrupted.
         """
         ids = self._checked(seeds)
         self._unsubscribe_stale()
@@ -260,6 +274,8 @@ class SampleCache:
         for seed in ids.tolist():
             self._used.pop(seed, None)
             self._used[seed] = now
+        if self._interrupted:
+            self._begin()  # raises
         disjoint, tables = self.sampler.disjoint, _Hops(self._hops)
         found = expand({None: ids}, [None], {None: tables}, len(self._hops), disjoint).output()
         counts = self._counts

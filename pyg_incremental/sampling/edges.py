@@ -19,6 +19,7 @@ from pyg_incremental.delta.describe import (
     edge_change_parts,
 )
 from pyg_incremental.delta.read.edges import check_edges
+from pyg_incremental.delta.resolve.edges import refuse_too_many
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.sampling.kernels import expand as kernel
@@ -125,6 +126,7 @@ class SampledEdges:
         self._refuse_changes(delta)
         deleted = self._listed(delta.edge_index_del, "edge_index_del", self.num_nodes)
         added = self._listed(delta.edge_index_add, "edge_index_add", total)
+        refuse_too_many(self.graph, added.shape[1], max(total))
         data = self._added_data(delta, added.shape[1])
         old = [ids[ids < n] for ids, n in zip(removed, self.num_nodes, strict=True)]
         listed, more = _NONE, _NONE

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,7 @@ from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
 from pyg_incremental.delta.describe import GraphDelta, with_fields_of
 from pyg_incremental.delta.read.values import check_ids
+from pyg_incremental.errors import StaleStateError
 from pyg_incremental.sampling.edges import TIME, SampledEdges
 from pyg_incremental.sampling.query import expand
 from pyg_incremental.sampling.read import EdgeType, NodeType, ends_of, parts_of, per_type
@@ -129,6 +131,7 @@ class StreamingSampler(BaseSampler):
                 raise ValueError(f"strategy={strategy!r} needs {name}{label}, one number an edge")
             ends = self._ends(kind, self._nodes)
             self._edges[kind] = SampledEdges(edges, ends, self._fanouts[kind], chosen, data, label)
+        self._interrupted = False
         self._watchers: list[weakref.WeakMethod[Callable[[Any], None]]] = []
 
     @property
@@ -163,7 +166,9 @@ class StreamingSampler(BaseSampler):
 
         Raises:
             InvalidDeltaError: If the delta does not fit; nothing was changed then.
+            StaleStateError: If an earlier change was interrupted.
         """
+        self._refuse_interrupted()
         delta = GraphDelta(*changes, **fields).alone().both_directions()
         parts = parts_of(delta, self._kinds, list(self._nodes), self.is_hetero)
         total = {kind: count + parts.new_nodes[kind] for kind, count in self._nodes.items()}
@@ -176,12 +181,13 @@ class StreamingSampler(BaseSampler):
             found[kind] = edges.resolve(parts.edges[kind], self._ends(kind, total), removed)
         touched: dict[EdgeType, Ids] = {}
         ids: dict[EdgeType, Tensor] = {}
-        for kind, edges in self._edges.items():
-            first = edges.next_id
-            touched[kind] = edges.commit(found[kind], self._ends(kind, total))
-            ids[kind] = torch.arange(first, edges.next_id)
-        self._nodes = total
-        return self._changed(touched, ids if self.is_hetero else ids[None])
+        with self._change():
+            for kind, edges in self._edges.items():
+                first = edges.next_id
+                touched[kind] = edges.commit(found[kind], self._ends(kind, total))
+                ids[kind] = torch.arange(first, edges.next_id)
+            self._nodes = total
+            return self._changed(touched, ids if self.is_hetero else ids[None])
 
     def expire(self, before: float) -> SampleUpdate:
         """Delete all edges whose time is below `before` (a time-to-live for data).
@@ -190,22 +196,38 @@ class StreamingSampler(BaseSampler):
             ValueError: If the edges came without times; nothing was changed then.
         """
         gone = {kind: edges.before(before) for kind, edges in self._edges.items()}
-        touched = {kind: self._edges[kind].take_out(slots) for kind, slots in gone.items()}
         none = {kind: torch.empty(0, dtype=torch.int64) for kind in gone}
-        return self._changed(touched, none if self.is_hetero else none[None])
+        with self._change():
+            touched = {kind: self._edges[kind].take_out(slots) for kind, slots in gone.items()}
+            return self._changed(touched, none if self.is_hetero else none[None])
 
     def resample(self) -> SampleUpdate:
         """Draw all samples again; what `'topk'` samples stays."""
-        touched = {}
-        for kind, edges in self._edges.items():
-            edges.sample_anew()
-            touched[kind] = np.arange(edges.num_nodes[1])
+        touched = {kind: np.arange(edges.num_nodes[1]) for kind, edges in self._edges.items()}
         none = {kind: torch.empty(0, dtype=torch.int64) for kind in touched}
-        return self._changed(touched, none if self.is_hetero else none[None])
+        with self._change():
+            for edges in self._edges.values():
+                edges.sample_anew()
+            return self._changed(touched, none if self.is_hetero else none[None])
 
     def watch(self, method: Callable[[SampleUpdate], None]) -> None:
         """Call a method after every change, for as long as its object is there."""
         self._watchers.append(weakref.WeakMethod(method))
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """What is begun inside is either done, or nothing is answered any more."""
+        self._refuse_interrupted()
+        self._interrupted = True
+        yield
+        self._interrupted = False
+
+    def _refuse_interrupted(self) -> None:
+        if self._interrupted:
+            raise StaleStateError(
+                "a change of this sampler was interrupted, and its samples may fit no graph; make "
+                "a new one from the edges"
+            )
 
     def _changed(self, touched: dict[EdgeType, Ids], edge_ids: Any) -> SampleUpdate:
         self.version += 1
@@ -251,12 +273,18 @@ class StreamingSampler(BaseSampler):
         Args:
             seed: Their ids, int64 `[k]`; by node type in a heterogeneous graph.
             seed_time: The time of each, which may not lie before that of any edge.
+
+        Raises:
+            RuntimeError: In a worker of a loader.
+            ValueError: If seeds do not exist, or their times lie in the past.
+            StaleStateError: If a change was interrupted.
         """
         if get_worker_info() is not None:
             raise RuntimeError(
                 "a StreamingSampler was asked in a worker of a loader: workers hold copies, which "
                 "would not follow the graph; use num_workers=0 (sampling is look-ups)"
             )
+        self._refuse_interrupted()
         if seed_time is not None:
             self._refuse_past(per_type(seed_time))
         if self.is_hetero != isinstance(seed, Mapping):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyg_incremental import InvalidDeltaError
+from pyg_incremental import InvalidDeltaError, StaleStateError
 from pyg_incremental.sampling import SampleCache, StreamingSampler
 from tests.sampling.test_streams import STRATEGIES, made, random_delta
 
@@ -191,3 +191,32 @@ def test_what_does_not_fit_is_refused():
             cache.apply_delta(**fields)
     assert torch.equal(cache.query(torch.tensor([0])).x[0], x[0])
     assert "1 seeds" in repr(cache)
+
+
+def test_nothing_is_answered_after_an_interrupt(monkeypatch):
+    """Ctrl-C in the middle of a change; of the cache alone, and of both."""
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    edges = torch.randint(20, (2, 60))
+    sampler = StreamingSampler(edges, 20, [2])
+    cache = SampleCache(sampler, torch.randn(20, 3))
+    with monkeypatch.context() as patch:
+        patch.setattr(cache._hops[0], "copy", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cache.subscribe(torch.tensor([3]))
+    with pytest.raises(StaleStateError, match="this cache was interrupted"):
+        cache.query(torch.tensor([3]))
+    with pytest.raises(StaleStateError, match="this cache was interrupted"):
+        cache.subscribe(torch.tensor([3]))
+    assert sampler.sample(torch.tensor([3])).node[0] == 3
+    del cache
+    gc.collect()
+    with monkeypatch.context() as patch:
+        patch.setattr(sampler.edges_of().rows, "enter", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sampler.apply_delta(edge_index_add=edges[:, :2])
+    for method in (sampler.resample, sampler.apply_delta, lambda: sampler.sample(edges[0])):
+        with pytest.raises(StaleStateError, match="this sampler was interrupted"):
+            method()
