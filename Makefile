@@ -99,6 +99,7 @@ bench-quick: $(STAMPS)/bench
 	$(BIN)/python -m benchmarks traffic --quick
 	$(BIN)/python -m benchmarks ranks --quick
 	$(BIN)/python -m benchmarks weak-scaling --quick
+	$(BIN)/python -m benchmarks sampling --quick
 
 ## lint         ruff: format and rules; import-linter: rooms lead one way
 .PHONY: lint

@@ -23,6 +23,7 @@ from benchmarks import (
     threads,
 )
 from benchmarks.ranks import speed, traffic, weak_scaling
+from benchmarks.sampling import command as sampling
 
 # commands that print and write by themselves
 WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
@@ -32,6 +33,7 @@ WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "evaluate": evaluate.run,
     "threads": threads.run,
     "readers": readers.run,
+    "sampling": sampling.run,
     "traffic": traffic.run,
     "ranks": speed.run,
     "weak-scaling": weak_scaling.run,
@@ -97,6 +99,12 @@ def main(argv: list[str] | None = None) -> None:
         description=readers.__doc__, formatter_class=raw,
     )  # fmt: skip
     readers.add_options(reading)
+
+    samples = commands.add_parser(
+        "sampling", help="samples kept by events: ingestion, queries, accuracy",
+        description=sampling.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    sampling.add_options(samples)
 
     sent = commands.add_parser(
         "traffic", help="bytes that ranks send for an update, counted",

@@ -32,7 +32,8 @@ AROUND = ("kept.py", "loading.py", "takeover.py", "warm.py")
 def sources() -> str:
     """SHA-256 over every file of the package that kernels may be made of."""
     here = PACKAGE / "kernels"
-    files = {*here.glob("**/*.py"), *PACKAGE.glob("distributed/**/*.py"), PACKAGE / "typing.py"}
+    files = {*here.glob("**/*.py"), PACKAGE / "typing.py"}
+    files |= {*PACKAGE.glob("distributed/**/*.py"), *PACKAGE.glob("sampling/kernels/*.py")}
     files -= {*here.glob("reference/*.py"), *(here / name for name in AROUND)}
     return _digest(sorted(files))
 

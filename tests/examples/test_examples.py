@@ -62,6 +62,11 @@ def test_quickstart_is_a_script(tmp_path):
     assert (tmp_path / "p" / "plot.png").exists()
 
 
+def test_recent_neighbors(script, capsys):
+    assert script("recent_neighbors.py", "--events", "400", "--epochs", "1") == 0
+    assert "predicted from 10 last neighbours" in capsys.readouterr().out
+
+
 def test_quickstart_says_when_it_is_not_exact(script, capsys, monkeypatch):
     from pyg_incremental import IncrementalModel
 

@@ -172,3 +172,21 @@ def test_help_names_every_command(capsys):
     commands = ("peers", "memory", "full-pass", "against-floor", "threads", "traffic", "ranks",
                 "all-nodes", "weak-scaling")  # fmt: skip
     assert all(name in printed for name in commands)
+
+
+def test_sampling(tmp_path, monkeypatch, capsys):
+    main(["sampling", "--quick", "--out", str(tmp_path)])
+    result = json.loads((tmp_path / "sampling.json").read_text())
+    assert {row["strategy"] for row in result["ingestion"]} == {"random", "topk", "weight"}
+    for row in result["queries"]:
+        assert row["p50_ms"] <= row["p99_ms"]
+        assert row["edges"] > 10
+    exact, *sampled = result["accuracy"]
+    assert exact["off_by"] == 0
+    assert sampled[-1]["off_by"] < 1e-4  # all neighbours
+    assert [row["off_by"] > 1e-2 for row in sampled[:-1]] == [True] * 3
+    monkeypatch.setenv("PYG_INCREMENTAL_DATA", str(tmp_path / "none"))
+    main(["sampling", "--strategy", "--out", str(tmp_path)])
+    printed = capsys.readouterr().out
+    for name in ("cora", "citeseer", "amazon_photo", "coauthor_phy", "arxivai"):
+        assert f"{name}: skipped, there is no" in printed

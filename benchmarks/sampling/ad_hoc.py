@@ -1,0 +1,158 @@
+"""A strong sampler that draws when it is asked, compiled, to compare with.
+
+It keeps the list of in-edges of every node and nothing else, so an edge that arrives costs an
+append; there are no ids, no deletions and no checks of what arrives. A query draws its sample
+afresh: uniform ones with Floyd's algorithm in time `k`; by time or weight by one look at every
+in-edge, with the best `k` in order. It removes duplicates as ours does, in one compiled call for
+all hops.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int64]
+
+
+@njit
+def _append(start, degree, room, pool, top, src, dst, value):  # type: ignore[no-untyped-def]
+    """Edges to the ends of their lists; returns how many fitted into the pool."""
+    for i in range(src.size):
+        v = dst[i]
+        n = degree[v]
+        if n == room[v]:
+            more = max(4, 2 * n)
+            if top[0] + more > pool.shape[0]:
+                return i
+            for j in range(n):
+                pool[top[0] + j] = pool[start[v] + j]
+            start[v], room[v] = top[0], more
+            top[0] += more
+        pool[start[v] + n, 0] = src[i]
+        pool[start[v] + n, 1] = value[i]
+        degree[v] = n + 1
+    return src.size
+
+
+@njit
+def _uniform(start, degree, pool, v, k, chosen):  # type: ignore[no-untyped-def]
+    """Floyd's algorithm: `k` distinct places among `degree`."""
+    n = degree[v]
+    if n <= k:
+        for i in range(n):
+            chosen[i] = pool[start[v] + i, 0]
+        return n
+    places = np.empty(k, np.int64)
+    for i in range(k):
+        j = n - k + i
+        t = np.random.randint(0, j + 1)  # noqa: NPY002
+        for m in range(i):
+            if places[m] == t:
+                t = j
+                break
+        places[i] = t
+        chosen[i] = pool[start[v] + t, 0]
+    return k
+
+
+@njit
+def _best(start, degree, pool, v, k, chosen, best, by_weight):  # type: ignore[no-untyped-def]
+    """The `k` in-edges with the largest values, or with the largest keys drawn by weight."""
+    held = 0
+    for i in range(start[v], start[v] + degree[v]):
+        key = np.float64(pool[i, 1])
+        if by_weight:
+            key = np.log(np.random.random()) / key  # noqa: NPY002
+        if held == k and key <= best[k - 1]:
+            continue
+        at = min(held, k - 1)
+        while at > 0 and best[at - 1] < key:
+            best[at], chosen[at] = best[at - 1], chosen[at - 1]
+            at -= 1
+        best[at], chosen[at] = key, pool[i, 0]
+        held = min(k, held + 1)
+    return held
+
+
+@njit
+def _query(start, degree, pool, seed, fanouts, how):  # type: ignore[no-untyped-def]
+    """Nodes in the order in which they are found, and the ends of the edges."""
+    most, last = 1, 1
+    for k in fanouts:
+        last *= k
+        most += last
+    size = 16
+    while size < 2 * most:
+        size *= 2
+    table = np.full(size, -1)
+    nodes, row, col = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    widest = max(fanouts)
+    chosen, best = np.empty(widest, np.int64), np.empty(widest, np.float64)
+    nodes[0] = seed
+    table[(seed * 0x9E3779B1) & (size - 1)] = 0
+    found, edges, first = 1, 0, 0
+    for k in fanouts:
+        end = found
+        for i in range(first, end):
+            if how == 0:
+                held = _uniform(start, degree, pool, nodes[i], k, chosen)
+            else:
+                held = _best(start, degree, pool, nodes[i], k, chosen, best, how == 2)
+            for j in range(held):
+                u = chosen[j]
+                at = (u * 0x9E3779B1) & (size - 1)
+                while table[at] >= 0 and nodes[table[at]] != u:
+                    at = (at + 1) & (size - 1)
+                if table[at] < 0:
+                    table[at] = found
+                    nodes[found] = u
+                    found += 1
+                row[edges], col[edges] = table[at], i
+                edges += 1
+        first = end
+    return nodes[:found].copy(), row[:edges].copy(), col[:edges].copy()
+
+
+class AdHocSampler:
+    """In-edges of every node, and samples drawn when asked for.
+
+    Args:
+        edges: Sources and targets, int64 `[2, num_edges]`.
+        value: Times or weights, int64 `[num_edges]`.
+        num_nodes: Number of nodes.
+        fanouts: How many in-edges of a node are sampled in each hop.
+        strategy: `'random'`, `'topk'` or `'weight'`.
+    """
+
+    def __init__(
+        self, edges: Ids, value: Ids, num_nodes: int, fanouts: list[int], strategy: str
+    ) -> None:
+        self._start, self._degree = np.zeros(num_nodes, np.int64), np.zeros(num_nodes, np.int64)
+        self._room, self._top = np.zeros(num_nodes, np.int64), np.zeros(1, np.int64)
+        self._pool = np.empty((4 * edges.shape[1] + 4 * num_nodes, 2), np.int64)
+        self._fanouts = np.array(fanouts)
+        self._how = ("random", "topk", "weight").index(strategy)
+        self.add(edges, value)
+
+    def add(self, edges: Ids, value: Ids) -> None:
+        """Append edges."""
+        done = 0
+        while True:
+            done += _append(
+                self._start, self._degree, self._room, self._pool, self._top, edges[0, done:],
+                edges[1, done:], value[done:],
+            )  # fmt: skip
+            if done == edges.shape[1]:
+                return
+            grown = np.empty((2 * self._pool.shape[0] + 64, 2), np.int64)
+            grown[: self._top[0]] = self._pool[: self._top[0]]
+            self._pool = grown
+
+    def query(self, seed: int) -> tuple[Ids, Ids, Ids]:
+        """Nodes, and the ends of the sampled edges among them."""
+        nodes, row, col = _query(
+            self._start, self._degree, self._pool, seed, self._fanouts, self._how
+        )
+        return nodes, row, col

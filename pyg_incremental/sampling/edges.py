@@ -1,0 +1,283 @@
+"""The edges of one type with the samples of their targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch_geometric.sampler import SamplerOutput
+
+from pyg_incremental.delta.describe import (
+    GraphDelta,
+    added_data,
+    as_edges,
+    as_tensor,
+    edge_change_parts,
+)
+from pyg_incremental.delta.read.edges import check_edges
+from pyg_incremental.delta.resolve.edges import refuse_too_many
+from pyg_incremental.errors import InvalidDeltaError
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.sampling.kernels import expand as kernel
+from pyg_incremental.sampling.query import HopEdges
+from pyg_incremental.sampling.reservoirs import Reservoirs
+from pyg_incremental.sampling.strategy import Strategy
+
+Ids = NDArray[np.int64]
+_NONE = np.empty(0, np.int64)
+_NO_EDGES = np.empty((2, 0), np.int64)
+ID, KEY, TIME = "edge_id", "key", "time"
+
+
+class EdgeChanges(NamedTuple):
+    """What a delta does to the edges of one type; it can be done.
+
+    Attributes:
+        gone: The slots that leave, int64 `[m]`.
+        added: The edges that come, int64 `[2, k]`.
+        data: Their data by name, `[k]`.
+        keys: Their keys, int64 `[k]`.
+    """
+
+    gone: Ids
+    added: Ids
+    data: dict[str, Tensor]
+    keys: Ids
+
+
+class SampledEdges:
+    """The edges of one type and, for each of their targets, those that are sampled.
+
+    Neighbour lists, pairs and slots are those of `DynamicGraph`. An edge keeps the id that it came
+    with: edges given at first are numbered from zero, and those that come later follow.
+
+    Args:
+        edge_index: Sources and targets, int64 `[2, num_edges]`.
+        num_nodes: How many nodes there are at the sources and at the targets.
+        fanouts: How many in-edges of each node are sampled in each hop; -1 for all.
+        strategy: Which ones.
+        data: What the strategy reads and the times of the edges, by name, `[num_edges]` each.
+        label: What messages put behind the name of a field, such as the edge type in brackets.
+
+    Attributes:
+        next_id: The id that the next edge gets.
+        latest: The largest time of any edge so far; None without times.
+    """
+
+    def __init__(
+        self,
+        edge_index: Tensor,
+        num_nodes: tuple[int, int],
+        fanouts: list[int],
+        strategy: Strategy,
+        data: Mapping[str, Tensor],
+        label: str = "",
+    ) -> None:
+        self._label, self._strategy, self._turn = label, strategy, 0
+        self.fanouts = fanouts
+        self.num_nodes = num_nodes
+        edges = self._listed(edge_index, "edge_index", num_nodes)
+        count = edges.shape[1]
+        for name, values in data.items():
+            self._check_count(values, name, count)
+        ids = np.arange(count)
+        keys = strategy.keys(ids, data.get(strategy.data), 0)
+        own = {ID: torch.from_numpy(ids), KEY: torch.from_numpy(keys)}
+        self.graph = DynamicGraph(torch.from_numpy(edges), max(num_nodes), {**data, **own})
+        self.next_id = count
+        self.latest = data[TIME].max().item() if TIME in data and count else None
+        self.rows = Reservoirs(num_nodes[1], max(0, *fanouts))
+        self.rows.fill(num_nodes[1], self.graph.inn, self.keys, self.ids)
+
+    @property
+    def ids(self) -> Ids:
+        """The id of each edge by slot."""
+        return self.graph.edge_data[ID].numpy()
+
+    @property
+    def keys(self) -> Ids:
+        """The key of each edge by slot."""
+        return self.graph.edge_data[KEY].numpy()
+
+    @property
+    def _named(self) -> list[str]:
+        """The data that edges come with."""
+        return [name for name in self.graph.edge_data if name not in (ID, KEY)]
+
+    # A delta -------------------------------------------------------------------------------------
+
+    def resolve(
+        self, delta: GraphDelta, total: tuple[int, int], removed: tuple[Ids, Ids]
+    ) -> EdgeChanges:
+        """What a delta does to these edges; nothing changes.
+
+        Args:
+            delta: What is said of them, both directions written out.
+            total: Number of nodes at both ends, new ones included.
+            removed: Nodes at both ends of which all edges leave.
+
+        Raises:
+            InvalidDeltaError: If something is wrong with it.
+        """
+        self._refuse_changes(delta)
+        deleted = self._listed(delta.edge_index_del, "edge_index_del", self.num_nodes)
+        added = self._listed(delta.edge_index_add, "edge_index_add", total)
+        refuse_too_many(self.graph, added.shape[1], max(total))
+        data = self._added_data(delta, added.shape[1])
+        old = [ids[ids < n] for ids, n in zip(removed, self.num_nodes, strict=True)]
+        listed, more = _NONE, _NONE
+        if deleted.size or old[0].size or old[1].size:
+            listed, more = self.graph.resolve_removal(deleted[0], deleted[1], *old)
+        if listed.size and listed.min() < 0:
+            if delta.missing == "error":
+                at = int(np.argmin(listed))
+                u, v = deleted[:, at].tolist()
+                raise InvalidDeltaError(
+                    f"edge_index_del{self._label}: edge ({u}, {v}) at position {at} is not in the "
+                    "graph (or is listed more often than it occurs); use missing='ignore' to skip "
+                    "those that are not"
+                )
+            listed = listed[listed >= 0]
+        if added.size and (removed[0].size or removed[1].size):
+            stays = ~(np.isin(added[0], removed[0]) | np.isin(added[1], removed[1]))
+            added = np.ascontiguousarray(added[:, stays])
+            data = {name: values[torch.from_numpy(stays)] for name, values in data.items()}
+        ids = np.arange(self.next_id, self.next_id + added.shape[1])
+        keys = self._strategy.keys(ids, data.get(self._strategy.data), self._turn)
+        return EdgeChanges(np.concatenate([listed, more]), added, data, keys)
+
+    def commit(self, changes: EdgeChanges, total: tuple[int, int]) -> Ids:
+        """Do what was resolved; returns nodes whose samples may have changed, not distinct."""
+        if total != self.num_nodes:
+            self.graph.append_nodes(max(total) - self.graph.num_nodes)
+            self.rows.grow(total[1])
+            self.num_nodes = total
+        left = self.take_out(changes.gone)
+        added, count = changes.added, changes.added.shape[1]
+        if not count:
+            return left
+        ids = np.arange(self.next_id, self.next_id + count)
+        own = {ID: torch.from_numpy(ids), KEY: torch.from_numpy(changes.keys)}
+        slots = self.graph.add(added[0], added[1], {**changes.data, **own})
+        self.next_id += count
+        if TIME in changes.data:
+            newest = changes.data[TIME].max().item()
+            self.latest = newest if self.latest is None else max(self.latest, newest)
+        came = self.rows.enter(added[1], added[0], slots, changes.keys, ids)
+        return np.concatenate([left, came]) if left.size else came
+
+    def take_out(self, slots: Ids) -> Ids:
+        """Let the edges in some slots go; returns nodes whose samples changed, not distinct."""
+        if not slots.size:
+            return _NONE
+        targets = self.graph.slots.dst[slots].astype(np.int64)
+        self.graph.remove(slots)
+        left = self.rows.leave(targets, slots, self.keys[slots])
+        self.rows.refill(targets, self.graph.inn, self.keys, self.ids)
+        self.graph.release(slots)
+        return left
+
+    def before(self, time: float) -> Ids:
+        """The slots of the edges whose time is below `time`, by one look at all of them.
+
+        Raises:
+            ValueError: If the edges came without times.
+        """
+        if TIME not in self.graph.edge_data:
+            raise ValueError(
+                f"the edges{self._label} have no times to expire by; pass edge_time to the sampler"
+            )
+        slots = self.graph.slots_in_order()
+        times = self.graph.edge_data[TIME].numpy()[slots]
+        return slots[times < time]
+
+    def sample_anew(self) -> None:
+        """Draw all samples again."""
+        self._turn += 1
+        slots = self.graph.slots_in_order()
+        data = self.graph.edge_data.get(self._strategy.data)
+        at = torch.from_numpy(slots)
+        values = None if data is None else data[at]
+        keys = self._strategy.keys(self.ids[slots], values, self._turn)
+        self.graph.edge_data[KEY][at] = torch.from_numpy(keys)
+        self.rows.fill(self.num_nodes[1], self.graph.inn, self.keys, self.ids)
+
+    # A query -------------------------------------------------------------------------------------
+
+    def hop(
+        self, hop: int, frontier: tuple[Ids, Ids], offset: int, known: tuple[Ids, Ids]
+    ) -> HopEdges:
+        """The sampled in-edges of some nodes; see `query.HopSource`."""
+        rows, lists, fanout = self.rows, self.graph.inn, self.fanouts[hop]
+        return HopEdges(
+            *kernel.hop(*frontier, offset, fanout, rows.heads, rows.pool, lists, self.ids, *known)
+        )
+
+    def walk(self, seeds: Ids, disjoint: bool) -> SamplerOutput:
+        """All hops from some seeds on, where these are the only edges; see `query.expand`."""
+        queries = np.arange(seeds.size) if disjoint else np.zeros_like(seeds)
+        rows, fanouts = self.rows, np.array(self.fanouts)
+        nodes, batch, row, col, edge, num_nodes, num_edges = kernel.walk(
+            seeds, queries, fanouts, rows.heads, rows.pool, self.graph.inn, self.ids
+        )
+        return SamplerOutput(
+            node=torch.from_numpy(nodes),
+            row=torch.from_numpy(row),
+            col=torch.from_numpy(col),
+            edge=torch.from_numpy(edge),
+            batch=torch.from_numpy(batch) if disjoint else None,
+            num_sampled_nodes=num_nodes.tolist(),
+            num_sampled_edges=num_edges.tolist(),
+        )
+
+    # Reading -------------------------------------------------------------------------------------
+
+    def _listed(self, value: Any, name: str, limits: tuple[int, int]) -> Ids:
+        if value is None:
+            return _NO_EDGES
+        edges = as_edges(value, f"{name}{self._label}")
+        check_edges(edges, f"{name}{self._label}", limits)
+        return edges
+
+    def _check_count(self, values: Tensor, name: str, count: int) -> None:
+        if values.shape != (count,):
+            raise InvalidDeltaError(
+                f"{name}{self._label}: expected one number for each of {count} edges (got shape "
+                f"{list(values.shape)})"
+            )
+
+    def _added_data(self, delta: GraphDelta, count: int) -> dict[str, Tensor]:
+        """The data of added edges that are kept; other data are those of models."""
+        given = dict(added_data(delta.edge_data_add))
+        if delta.edge_weight_add is not None:
+            given["edge_weight"] = delta.edge_weight_add
+        found = {}
+        for name in self._named:
+            like = self.graph.edge_data[name]
+            if name not in given:
+                if count:
+                    raise InvalidDeltaError(
+                        f"edge_index_add{self._label}: {count} edges come without {name!r}, which "
+                        f"this sampler was made with; pass edge_data_add={{{name!r}: [{count}]}}"
+                    )
+                found[name] = like[:0]
+                continue
+            values = as_tensor(given[name], name)
+            self._check_count(values, f"{name}_add", count)
+            found[name] = values.detach().cpu().to(like.dtype)
+        return found
+
+    def _refuse_changes(self, delta: GraphDelta) -> None:
+        if delta.edge_changes is None:
+            return
+        _, given = edge_change_parts(delta.edge_changes)
+        used = sorted(set(given) & set(self._named))
+        if used:
+            raise InvalidDeltaError(
+                f"edge_changes{self._label}: {used} decide which edges are sampled, and an edge "
+                "keeps its place among them; delete the edges and add them again"
+            )

@@ -1,0 +1,1 @@
+"""Compiled loops of samples that events keep: keys, rows, expansion."""

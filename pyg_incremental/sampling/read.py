@@ -1,0 +1,98 @@
+"""What is given for a graph of one type or by type, read in one way.
+
+The type of the nodes and of the edges of a homogeneous graph is `None`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyg_incremental.delta.describe import GraphDelta, as_ids, as_rows
+from pyg_incremental.errors import InvalidDeltaError
+
+Ids = NDArray[np.int64]
+NodeType = str | None
+EdgeType = tuple[str, str, str] | None
+_OF_EDGES = (
+    "edge_index_add", "edge_index_del", "edge_weight_add", "edge_attr_add", "edge_changes",
+    "edge_data_add",
+)  # fmt: skip
+
+
+def per_type(given: Any) -> Mapping[Any, Any]:
+    """What is given by type; what is given without is that of the type `None`."""
+    if given is None:
+        return {}
+    return given if isinstance(given, Mapping) else {None: given}
+
+
+def ends_of(kind: EdgeType) -> tuple[NodeType, NodeType]:
+    """The types of nodes at the sources and at the targets of an edge type."""
+    return (kind[0], kind[2]) if kind else (None, None)
+
+
+class DeltaParts(NamedTuple):
+    """What a delta says, by type.
+
+    Attributes:
+        new_nodes: How many nodes of each type come.
+        removed: Ids of nodes of each type of which all edges leave, int64, ascending.
+        edges: What is said of the edges of each type.
+    """
+
+    new_nodes: dict[NodeType, int]
+    removed: dict[NodeType, Ids]
+    edges: dict[EdgeType, GraphDelta]
+
+
+def parts_of(
+    delta: GraphDelta, edge_types: list[EdgeType], node_types: list[NodeType], is_hetero: bool
+) -> DeltaParts:
+    """Take a delta apart by type.
+
+    Raises:
+        InvalidDeltaError: If it names a type that is not there, or names none where it has to.
+    """
+    if not is_hetero:
+        new, removed = _nodes(delta.x_add, delta.nodes_del)
+        return DeltaParts({None: new}, {None: removed}, {None: delta})
+    kinds: dict[str, list[Any]] = {name: list(edge_types) for name in _OF_EDGES}
+    kinds |= {"x_add": list(node_types), "nodes_del": list(node_types)}
+    for field in fields(delta):
+        value = getattr(delta, field.name)
+        if field.name not in kinds or value is None:
+            continue
+        unknown = [k for k in value if k not in kinds[field.name]] if _is_keyed(value) else value
+        if not _is_keyed(value) or unknown:
+            raise InvalidDeltaError(
+                f"{field.name}: expected a dict with keys among {kinds[field.name]} (got "
+                f"{unknown if _is_keyed(value) else type(value).__name__})"
+            )
+
+    def said(name: str, kind: Any) -> Any:
+        value = getattr(delta, name)
+        return None if value is None else value.get(kind)
+
+    nodes = {k: _nodes(said("x_add", k), said("nodes_del", k)) for k in node_types}
+    edges = {
+        k: replace(GraphDelta(missing=delta.missing), **{name: said(name, k) for name in _OF_EDGES})
+        for k in edge_types
+    }
+    return DeltaParts(
+        {k: new for k, (new, _) in nodes.items()}, {k: ids for k, (_, ids) in nodes.items()}, edges
+    )
+
+
+def _is_keyed(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _nodes(x_add: Any, nodes_del: Any) -> tuple[int, Ids]:
+    """How many nodes come, and which ones lose their edges."""
+    new = 0 if x_add is None else len(as_rows(x_add, "x_add"))
+    return new, np.unique(as_ids([] if nodes_del is None else nodes_del, "nodes_del"))
