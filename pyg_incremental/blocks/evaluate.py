@@ -28,6 +28,7 @@ from pyg_incremental.session.autocast import refuse_autocast
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.trace.edge_order import settled
+from pyg_incremental.transform.edge_map import EdgeMap
 
 Ids = NDArray[np.int64]
 
@@ -120,15 +121,21 @@ def evaluate_call(
                     f"{type(site.model).__name__}: {plan.fallback}, so no edges can be drawn for it"
                 )
             roles = sampled(site, roles, plan.program, num_neighbors, seed)
+        why = plan.fallback
+        if not why and any(isinstance(s, EdgeMap) for s in plan.program.steps):
+            if order is not None:
+                raise UnsupportedModelError(_NO_NODE_ROWS)
+            why = "it has rows of edges that are more than messages, which blocks of nodes have not"
         with _shown(progress) as bar:
-            if plan.fallback:
+            if why:
                 asked = None if order is None else torch.from_numpy(order.get("", _NOBODY))
-                result = NodeWise(site, roles, budget).run(plan.fallback, asked, bar.update)
+                result = NodeWise(site, roles, budget).run(why, asked, bar.update)
                 return _written(result, out)
             return _blocks(plan, roles, order, budget, directory, device, out, bar, seed)
 
 
 _NOBODY = np.empty(0, np.int64)
+_NO_NODE_ROWS = "evaluate: the output has no row for each node, so none can be chosen"
 
 
 def _blocks(
@@ -145,9 +152,7 @@ def _blocks(
     """Evaluate a program, block by block."""
     program = plan.program
     if order is not None and any(v.domain is not Domain.NODE for v in program.outputs):
-        raise UnsupportedModelError(
-            "evaluate: the output has no row for each node, so none can be chosen"
-        )
+        raise UnsupportedModelError(_NO_NODE_ROWS)
     shelf = Shelf(out if order is None and len(program.outputs) == 1 else None, program.outputs)
     if directory is not None:
         about = checksum(_about(plan, roles, order, seed))

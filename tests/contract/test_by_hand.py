@@ -7,7 +7,13 @@ from torch import nn
 from torch_geometric.nn import GCNConv
 from torch_geometric.utils import degree, scatter, softmax
 
-from pyg_incremental import UnsupportedModelError, load, to_incremental
+from pyg_incremental import (  # fmt: skip
+    IncrementalWarning,
+    UnsupportedModelError,
+    evaluate,
+    load,
+    to_incremental,
+)
 from pyg_incremental.distributed import DistributedIncrementalModel
 from tests.closeness import assert_close
 from tests.followed import Followed
@@ -269,3 +275,15 @@ def test_ranks_refuse_edge_rows_and_take_sums_by_hand():
     model = Attention().double().eval()
     inc = DistributedIncrementalModel(model)(inputs["x"], inputs["edge_index"])
     assert_close(inc.out, model(inputs["x"], inputs["edge_index"]))
+
+
+def test_evaluate_takes_sums_by_hand_and_runs_edge_rows_whole(seed):
+    inputs = make_world(generator(seed), nodes=20, edges=50).inputs()
+    torch.manual_seed(seed)
+    model = Tutorial().double().eval()
+    assert_close(evaluate(model, inputs), model(**inputs))
+    model = Scored().double().eval()
+    with pytest.warns(IncrementalWarning, match="rows of edges"):
+        assert_close(evaluate(model, inputs), model(**inputs))
+    with pytest.raises(UnsupportedModelError, match="no row for each node"):
+        evaluate(model, inputs, nodes=[3])
