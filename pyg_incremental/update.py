@@ -130,8 +130,8 @@ class Update:
     Attributes:
         changed: Ids of the output rows whose value changed, ascending, int64 `[k]`; for a model
             with several outputs, in the structure of its output. Where an output has a row for each
-            edge (or pair of nodes) these are places in `inc.graph.to_edge_index()` as it is now, of
-            edges that are new or whose value changed.
+            edge (or pair of nodes) these are the rows, as they stand now, of edges that are new or
+            whose value changed; those that only moved up because others left are not named.
         out: The new values of these rows, `[k, out_channels]`, as a copy.
         stats: What the update cost, step by step.
         version: How many updates have been applied since the first pass.

@@ -54,19 +54,19 @@ class World:
         return self.fmt not in ("csr", "csc")
 
     def number_edges(self):
-        """Remember at which place each edge stands, for `edges_that_differ`."""
-        for place, edge in enumerate(self.edges):
-            edge["place"] = place
+        """Remember which row of an output each edge has, for `edges_that_differ`."""
+        for place, at in enumerate(self._order()):
+            self.edges[at]["place"] = place
 
     def edges_that_differ(self, before, after):
-        """Places of edges that are new, or have another row than before (NaN equals NaN)."""
+        """Rows of edges that are new, or have another one than before (NaN equals NaN)."""
 
         def differ(old, new):
             return not bool(((old == new) | ((old != old) & (new != new))).all())
 
         return [
             place
-            for place, edge in enumerate(self.edges)
+            for place, edge in enumerate(self.edges[at] for at in self._order())
             if "place" not in edge or differ(before[edge["place"]], after[place])
         ]
 
@@ -132,6 +132,10 @@ class World:
         raise KeyError(pair)
 
     # What a model is given #######################################################################
+
+    def edges_of_rows(self):
+        """The edges in the order of an output with a row for each, int64 `[2, num_edges]`."""
+        return self.edge_index()[:, self._order()]
 
     def edge_index(self):
         return torch.tensor(self.pairs(), dtype=torch.long).reshape(-1, 2).t().contiguous()

@@ -98,8 +98,10 @@ class SideBySide:
         )  # one round for each output of the model
         named = update.changed_edges
         named = list(named) if isinstance(named, tuple) else named
+        kinds = [v.kind for v in self.inc.program.outputs]
         for before, after, changed, rows in every:
             edges = named.pop(0) if isinstance(named, list) else named
+            edges = edges if kinds.pop(0) == "edge_index" else None  # others are fixed pairs
             assert changed.dtype == torch.long
             differ = rows_that_differ(before, after) if edges is None else (
                 self.world.edges_that_differ(before, after)
@@ -107,7 +109,7 @@ class SideBySide:
             assert changed.tolist() == differ, f"{self.where()}: changed"
             assert_close(rows, after[changed], 0, f"{self.where()}: rows of the update")
             if edges is not None:
-                assert torch.equal(edges, self.world.edge_index()[:, changed]), self.where()
+                assert torch.equal(edges, self.world.edges_of_rows()[:, changed]), self.where()
         self.out = now
 
 

@@ -19,7 +19,7 @@ from pyg_incremental.program.steps import Learned
 from tests.closeness import assert_close
 from tests.side_by_side import SideBySide, clone
 from tests.strategies import DELTAS, journey
-from tests.zoo import CHANNELS, MIXED, WEIGHT, Case
+from tests.zoo import CHANNELS, WEIGHT, Case
 
 NODES = 12  # as many as a world has
 GROWING = (
@@ -101,9 +101,9 @@ BARE_CASES = [
         "embeddings", lambda: Embeddings(LightGCN(NODES, 4, 3)), call=without_x, formats=FORMATS[:2]
     ),
     Case("embeddings-weighted", lambda: Embeddings(LightGCN(NODES, 4, 2)), WEIGHT, call=without_x),
-    Case("light-gcn", lambda: LightGCN(NODES, 4, 2), mode=MIXED, call=without_x),
-    Case("light-gcn-weighted", lambda: LightGCN(NODES, 4, 2), WEIGHT, mode=MIXED, call=without_x),
-    Case("light-gcn-pairs", lambda: LightGCN(NODES, 4, 2), mode=MIXED, call=ranked),
+    Case("light-gcn", lambda: LightGCN(NODES, 4, 2), call=without_x),
+    Case("light-gcn-weighted", lambda: LightGCN(NODES, 4, 2), WEIGHT, call=without_x),
+    Case("light-gcn-pairs", lambda: LightGCN(NODES, 4, 2), call=ranked),
 ]
 
 

@@ -227,7 +227,7 @@ def changed_rows(before, after, update, where, world):
         expected = list(range(len(new)))
         if ends is not None:
             expected = world.edges_that_differ(old, new)
-            if not equal(ends, world.edge_index()[:, ids]):
+            if not equal(ends, world.edges_of_rows()[:, ids]):
                 raise Wrong("changed", where, "up.changed_edges are not those at up.changed")
         elif old.dim() and old.shape[1:] == new.shape[1:]:
             common = min(len(old), len(new))
