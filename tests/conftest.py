@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import inspect
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -35,6 +36,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     torch.set_num_threads(1)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     KERNELS.wait()  # plain kernels stand in only where a test says so
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":  # then hashes wrap and NaN spreads audibly
         config.addinivalue_line("filterwarnings", "ignore:.* encountered in .*:RuntimeWarning")
