@@ -91,7 +91,6 @@ class StreamingSampler(BaseSampler):
         seed: What samples are drawn from.
 
     Attributes:
-        num_nodes: The current number of nodes; by node type likewise.
         version: How many changes there have been.
 
     Raises:
