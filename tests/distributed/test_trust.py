@@ -221,6 +221,78 @@ def test_an_interrupt_at_any_event_of_an_update(share):
         assert nodes == 64  # two updates of two nodes each, none of them twice
 
 
+OPERATIONS = {
+    "refresh": lambda inc, folder: inc.refresh(),
+    "refresh some": lambda inc, folder: inc.refresh([3, 7]),
+    "save": lambda inc, folder: inc.save(folder),
+    "read": lambda inc, folder: inc.gather_out(),
+}
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("share", range(3, 90, 24))
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_exception_at_any_event_of_anything_else(name, share, raised, tmp_path):
+    """One rank raises somewhere in an operation, outside of a round; nothing is torn or lost."""
+    outside = ("rounds.py", "interrupts.py", "threads.py", "test_trust.py")
+
+    def run(comm):
+        inc = DistributedIncrementalModel(copy.deepcopy(MODEL), comm)(*ARGS)
+        inc.apply_delta(ADD if inc.rank == 0 else None)
+        inc.save(tmp_path)
+
+        def events(stop):
+            count = [0]
+
+            def trace(frame, event, _):
+                name_of_file = frame.f_code.co_filename
+                if (
+                    "pyg_incremental" not in name_of_file
+                    or any(part in name_of_file for part in outside)
+                    or event == "return"
+                    or frame.f_code.co_name.startswith("<")
+                ):
+                    return trace
+                count[0] += 1
+                if count[0] == stop:
+                    sys.settrace(None)
+                    raise raised("injected")
+                return trace
+
+            sys.settrace(trace)
+            try:
+                OPERATIONS[name](inc, tmp_path)
+            finally:
+                sys.settrace(None)
+            return count[0]
+
+        total = events(-1) if comm.rank == 0 else OPERATIONS[name](inc, tmp_path)
+        total = inc.rounds.everywhere(total if comm.rank == 0 else None)[0]
+        said = ""
+        try:
+            if comm.rank == 0:
+                events(max(1, total * share // 100))
+            else:
+                OPERATIONS[name](inc, tmp_path)
+            inc.gather_out()
+        except (raised, RankFailedError, StaleStateError, OutOfStepError) as error:
+            said = type(error).__name__
+        try:
+            inc.refresh()
+        except OutOfStepError:  # the other one was still waiting
+            inc.refresh()
+        assert inc.version == 1
+        loaded = DistributedIncrementalModel.load(tmp_path, copy.deepcopy(MODEL), comm)
+        assert torch.allclose(loaded.gather_out(), expected(ADD), atol=1e-12)
+        inc.apply_delta(SECOND if inc.rank == 0 else None)
+        return said, inc.gather_out(), inc.verify()
+
+    for said, out, gap in all_well(run_ranks(2, run)):
+        assert said
+        assert gap < 1e-9
+        assert torch.allclose(out, expected(ADD, SECOND), atol=1e-12)
+
+
 def interrupted(times, seen, error=None):
     """Ctrl-C so many times within a block."""
     held = HeldBack()
