@@ -33,7 +33,7 @@ from pyg_incremental.kernels.compiled.machine import (
     arrive,
     update,
 )
-from pyg_incremental.rows import NO_EDGES, Backend, NodeSet, ascending
+from pyg_incremental.rows import NO_EDGES, Backend, Ids, NodeSet, ascending
 from pyg_incremental.transform.maps import MapExecutor
 from pyg_incremental.update import Work
 
@@ -288,9 +288,19 @@ class FastPath:
         return flat.contiguous().numpy()
 
     def hand_over(self, cells: Sequence[Any]) -> None:
-        """Tell cells what the machine has done to them."""
+        """Tell cells what the machine has done to them.
+
+        Rows that are not stored are known by the object that says which they are, so those of the
+        same nodes share one, as they do where no machine runs.
+        """
+        shared: list[Ids] = []
         for cell in cells:
             self.tables.hand_over(cell)
+            if cell.ids is None or cell.stored:
+                continue
+            same = (ids for ids in shared if np.array_equal(ids.array, cell.ids.array))
+            cell.ids = next(same, cell.ids)
+            shared.append(cell.ids)
 
 
 def _kind_of(executor: Any) -> tuple[str, str]:

@@ -287,3 +287,18 @@ def test_evaluate_takes_sums_by_hand_and_runs_edge_rows_whole(seed):
         assert_close(evaluate(model, inputs), model(**inputs))
     with pytest.raises(UnsupportedModelError, match="no row for each node"):
         evaluate(model, inputs, nodes=[3])
+
+
+class TwoThatAreNotStored(ByHand):
+    """Behind maps that the machine knows stands one that it does not, which reads both of them."""
+
+    def behind(self, h, edge_index, n):
+        both = h[:, :1].expand_as(h) + h
+        return torch.addcdiv(both, h, both.abs() + 0.5)
+
+
+@pytest.mark.parametrize("compile_after", [1, 3])
+def test_rows_of_the_machine_that_are_not_stored_are_read_together(compile_after, seed):
+    run = Followed(TwoThatAreNotStored, seed=seed, compile_after=compile_after)
+    assert run.inc.mode == "incremental"
+    run.walk()
