@@ -268,10 +268,9 @@ class IncrementalModel(Readings):
         self, session: Session, added: int, removed: int, stats: Work, began: float
     ) -> Update:
         """What an update that is in has done."""
-        changed, out = session.changed()
+        changed, out, edges = session.changed()
         seconds = time.perf_counter() - began
         stats_of_all = UpdateStats(session.mode, added, removed, seconds, stats)
-        edges = session.changed_edges()
         return Update(changed, out, stats_of_all, session.committed.version, changed_edges=edges)
 
     def _repeated(self, began: float) -> Update:

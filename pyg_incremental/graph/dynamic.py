@@ -57,6 +57,8 @@ class DynamicGraph(EdgeStore):
         Args:
             slots: Distinct slots that hold edges, int64 `[k]`.
         """
+        if not slots.size:
+            return _NONE.copy(), _NONE.copy()
         every = self.slots_for_model()
         place = np.empty(self.slot_capacity, np.int64)
         place[every] = np.arange(every.size)

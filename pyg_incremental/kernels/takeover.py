@@ -279,8 +279,8 @@ class Process(Maker):
     def wait(self) -> None:
         """Return when it is through."""
         self._process.wait()
-        while not self.is_done():
-            time.sleep(0.01)
+        if not self.is_done() and self._loading is not None:
+            self._loading.join()
 
 
 def _say(text: str) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -117,7 +116,6 @@ class Session:
         self.runs_the_model = any(s.kind in ("whole", "rows") for s in plan.program.steps)
         self._whole_outputs: dict[Value, Any] = {}
         first = plan.program.outputs[0]
-        self._has_edge_rows = any(v.domain is Domain.EDGE for v in plan.program.outputs)
         self._lent = Lent()
         is_only = isinstance(plan.traced.structure, Output) and first.domain is Domain.NODE
         self._only = self.engine.cells[first] if is_only else None
@@ -449,13 +447,18 @@ class Session:
 
         return self._in_structure(lambda _: NO_IDS.clone()), self._in_structure(rows)
 
-    def changed(self) -> tuple[Any, Any]:
-        """Ids and new rows of what the last update changed, in the structure of the output."""
+    def changed(self) -> tuple[Any, Any, Any]:
+        """Ids and new rows of what the last update changed, in the structure of the output.
+
+        And the edges that these ids are, int64 `[2, k]`, where an output has a row for each edge:
+        None in place of others, and None alone if there is no such output.
+        """
         only = self._only
         if only is not None:
             ids = _sorted(only)
-            return ids.tensor, only.gather(ids, self._lent)
+            return ids.tensor, only.gather(ids, self._lent), None
         found: dict[int, Tensor] = {}
+        ends: dict[int, Tensor] = {}
         at: dict[int, Tensor] = {}
         seen: dict[Value, Any] = {}
         for i, value in enumerate(self.plan.program.outputs):
@@ -463,7 +466,7 @@ class Session:
             if value.domain is Domain.NODE:
                 found[i] = at[i] = _sorted(cell).tensor
             elif value.domain is Domain.EDGE:
-                found[i], at[i] = self._changed_edges(value)
+                found[i], at[i], ends[i] = self._changed_edges(value)
             else:
                 found[i] = _changed_rows(self._whole_outputs.get(value), cell.content)
                 seen[value] = cell.content
@@ -481,33 +484,17 @@ class Session:
                 else _own(content)
             )
 
-        return self._in_structure(lambda place: found[place.index]), self._in_structure(rows)
+        ids_of = self._in_structure(lambda place: found[place.index])
+        edges = self._in_structure(lambda place: ends.get(place.index)) if ends else None
+        return ids_of, self._in_structure(rows), edges
 
-    def _changed_edges(self, value: Value) -> tuple[Tensor, Tensor]:
-        """Which edges have another row of an output: places among all edges, and slots."""
-        ids = self.engine.cells[value].ids
-        if ids is None:
-            return NO_IDS, NO_IDS
-        places, slots = self.graphs[value.kind].in_order_for_model(np.asarray(ids.array))
-        return torch.from_numpy(places), torch.from_numpy(slots)
-
-    def changed_edges(self) -> Any:
-        """The edges that `changed` names, int64 `[2, k]`, in the structure of the output.
-
-        None where an output has no row for each edge, and None alone if that is true of all.
-        """
-        if not self._has_edge_rows:
-            return None
-        outputs = self.plan.program.outputs
-
-        def ends(place: Output) -> Any:
-            value = outputs[place.index]
-            if value.domain is not Domain.EDGE:
-                return None
-            slots = self._changed_edges(value)[1].numpy()
-            return torch.from_numpy(self.graphs[value.kind].ends_of(slots))
-
-        return self._in_structure(ends)
+    def _changed_edges(self, value: Value) -> tuple[Tensor, Tensor, Tensor]:
+        """Which edges have another row of an output: their rows there, slots, and both ends."""
+        graph, ids = self.graphs[value.kind], self.engine.cells[value].ids
+        changed = (NO_IDS if ids is None else ids.tensor).cpu().numpy()
+        places, slots = graph.in_order_for_model(changed)
+        ends = graph.ends_of(slots)
+        return torch.from_numpy(places), torch.from_numpy(slots), torch.from_numpy(ends)
 
     def _in_structure(self, fill: Any) -> Any:
         structure = self.plan.traced.structure

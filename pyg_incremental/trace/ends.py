@@ -119,9 +119,11 @@ class Ends:
         if name == "__getitem__" or node.target is operator.getitem:
             at = node.args[1]
             if first.op == "call_function" and name_of(first.target) == "unbind":  # type: ignore[arg-type]
-                first = first.args[0] if first.args[1:] in ((), (0,)) else None
-        elif name == "select" and node.args[1] == 0:
-            at = node.args[2]
+                rows = _arguments(first, ("input", "dim"))
+                first = rows["input"] if rows.get("dim", 0) == 0 else None
+        elif name == "select":
+            given = _arguments(node, ("input", "dim", "index"))
+            at = given.get("index") if given.get("dim") == 0 else None
         graph = self.env.get(first) if isinstance(first, fx.Node) else None
         if isinstance(at, tuple) and at[1:] == (slice(None),):
             at = at[0]

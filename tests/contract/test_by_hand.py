@@ -52,6 +52,14 @@ class ScatterAdd(ByHand):
         return h + h.new_zeros(n, WIDTH).scatter_add_(0, at, message)
 
 
+class ByKeywords(ByHand):
+    def behind(self, h, edge_index, n):
+        src, _ = edge_index.unbind(dim=0)
+        dst = edge_index.select(dim=0, index=-1)
+        messages = h.index_select(dim=0, index=src)
+        return torch.zeros_like(h).index_add(dim=0, index=dst, source=messages)
+
+
 class AgainstTheEdges(ByHand):
     """Messages from targets, added up at sources."""
 
@@ -132,8 +140,8 @@ class Weighted(ByHand):
 
 ATTR = (("edge_attr", 3),)
 ON_NODES = [
-    IndexAdd, ScatterAdd, AgainstTheEdges, TurnedAround, Mean, Largest, Smallest, Tutorial,
-    Attention, Counts, Hops, Weighted,
+    IndexAdd, ScatterAdd, ByKeywords, AgainstTheEdges, TurnedAround, Mean, Largest, Smallest,
+    Tutorial, Attention, Counts, Hops, Weighted,
 ]  # fmt: skip
 
 

@@ -310,7 +310,7 @@ class Part:
 
     def changed(self) -> tuple[Any, Any]:
         """Global ids and new rows of what the last update changed, in the output's structure."""
-        local, rows = self.session.changed()
+        local, rows, _ = self.session.changed()
         kinds, own = self.session.output_kinds, self.region.own
         ids = pytree.tree_map(
             lambda k, at: torch.from_numpy(own[k].globals).index_select(0, at), kinds, local
