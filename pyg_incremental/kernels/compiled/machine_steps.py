@@ -44,9 +44,14 @@ from pyg_incremental.kernels.compiled.layout import (
     old_rows,
     stored,
 )
-from pyg_incremental.kernels.compiled.rows import ALL, expand, unite, unite_ends
+from pyg_incremental.kernels.compiled.rows import ALL, expand, unite, unite_ends_within
 from pyg_incremental.kernels.compiled.softmax import softmax_edges, softmax_push
-from pyg_incremental.kernels.compiled.sums import sum_collect, sum_edges, sum_push, sum_spread
+from pyg_incremental.kernels.compiled.sums import (
+    sum_collect,
+    sum_edges_within,
+    sum_push,
+    sum_spread,
+)
 from pyg_incremental.kernels.jit import njit
 
 _ZERO, _EVERYTHING = np.int64(0), np.int64(ALL)
@@ -85,7 +90,7 @@ def edges_changed(m, s, low, high):  # type: ignore[no-untyped-def]
             src, dst = dst, src
         if step[KIND] == TOTAL:
             weight = _chosen(rows_at(step[WEIGHT], step[SLOTS], 1, m.zero), slots)
-            sum_edges(
+            sum_edges_within(
                 state, line_at(step[DRIFT], out[CAPACITY], m.zero),
                 line_at(step[SCALE], wide, m.zero), message, src, dst, weight.ravel(), sign, drop,
                 low, high,
@@ -109,8 +114,10 @@ def _reached(m, step, touched, count, epoch, low, high):  # type: ignore[no-unty
     if step[REVERSE]:
         removed_src, removed_dst = removed_dst, removed_src
         added_src, added_dst = added_dst, added_src
-    count = unite_ends(removed_src, removed_dst, drop, touched, count, stamp, epoch, low, high)
-    return unite_ends(added_src, added_dst, drop, touched, count, stamp, epoch, low, high)
+    count = unite_ends_within(
+        removed_src, removed_dst, drop, touched, count, stamp, epoch, low, high
+    )
+    return unite_ends_within(added_src, added_dst, drop, touched, count, stamp, epoch, low, high)
 
 
 @njit(cache=True)

@@ -97,10 +97,18 @@ def unite(ids, touched, count, stamp, epoch):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def unite_ends(src, dst, drop, touched, count, stamp, epoch, low=0, high=ALL):  # type: ignore[no-untyped-def]
-    """Collect the targets of some edges behind the `count` rows already in `touched`.
+def unite_ends(src, dst, drop, touched, count, stamp, epoch):  # type: ignore[no-untyped-def]
+    """Collect the targets of some edges behind the `count` rows already in `touched`."""
+    return unite_ends_within(src, dst, drop, touched, count, stamp, epoch, 0, ALL)
 
-    Only those from `low` to before `high`.
+
+@njit(cache=True)
+def unite_ends_within(  # type: ignore[no-untyped-def]
+    src, dst, drop, touched, count, stamp, epoch, low, high
+):
+    """The same, of only the rows from `low` to before `high`.
+
+    Of its own, as Numba looks up a call that leaves out an argument anew every time.
     """
     for i in range(dst.size):
         v = dst[i]

@@ -53,12 +53,17 @@ def sum_rows(ids, state, drift, message, weight, inn, drop):  # type: ignore[no-
 
 @njit(cache=True)
 def sum_edges(  # type: ignore[no-untyped-def]
-    state, drift, scale, message, src, dst, factor, sign, drop, low=0, high=ALL
+    state, drift, scale, message, src, dst, factor, sign, drop
 ):
-    """Add `sign * factor * message` of each listed edge to its target; no `factor` means one.
+    """Add `sign * factor * message` of each listed edge to its target; no `factor` means one."""
+    sum_edges_within(state, drift, scale, message, src, dst, factor, sign, drop, 0, ALL)
 
-    Only where the target is one of the rows from `low` to before `high`.
-    """
+
+@njit(cache=True)
+def sum_edges_within(  # type: ignore[no-untyped-def]
+    state, drift, scale, message, src, dst, factor, sign, drop, low, high
+):
+    """The same, where the target is one of the rows from `low` to before `high`."""
     width = state.shape[1]
     for i in range(src.size):
         if i + AHEAD < src.size and low <= dst[i + AHEAD] < high:
