@@ -8,14 +8,13 @@ own machinery for that (`FakeTensorMode`, and sizes without a backing number in 
 import contextlib
 import logging
 import threading
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import SymInt, Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, _constrain_range_for_size
 
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.trace.probe import Probe
@@ -65,16 +64,18 @@ class Sizes:
     def symbol(self, number: int) -> SymInt:
         """A new symbol, which stands for `number` on the probe."""
         made = self._env.create_unbacked_symint()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # newer releases want this said in another way
-            torch._check_is_size(made)
+        _constrain_range_for_size(made)
         self._numbers[_key(made)] = number
         return made
 
     def fake(self, real: Tensor, sizes: Sequence[Size]) -> Tensor:
-        """A tensor like `real`, of the given sizes, without values."""
-        with self.without_values():
-            return torch.empty(tuple(sizes), dtype=real.dtype, device=real.device)
+        """A tensor like `real`, of the given sizes, without values.
+
+        Made by hand, as `FakeTensorMode` itself does: `torch.empty` under it takes seven times as
+        long, since it first looks for the operation and its symbols among those it knows.
+        """
+        empty = torch.empty(tuple(sizes), dtype=real.dtype, device="meta")
+        return FakeTensor(self._mode, empty, real.device)
 
     def unknown(self, real: Tensor) -> Tensor:
         """A tensor like `real` of whose sizes nothing is known."""
