@@ -126,6 +126,10 @@ def evaluate_call(
             if order is not None:
                 raise UnsupportedModelError(_NO_NODE_ROWS)
             why = "it has rows of edges that are more than messages, which blocks of nodes have not"
+        if not why and any(r.members for r in plan.program.graphs.values()):
+            if order is not None:
+                raise UnsupportedModelError(_NO_NODE_ROWS)
+            why = "it adds up the rows of several graphs"
         with _shown(progress) as bar:
             if why:
                 asked = None if order is None else torch.from_numpy(order.get("", _NOBODY))

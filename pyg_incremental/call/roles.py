@@ -23,7 +23,7 @@ class Roles:
     """What the tensors of a call are.
 
     Attributes:
-        relations: The graphs.
+        relations: The graphs, and the edges that inputs such as `batch` stand for.
         nodes: The kind of nodes of each argument with one row per node; of several arguments on one
             kind the features come first.
         edges: The graph of each argument with one row per edge.
@@ -56,9 +56,15 @@ class Roles:
         return program.input(name, Domain.WHOLE)
 
     @property
+    def given(self) -> list[Relation]:
+        """The graphs among the arguments."""
+        return [r for r in self.relations if not r.members]
+
+    @property
     def kinds(self) -> list[str]:
-        """The kinds of nodes."""
-        return list(self.num_nodes)
+        """The kinds of nodes that are handed in; graphs that `batch` names are none of them."""
+        named = {r.target for r in self.relations if r.members}
+        return [kind for kind in self.num_nodes if kind not in named]
 
     def grows(self, kind: str) -> bool:
         """Whether nodes of some kind come with the first edge that names them.

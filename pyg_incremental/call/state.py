@@ -12,6 +12,9 @@ from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite, hetero_data
 from pyg_incremental.program.steps import Relation
 
+_FIELDS = len(astuple(Relation())) - 1
+"""Those of a graph that was handed in; what `batch` stands for is found again."""
+
 
 def described(site: CallSite, roles: Roles) -> dict[str, Any]:
     """Everything about a call but its tensors and numbers of nodes: lists, dicts, and constants."""
@@ -23,7 +26,7 @@ def described(site: CallSite, roles: Roles) -> dict[str, Any]:
         "hyper_data": list(site.hyper_data),
         "packed": [[k, list(names.items())] for k, names in site.packed.items()],
         "hetero": [[k, [[*at, n] for at, n in v.items()]] for k, v in site.hetero.items()],
-        "relations": [list(astuple(r)) for r in roles.relations],
+        "relations": [list(astuple(r)[:_FIELDS]) for r in roles.given],
         "nodes": dict(roles.nodes),
         "edges": dict(roles.edges),
         "fixed": dict(roles.fixed),

@@ -51,6 +51,8 @@ class Relation:
         values: Name of the edge input that holds the values of a sparse adjacency.
         unit_values: Whether these are all one, so that an added edge may come without.
         sized: Whether an `edge_index` says how many nodes there are (an `EdgeIndex` may).
+        members: The node input whose rows are the targets, one edge for each node; empty for a
+            graph that was handed in.
     """
 
     graph: str = ""
@@ -62,6 +64,7 @@ class Relation:
     values: str = "edge_weight"
     unit_values: bool = False
     sized: bool = False
+    members: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from pyg_incremental.call import full_pass
 from pyg_incremental.call.learned import why_fixed
+from pyg_incremental.call.members import with_members
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
@@ -24,7 +25,7 @@ from pyg_incremental.program.steps import Domain, Program
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.trace.copies import Kept, ModelCopy
-from pyg_incremental.trace.probe import Probe, probe_of
+from pyg_incremental.trace.probe import Probe, edged, probe_of
 from pyg_incremental.trace.trace import Trial, trace, tried_on
 
 _NO_VALUES = torch.empty(0)
@@ -62,8 +63,10 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
                 raise NotTraceable(site.whole or f"it keeps {site.keeps} from call to call")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                plan = CallPlan(site, lean, trace(site, roles, tried), "")
-                _hold_against(plan, tried, settings)
+                traced = trace(site, roles, tried)
+                found = with_members(lean, [*traced.program.graphs.values()])
+                plan = CallPlan(site, found, traced, "")
+                _hold_against(plan, replace(tried, probe=edged(tried.probe, found)), settings)
         except NotTraceable as error:
             plan = CallPlan(site, lean, _one_step(site, roles, expected), str(error))
     if settings.strict and plan.why:
@@ -210,7 +213,7 @@ def _delta(roles: Roles, probe: Probe, graphs: Mapping[str, DynamicGraph]) -> Gr
     """A bit of everything; larger than anything before, so that no maximum can hide."""
     tensors, counts = probe.tensors, probe.num_nodes
     add, gone, data = {}, {}, {}
-    for r in roles.relations:
+    for r in roles.given:
         edges = probe.edge_index[r.graph]
         fresh, left = edges[:, _places(edges.shape[1], 0, 5)], _places(edges.shape[1], 1, 7)
         if r.source == r.target:

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from pyg_incremental.aggregate import PaddedRows, Rows
 from pyg_incremental.call import full_pass
+from pyg_incremental.call.members import count_of
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.site import device_of
 from pyg_incremental.call.state import described
@@ -181,7 +182,8 @@ class Session:
         stats = self.engine.update(events, resolved.new_nodes, resolved.rows, renew)
         for name, happened in events.items():
             graphs[name].free(happened.removed.slots)
-        return events, stats
+        given = {r.graph for r in self.roles.given}
+        return {name: e for name, e in events.items() if name in given}, stats
 
     def plain(self, edge_index_add: Any, edge_index_del: Any, x_changes: Any) -> PlainDelta | None:
         """One of the most common deltas, if `update_at_once` may take it."""
@@ -342,14 +344,15 @@ class Session:
     @property
     def count(self) -> int:
         """The number of nodes; hyperedges, which have a kind of their own, are none."""
-        return self.num_nodes.get("", sum(self.num_nodes.values()))
+        return self.num_nodes.get("", sum(self.num_nodes[kind] for kind in self.roles.kinds))
 
     @property
     def graph(self) -> Any:
         """The graph: by key, if there are several."""
-        if len(self.graphs) == 1:
-            return self.graphs[self.roles.relations[0].graph]
-        return {r.key: self.graphs[r.graph] for r in self.roles.relations}
+        given = self.roles.given
+        if len(given) == 1:
+            return self.graphs[given[0].graph]
+        return {r.key: self.graphs[r.graph] for r in given}
 
     def _rows_of(self, name: str) -> Tensor:
         return self.engine.cells[self.plan.program.inputs[name]].tensor
@@ -426,6 +429,10 @@ class Session:
             raise UnsupportedModelError(
                 "read: the output has no row for each node, so none can be chosen; call read()"
             )
+        kinds = {v.kind for v in outputs}
+        if not isinstance(nodes, Mapping) and len(kinds) == 1:
+            (kind,) = kinds  # ids of what the only output has rows for, as graphs
+            nodes = nodes if kind in self.roles.kinds else {kind: nodes}
         ids = {kind: torch.from_numpy(at) for kind, at in self.resolver.ids(nodes, "nodes").items()}
 
         def rows(place: Output) -> Any:
@@ -516,7 +523,8 @@ class Session:
         if num_nodes is None or num_nodes >= self.count or not self._sees_parts():
             nodes = {name: rows.clone() for name, rows in self.nodes().items()}
             every = self.arguments_on(self.graphs, self.num_nodes, nodes)
-            return lambda: (ours, full_pass.run(site, every, fresh=True))
+            left = self._graphs_with_nodes(ours)
+            return lambda: (left, full_pass.run(site, every, fresh=True))
         program, relations = self.plan.program, self.roles.relations
         generator = torch.Generator().manual_seed(seed)
         asked = {
@@ -551,6 +559,20 @@ class Session:
         return lambda: (
             rows_of(ours, asked), rows_of(full_pass.run(site, arguments, fresh=True), there)
         )  # fmt: skip
+
+    def _graphs_with_nodes(self, out: Any) -> Any:
+        """The output without the last graphs that have no node any more.
+
+        PyG counts graphs up to the last one that has a node; here, they keep their rows.
+        """
+        counts = {
+            r.target: count_of(self._rows_of(r.members)[: self.num_nodes[r.source]])
+            for r in self.roles.relations
+            if r.members
+        }
+        return pytree.tree_map(
+            lambda t, kind: t[: counts[kind]] if kind in counts else t, out, self.output_kinds
+        )
 
     def _sees_parts(self) -> bool:
         """Whether the model can be run on what some rows see."""
@@ -633,8 +655,8 @@ class Session:
         }
         state: dict[str, Any] = {
             **described(site, roles),
-            "num_nodes": dict(self.num_nodes),
-            "graphs": {name: g.state() for name, g in self.graphs.items()},
+            "num_nodes": {kind: self.num_nodes[kind] for kind in roles.kinds},
+            "graphs": {r.graph: self.graphs[r.graph].state() for r in roles.given},
             "others": self.others(),
             "rows": rows,
             "aggregators": kept,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pyg_incremental.call import full_pass
+from pyg_incremental.call.members import count_of, counted, edges_of
 from pyg_incremental.call.roles import Roles, are_ones, classify
 from pyg_incremental.call.site import CallSite, device_of
 from pyg_incremental.call.state import relations_of, site_of
@@ -44,8 +45,9 @@ def from_call(site: CallSite, settings: Settings) -> Session:
             site.tensors[name] = site.tensors[name].detach().clone()
     others = {name: site.tensors[name] for name in roles.others}
     plan = prepare(site, roles, settings)
-    graphs = _graphs(roles, site.tensors)
-    session = Session(plan, graphs, dict(roles.num_nodes), nodes, others, settings)
+    graphs = _with_members(plan.roles, nodes, _graphs(roles, site.tensors))
+    counts = counted(plan.roles, roles.num_nodes, nodes)
+    session = Session(plan, graphs, counts, nodes, others, settings)
     del roles
     site.tensors = {}  # edges that were copied out of another format are let go of
     if plan.fallback:
@@ -69,8 +71,20 @@ def _graphs(roles: Roles, tensors: Mapping[str, Any]) -> dict[str, DynamicGraph]
             roles.data_of(r, tensors),
             r.by_target,
         )
-        for r in roles.relations
+        for r in roles.given
     }
+
+
+def _with_members(
+    roles: Roles, nodes: Mapping[str, Tensor], graphs: dict[str, DynamicGraph]
+) -> dict[str, DynamicGraph]:
+    """The graphs, and the edges that inputs such as `batch` stand for."""
+    missing = [r for r in roles.relations if r.members and r.graph not in graphs]
+    made = {}
+    for r in missing:
+        rows = nodes[r.members]
+        made[r.graph] = DynamicGraph(edges_of(rows), max(len(rows), count_of(rows)), {}, False)
+    return {**graphs, **made}
 
 
 def from_session(session: Session, settings: Settings) -> Session:
@@ -87,7 +101,7 @@ def from_session(session: Session, settings: Settings) -> Session:
     site.tensors = dict(zip(site.names, arguments, strict=True))
     values = {
         r.graph: graphs[r.graph].state(for_model=True)[r.values]
-        for r in session.roles.relations
+        for r in session.roles.given
         if r.graph in session.roles.values
     }
     relations = tuple(
@@ -96,7 +110,8 @@ def from_session(session: Session, settings: Settings) -> Session:
     roles = replace(session.roles, relations=relations, num_nodes=dict(num_nodes), values=values)
     plan = prepare(site, roles, settings)
     site.tensors = {}
-    again = Session(plan, graphs, dict(num_nodes), nodes, others, settings)
+    graphs = _with_members(plan.roles, nodes, graphs)
+    again = Session(plan, graphs, counted(plan.roles, num_nodes, nodes), nodes, others, settings)
     if not session.is_broken:
         session.interrupted = "a refresh was interrupted"  # from here on its rows are given up
     again.fill_in_place_of(session, nodes, others)
@@ -139,7 +154,9 @@ def from_state(content: dict[str, Any], model: nn.Module, settings: Settings) ->
     plan = prepare(site, roles, settings)
     nodes = {n: tensors[n] for n in roles.nodes}
     others = {n: tensors[n] for n in roles.others}
-    session = Session(plan, _graphs(roles, tensors), dict(num_nodes), nodes, others, settings)
+    graphs = _with_members(plan.roles, nodes, _graphs(roles, tensors))
+    counts = counted(plan.roles, num_nodes, nodes)
+    session = Session(plan, graphs, counts, nodes, others, settings)
     session.fill(nodes, others)
     site.tensors = {}
     return session

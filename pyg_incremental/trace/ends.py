@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, fx
 
 from pyg_incremental.aggregate import EdgeFunction
+from pyg_incremental.call.members import membership
+from pyg_incremental.call.roles import Roles
 from pyg_incremental.conv import ConvCall
 from pyg_incremental.program.messages import message_of, reads_nodes
 from pyg_incremental.program.steps import (  # fmt: skip
@@ -80,7 +82,7 @@ class Ends:
         self.program, self.recorded = program, recorded
         self.env, self.turned, self.examples = env, turned, examples
         self._of: dict[fx.Node, End] = {}
-        self._filled: dict[fx.Node, tuple[str, Relation | str]] = {}
+        self._filled: dict[fx.Node, tuple[str, str]] = {}
         self._kept: list[Any] = []  # steps are known by the ids of these
 
     def read(self, node: fx.Node) -> Value | None:
@@ -103,6 +105,19 @@ class Ends:
             return None if rule is None else rule(self, node)
         except NotIncremental:
             return None
+
+    def note_members(self, node: fx.Node, name: str, roles: Roles) -> None:
+        """An input that names graphs holds the ids at one end of the edges that it stands for."""
+        relation = membership(roles, name) if name in roles.nodes else None
+        if relation is not None and relation.graph in self.recorded.sizes.edges:
+            self._of[node] = End(relation, at_target=True)
+
+    def declare(self, kind: str) -> None:
+        """See that a program has the edges that an input stands for."""
+        declared = self.program.graphs.values()
+        for end in self._of.values():
+            if end.relation.members and end.kind == kind and end.relation not in declared:
+                self.program.graph(end.relation)
 
     # Ids and constants ---------------------------------------------------------------------------
 
@@ -143,10 +158,8 @@ class Ends:
         kind = self.recorded.sizes.kind_of(fake.shape)
         if name in _ZEROS and kind is not None:
             self._filled[node] = ("zeros", kind)
-        if name in _ONES:
-            for relation in self.program.graphs.values():
-                if self._per_edge(fake, relation) and _is_fixed(fake.shape[1:]):
-                    self._filled[node] = ("ones", relation)
+        if name in _ONES and _is_fixed(fake.shape[1:]):
+            self._filled[node] = ("ones", "")
 
     def _per_edge(self, fake: Tensor, relation: Relation) -> bool:
         count = self.recorded.sizes.edges[relation.graph]
@@ -164,7 +177,7 @@ class Ends:
         rows, ids = given.get("input"), given.get("index")
         if name == "__getitem__":
             rows, ids = node.args[0], node.args[1]
-        elif given.get("dim") != 0:
+        elif not isinstance(rows, fx.Node) or not self._is_first(given.get("dim"), rows):
             return None
         if not isinstance(rows, fx.Node) or not isinstance(ids, fx.Node) or ids not in self._of:
             return None
@@ -172,7 +185,27 @@ class Ends:
         on_nodes = isinstance(held, Value) and held.domain is Domain.NODE
         if not on_nodes or held.kind != end.kind or fake is None or fake.dim() != 1:
             return None
+        if end.relation.members:
+            return self._of_graphs(node, held, end)
         return self.program.gather(node.name, held, end.relation.graph, end.at_target)
+
+    def _is_first(self, dim: Any, rows: fx.Node) -> bool:
+        """Whether a dimension is that of the rows."""
+        fake = self._fake(rows)
+        return fake is not None and dim in (0, -fake.dim())
+
+    def _of_graphs(self, node: fx.Node, held: Value, end: End) -> Value | None:
+        """`rows[batch]`: for every node the row of its graph, the only one that it looks at.
+
+        A maximum of one row is that row; a sum, which follows differences, would drift.
+        """
+        fake = self._fake(node)
+        if fake is None or not fake.is_floating_point() or not _is_fixed(fake.shape[1:]):
+            return None
+        call = self._call(node, End(end.relation, at_target=False))
+        made = call.extremum(self._flat(held), True)
+        tail = list(fake.shape[1:])
+        return self.program.map(f"{node.name}_rows", lambda r: r.reshape(len(r), *tail), [made])
 
     # Aggregations --------------------------------------------------------------------------------
 
@@ -241,20 +274,26 @@ class Ends:
     ) -> Value | None:
         call = self._call(node, end)
         held = self.env[source]
-        if self._filled.get(source) == ("ones", end.relation):
+        if self._filled.get(source) == ("ones", ""):
             width = rows.shape[1:].numel()
             if reduce != "sum":
                 return None
             return self.program.map(
                 f"{node.name}_count", lambda n: n.expand(-1, width), [call.degree()]
             )
-        on_edges = isinstance(held, Value) and held.domain is Domain.EDGE
-        if not on_edges or held.kind != end.relation.graph or not rows.is_floating_point():
+        if not isinstance(held, Value) or not rows.is_floating_point():
             return None
-        message = self._message(call, held)
+        message: Any
+        if end.relation.members:  # the row of a node is that of the edge to its graph
+            if (held.domain, held.kind) != (Domain.NODE, end.relation.source):
+                return None
+            message = self._flat(held)
+        elif held.domain is Domain.EDGE and held.kind == end.relation.graph:
+            message = (reduce == "sum" and self._plain(held, end)) or self._message(call, held)
+        else:
+            return None
         if reduce == "sum":
-            plain = self._plain(held, end)
-            return call.total(message) if plain is None else call.sum(plain, None)
+            return call.total(message)
         if reduce in _EXTREMA:
             return call.extremum(message, _EXTREMA[reduce])
         if reduce == "mean":
@@ -272,6 +311,12 @@ class Ends:
         value = step.inputs[0] if other else None
         example = None if value is None else self.examples.get(value)
         return value if example is not None and example.dim() == 2 else None
+
+    def _flat(self, rows: Value) -> Value:
+        """Node rows as a matrix, `[num_nodes, channels]`."""
+        if self.examples[rows].dim() == 2:
+            return rows
+        return self.program.map(f"{rows}_flat", _flattened, [rows], key="flat")
 
     def _message(self, call: ConvCall, rows: Value) -> EdgeFunction:
         found = message_of(self.program, rows)
@@ -292,6 +337,7 @@ class Ends:
 
     def _call(self, node: fx.Node, end: End) -> ConvCall:
         """The words that steps over the edges of this end are written with."""
+        self.declare(end.relation.target)
         stands_for = SimpleNamespace(flow="source_to_target", fuse=False)
         self._kept.append(stands_for)
         return ConvCall(
@@ -306,6 +352,10 @@ _SCATTERS: dict[str, Callable[[Ends, fx.Node], Value | None]] = {
     "scatter_reduce": Ends._scatter_reduced,
     "index_reduce": Ends._index_reduced,
 }
+
+
+def _flattened(rows: Tensor) -> Tensor:
+    return rows.reshape(len(rows), rows.shape[1:].numel())
 
 
 def _arguments(node: fx.Node, names: tuple[str, ...]) -> dict[str, Any]:

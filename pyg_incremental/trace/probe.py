@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from pyg_incremental.call.formats import to_format
+from pyg_incremental.call.members import count_of, edges_of, may_name_graphs
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite, device_of
 from pyg_incremental.program.steps import Relation
@@ -38,7 +39,7 @@ class Probe:
         """The tensors of the call, in the order of `site.names`."""
         given: dict[str, Any] = dict(self.tensors)
         device = device_of(site.model, [self.tensors[n] for n in roles.nodes])
-        for relation in roles.relations:
+        for relation in roles.given:
             values = self.tensors.get(relation.values) if relation.format != "coo" else None
             sizes = self.num_nodes[relation.source], self.num_nodes[relation.target]
             edges = self.edge_index[relation.graph]
@@ -72,15 +73,34 @@ def probe_of(site: CallSite, roles: Roles) -> Probe:
     for name, kind in roles.nodes.items():
         rows = site.tensors[name]
         held = rows.detach() if kind in own else _some_rows(rows, num_nodes[kind], generator)
-        tensors[name] = held
-    for relation in roles.relations:
+        tensors[name] = held if kind in own else _named_alike(held, rows)
+    for relation in roles.given:
         edges = _some_edges(relation, num_nodes, taken, generator)
         edge_index[relation.graph] = edges
         taken.add(size := edges.shape[1])
         data = roles.data_of(relation, site.tensors)
         tensors |= {name: _some_rows(rows, size, generator) for name, rows in data.items()}
     tensors |= {name: site.tensors[name] for name in roles.others}
-    return Probe(tensors, edge_index, num_nodes)
+    return edged(Probe(tensors, edge_index, num_nodes), roles)
+
+
+def edged(probe: Probe, roles: Roles) -> Probe:
+    """The same probe with the edges that inputs such as `batch` stand for."""
+    edge_index, num_nodes = dict(probe.edge_index), dict(probe.num_nodes)
+    for relation in roles.relations:
+        if relation.members:
+            rows = probe.tensors[relation.members]
+            edge_index[relation.graph] = edges_of(rows)
+            num_nodes[relation.target] = count_of(rows)
+    return Probe(probe.tensors, edge_index, num_nodes)
+
+
+def _named_alike(held: Tensor, rows: Tensor) -> Tensor:
+    """Ids drawn from `rows` that name graphs in the same way: sorted, and none left out."""
+    if not may_name_graphs(rows):
+        return held
+    ids: Tensor = held.unique(return_inverse=True)[1]
+    return ids.sort().values if bool((rows.diff() >= 0).all()) else ids
 
 
 def _some_edges(

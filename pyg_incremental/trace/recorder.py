@@ -18,7 +18,10 @@ import torch
 from torch import Tensor, fx
 from torch.overrides import TorchFunctionMode
 
+from pyg_incremental.call.members import count_of
 from pyg_incremental.call.traced import NotTraceable
+from pyg_incremental.program.steps import Relation
+from pyg_incremental.trace.counting import largest_of
 from pyg_incremental.trace.functions import SizeFormula, set_item, size_of
 from pyg_incremental.trace.listener import gives_tensors
 from pyg_incremental.trace.names import asks_for_values, name_of, where_in_forward
@@ -90,6 +93,8 @@ class Recorder(TorchFunctionMode):
         self._held: dict[int, _Held] = {}
         self._torn: dict[int, str] = {}
         self._sized: dict[Any, tuple[fx.Node, int]] = {}
+        self._members: dict[fx.Node, Relation] = {}
+        self._counted: dict[Any, fx.Node] = {}
         self._autocast = _autocast()
 
     # What goes in and out ------------------------------------------------------------------------
@@ -101,6 +106,30 @@ class Recorder(TorchFunctionMode):
         given = Sealed(real, self.refuse) if sealed else self.sizes.fake(real, sizes or ())
         self._hold(given, node, real)
         return given
+
+    def members(self, fake: Tensor, relation: Relation) -> None:
+        """Tell that an argument may say which graph each node belongs to."""
+        self._members[self._held[id(fake)].node] = relation
+
+    def count(self, value: Any) -> Any:
+        """What `int(value)` is where that is a number of graphs; else None."""
+        held = self._held.get(id(value))
+        found = None if held is None or self.is_busy else largest_of(held.node)
+        if found is None or found[0] not in self._members or id(value) in self._torn:
+            return None
+        node, more = found
+        self.is_busy = True
+        try:
+            number = count_of(self.real[node])
+        finally:
+            self.is_busy = False
+        size = self.sizes.of_members(self._members[node], number)
+        (symbol,) = self.sizes.symbols_in(size)
+        if symbol not in self._counted:
+            made = self.graph.call_function(count_of, (node,))
+            self.real[made], self.fake[made] = number, size
+            self._counted[symbol] = made
+        return size - 1 + more
 
     def attribute(self, path: str, tensor: Tensor) -> None:
         """A parameter, buffer or other tensor that the copied model holds under `path`."""
@@ -138,6 +167,9 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         name = name_of(func)
         if asks_for_values(name):
+            size = self.count(args[0]) if name == "item" else None
+            if size is not None:
+                return size
             self.refuse(f"what it does depends on the values of a tensor ('{name}')")
         if _autocast() != self._autocast:
             self.refuse("it switches torch.autocast on or off")
@@ -335,6 +367,9 @@ class Recorder(TorchFunctionMode):
         symbols = self.sizes.symbols_in(size)
         sources = []
         for symbol in symbols:
+            if symbol in self._counted:
+                sources.append(self._counted[symbol])
+                continue
             if symbol not in self._sized:
                 self.refuse("it uses a size that comes from no tensor")
             node, dim = self._sized[symbol]

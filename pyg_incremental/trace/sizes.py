@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, _constrain_range_for_size
 
 from pyg_incremental.call.roles import Roles
+from pyg_incremental.program.steps import Relation
 from pyg_incremental.trace.probe import Probe
 
 Size = int | SymInt
@@ -44,11 +45,14 @@ class Sizes:
         self._mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
         self._numbers: dict[Any, int] = {}
         self.nodes: dict[str, Size] = {
-            kind: count if kind in roles.fixed else self.symbol(count)
+            kind: count if kind in roles.fixed else self.symbol(count, least=1)
             for kind, count in probe.num_nodes.items()
         }
         self.edges: dict[str, Size] = {
-            graph: self.symbol(edges.shape[1]) for graph, edges in probe.edge_index.items()
+            r.graph: self.nodes[r.source]
+            if r.members
+            else self.symbol(probe.edge_index[r.graph].shape[1])
+            for r in roles.relations
         }
         self._kinds = {_key(size): kind for kind, size in self.nodes.items()}
 
@@ -61,12 +65,20 @@ class Sizes:
         with _quiet(), self._mode:
             yield
 
-    def symbol(self, number: int) -> SymInt:
-        """A new symbol, which stands for `number` on the probe."""
+    def symbol(self, number: int, least: int = 0) -> SymInt:
+        """A new symbol, at least `least`, which stands for `number` on the probe."""
         made = self._env.create_unbacked_symint()
-        _constrain_range_for_size(made)
+        _constrain_range_for_size(made, min=least)
         self._numbers[_key(made)] = number
         return made
+
+    def of_members(self, relation: Relation, number: int) -> Size:
+        """How many graphs an input names; on the probe they are `number`."""
+        if relation.target not in self.nodes:
+            made = self.nodes[relation.target] = self.symbol(number, least=1)
+            self.edges[relation.graph] = self.nodes[relation.source]
+            self._kinds[_key(made)] = relation.target
+        return self.nodes[relation.target]
 
     def fake(self, real: Tensor, sizes: Sequence[Size]) -> Tensor:
         """A tensor like `real`, of the given sizes, without values.

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
-from torch_geometric.nn import MLP, Aggregation, HeteroDictLinear, MessagePassing
+from torch_geometric.nn import MLP, Aggregation, HeteroDictLinear, MessagePassing, aggr, norm
+from torch_geometric.nn.aggr.fused import FusedAggregation
 from torch_geometric.nn.conv import hetero_conv
 from torch_geometric.nn.conv.hetero_conv import group
 
 from pyg_incremental.call.full_pass import plainly
+from pyg_incremental.call.members import may_name_graphs, membership
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import NotTraceable, Traced
@@ -23,6 +25,7 @@ from pyg_incremental.conv import has_program
 from pyg_incremental.program.row_wise import why_not_row_wise
 from pyg_incremental.program.tracer_lock import ONE_TRACER
 from pyg_incremental.trace.copies import ModelCopy, rng_state
+from pyg_incremental.trace.counting import counted_by
 from pyg_incremental.trace.listener import Listener, Observer, recorded_modules
 from pyg_incremental.trace.names import where_raised
 from pyg_incremental.trace.nested import tensors_as
@@ -36,6 +39,26 @@ _WHOLE_FAMILIES = (
     "torch_geometric.nn.dense",
     "torch_geometric.nn.models.jumping",
 )
+
+_OPENED = (
+    aggr.SumAggregation,
+    aggr.MeanAggregation,
+    aggr.MaxAggregation,
+    aggr.MinAggregation,
+    aggr.VarAggregation,
+    aggr.StdAggregation,
+    aggr.SoftmaxAggregation,
+    aggr.PowerMeanAggregation,
+    aggr.AttentionalAggregation,
+    aggr.MultiAggregation,
+    aggr.DeepSetsAggregation,
+    FusedAggregation,
+    norm.GraphNorm,
+    norm.GraphSizeNorm,
+    norm.InstanceNorm,
+    norm.MeanSubtractionNorm,
+)
+"""Modules that add up and compare the rows of graphs; what they do inside is recorded."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +119,18 @@ def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
         raise NotTraceable("hooks on all modules watch it")
     on_copy, probe = site.on(trial.copied.model), trial.probe
     sizes, modules = Sizes(roles, probe), dict(site.named_modules())
-    recorder = Recorder(sizes, _LeafSizes(modules, sizes, probe), trial.copied.originals())
+    leaf_sizes = _LeafSizes(modules, sizes, probe, roles.kinds)
+    recorder = Recorder(sizes, leaf_sizes, trial.copied.originals())
     _tell_attributes(recorder, on_copy)
     given = []
     for name, real in zip(site.names, probe.arguments(site, roles), strict=True):
         own = real.clone() if isinstance(real, Tensor) else real
         given.append(recorder.placeholder(name, own, sizes_of(sizes, roles, name, own)))
+        if name in roles.nodes and may_name_graphs(own):
+            recorder.members(given[-1], membership(roles, name))
     drawn = rng_state()
     try:
-        with _calls_seen_by(recorder, on_copy):
+        with _calls_seen_by(recorder, on_copy), counted_by(recorder.count, on_copy.modules()):
             result = on_copy(*given)
         recorder.returns(result)
     except MemoryError:
@@ -137,7 +163,7 @@ def _calls_seen_by(observer: Observer, site: CallSite) -> Iterator[None]:
 
 def sizes_of(sizes: Sizes, roles: Roles, name: str, real: Any) -> list[Any] | None:
     """The sizes of an argument; None for a graph that is no plain tensor."""
-    relation = next((r for r in roles.relations if r.graph == name), None)
+    relation = next((r for r in roles.given if r.graph == name), None)
     if relation is not None:
         return [2, sizes.edges[name]] if relation.format == "coo" else None
     if not isinstance(real, Tensor):
@@ -165,9 +191,11 @@ class _LeafSizes:
     that it is given.
     """
 
-    def __init__(self, modules: dict[str, nn.Module], sizes: Sizes, probe: Probe) -> None:
+    def __init__(
+        self, modules: dict[str, nn.Module], sizes: Sizes, probe: Probe, kinds: list[str]
+    ) -> None:
         self._modules, self._sizes = modules, sizes
-        self._kinds = {count: kind for kind, count in probe.num_nodes.items()}
+        self._kinds = {probe.num_nodes[kind]: kind for kind in kinds}
 
     def __call__(self, path: str, given: Sequence[Any], real: Any) -> Any:
         module = self._modules[path]
@@ -196,7 +224,9 @@ def _is_one_call(module: nn.Module) -> bool:
     """Whether a module is written down as one call, and not what it does inside."""
     if isinstance(module, CallSite):
         return False
-    if isinstance(module, (MessagePassing, Aggregation, MLP)):
+    if isinstance(module, (MessagePassing, MLP)):
+        return True
+    if isinstance(module, Aggregation) and type(module) not in _OPENED:
         return True
     if module._forward_hooks or module._forward_pre_hooks:
         return True
@@ -204,7 +234,7 @@ def _is_one_call(module: nn.Module) -> bool:
         return False  # one linear layer for each kind of nodes
     home = type(module).__module__
     if home.startswith(_WHOLE_FAMILIES):
-        return True
+        return type(module) not in _OPENED
     return home.startswith("torch.nn") and not isinstance(
         module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)
     )

@@ -15,6 +15,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.conv.hetero_conv import group
 
 from pyg_incremental.call.full_pass import plainly
+from pyg_incremental.call.members import count_of
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import NotTraceable, Output, Traced
@@ -66,8 +67,10 @@ class Writer:
         structure: Any = None
         for node in graph.nodes:
             if node.op == "placeholder":
-                self.env[node] = self._input(next(self.names))
+                name = next(self.names)
+                self.env[node] = self._input(name)
                 self._remember(node)
+                self.ends.note_members(node, name, self.roles)
             elif node.op == "get_attr":
                 self.env[node] = self._attribute(str(node.target))
                 self._remember(node)
@@ -82,7 +85,7 @@ class Writer:
         return Traced(self.program, structure)
 
     def _input(self, name: str) -> Value:
-        relation = next((r for r in self.roles.relations if r.graph == name), None)
+        relation = next((r for r in self.roles.given if r.graph == name), None)
         if relation is None:
             value = self.roles.declare(self.program, name)
             if value.domain is Domain.WHOLE:
@@ -355,7 +358,8 @@ class Writer:
         values = self._values(node)
         held = {n: self.env[n] for n in node.all_input_nodes}
         call: Callable[..., Any] = fn
-        if isinstance(fn, nn.Module) and not fn._forward_hooks and not fn._forward_pre_hooks:
+        hooked = isinstance(fn, nn.Module) and (fn._forward_hooks or fn._forward_pre_hooks)
+        if isinstance(fn, nn.Module) and not hooked and type(fn).__call__ is nn.Module.__call__:
             call = fn.forward
         if node in self.recorded.writes:
             call = _on_copies(call)  # the rows handed in may be the stored ones
@@ -391,7 +395,7 @@ class Writer:
         if not rowed and domain is Domain.WHOLE:
             return self.program.map(name, run, values)
         reason, pure = f"{name}: {reason}", self._picks(node, fn)
-        if isinstance(fn, SizeFormula) or fn is size_of:
+        if isinstance(fn, SizeFormula) or fn in (size_of, count_of):
             reason, pure = f"{name}: it reads how large the graph is", True
         value = self.program.whole(name, run, values, domain, reason, kind, pure)
         if not isinstance(result, dict) or not all(isinstance(r, Tensor) for r in result.values()):
@@ -424,6 +428,7 @@ class Writer:
         if is_fake(fake) and isinstance(real, Tensor):
             kind = self.recorded.sizes.kind_of(fake.shape)
             if kind is not None:
+                self.ends.declare(kind)
                 return Domain.NODE, kind
         return Domain.WHOLE, ""
 

@@ -91,18 +91,18 @@ class DeltaReader:
             )
             for kind in num_nodes
         }
-        several = len(roles.relations) > 1
+        several = len(roles.given) > 1
         self.edges = {
             r.graph: EdgeReader(
                 edges[r.graph], r.unit_values, (r.source, r.target),
                 f"[{r.key!r}]" if several else "",
                 (self._advice(r.source), self._advice(r.target)),
             )
-            for r in roles.relations
+            for r in roles.given
         }  # fmt: skip
-        keys = [r.key for r in roles.relations]
-        self._main = [r.key for r in roles.relations if not is_label(r.graph)] or keys
-        self._growing = [r for r in roles.relations if roles.grows(r.target)]
+        keys = [r.key for r in roles.given]
+        self._main = [r.key for r in roles.given if not is_label(r.graph)] or keys
+        self._growing = [r for r in roles.given if roles.grows(r.target)]
 
     def _label(self, kind: str) -> str:
         """How messages name a kind of nodes, if there are several."""
@@ -172,7 +172,7 @@ class DeltaReader:
                 gone = nodes_del.get(kind)
                 if changes or new or gone is not None:
                     said.nodes[kind] = reader.read(changes, new, gone, total[kind])
-        for r in self._roles.relations:
+        for r in self._roles.given:
             own = deltas.get(r.key)
             if own is not None:
                 before = self._num_nodes[r.source], self._num_nodes[r.target]
@@ -250,7 +250,7 @@ class DeltaReader:
 
     def _by_graph(self, delta: GraphDelta) -> dict[Hashable, GraphDelta]:
         """What is said of the edges of each graph, by its key."""
-        keys = [r.key for r in self._roles.relations]
+        keys = [r.key for r in self._roles.given]
         given = {name: v for name in _EDGE_FIELDS if (v := getattr(delta, name)) is not None}
         if not given:
             return {}

@@ -19,6 +19,7 @@ from pyg_incremental.delta.resolve.edges import (
     refuse_absent,
     refuse_too_many,
 )
+from pyg_incremental.delta.resolve.members import follow_members
 from pyg_incremental.delta.resolve.plain import PlainResolver
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Ids
@@ -61,6 +62,7 @@ class Resolver:
         rows: Mapping[str, Tensor],
     ) -> None:
         self._relations, self._graphs, self._num_nodes = roles.relations, graphs, num_nodes
+        self._given = roles.given
         self._reader = DeltaReader(
             roles, num_nodes, rows, {name: graph.edge_data for name, graph in graphs.items()}
         )
@@ -102,7 +104,7 @@ class Resolver:
         total = {kind: n + new_nodes.get(kind, 0) for kind, n in num_nodes.items()}
         said = reader.read(delta, arrivals, total)
         edges = {}
-        for r in self._relations:
+        for r in self._given:
             gone, own = said.removed_at(r), said.edges.get(r.graph)
             if own is not None or gone[0].size or gone[1].size:
                 own = own or said_nothing(self._graphs[r.graph].edge_data)
@@ -110,6 +112,13 @@ class Resolver:
         rows: dict[str, tuple[Tensor, Tensor]] = {}
         for kind, nodes in said.nodes.items():
             rows |= nodes.rows(reader.nodes[kind].like, num_nodes[kind])
+        for r in self._relations:
+            if r.members in rows:
+                graph, before = self._graphs[r.graph], (num_nodes[r.source], num_nodes[r.target])
+                moved, more = follow_members(r.members, graph, before, *rows[r.members])
+                edges[r.graph] = moved
+                if more:
+                    new_nodes[r.target] = more
         return ResolvedDelta(new_nodes, edges, rows)
 
     def _held(

@@ -84,6 +84,7 @@ def refuse_whole(program: Program, model: str) -> None:
         UnsupportedModelError: If some step needs all rows, or an output has no row per node.
     """
     graphs = set(program.graphs)
+    members = {r.graph: r.members for r in program.graphs.values() if r.members}
     two_kinds = {r.graph for r in program.graphs.values() if r.source != r.target}
     for s in program.steps:
         reason = ""
@@ -91,6 +92,8 @@ def refuse_whole(program: Program, model: str) -> None:
             reason = s.reason or "it runs on all rows"
         elif isinstance(s, EdgeMap):
             reason = "it has a row for each edge"
+        elif isinstance(s, Aggregate) and s.graph in members:
+            reason = f"it adds up rows by '{members[s.graph]}', and these may be on several ranks"
         elif isinstance(s, RowMap) and graphs.intersection(s.inputs):
             reason = "it reads the graph as a whole"
         elif isinstance(s, Aggregate) and s.loops != "keep" and s.graph in two_kinds:

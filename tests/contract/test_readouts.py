@@ -1,0 +1,299 @@
+"""Outputs for graphs: readouts by `batch`, held against the model after every kind of delta."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import (  # fmt: skip
+    GCNConv,
+    GINConv,
+    GraphNorm,
+    InstanceNorm,
+    global_add_pool,
+    global_max_pool,
+    global_mean_pool,
+)
+from torch_geometric.nn import aggr as aggregations
+from torch_geometric.utils import degree, scatter, softmax
+
+from pyg_incremental import (  # fmt: skip
+    IncrementalWarning,
+    InvalidDeltaError,
+    UnsupportedModelError,
+    evaluate,
+    load,
+    to_incremental,
+)
+from pyg_incremental.distributed import DistributedIncrementalModel
+from tests.closeness import assert_close
+
+CHANNELS, WIDTH = 5, 6
+
+
+class Pooled(nn.Module):
+    """Two convs, a readout, and a classifier of graphs."""
+
+    def __init__(self, pool=global_mean_pool):
+        super().__init__()
+        self.one, self.two = GCNConv(CHANNELS, WIDTH), GCNConv(WIDTH, WIDTH)
+        self.pool, self.head = pool, nn.Linear(WIDTH, 3)
+
+    def forward(self, x, edge_index, batch):
+        h = self.two(self.one(x, edge_index).relu(), edge_index)
+        return self.head(self.pool(h, batch)).relu()
+
+
+class Wide(Pooled):
+    """Several aggregations beside each other."""
+
+    def __init__(self):
+        super().__init__(aggregations.MultiAggregation(["sum", "mean", "min", "max", "std"]))
+        self.head = nn.Linear(5 * WIDTH, 3)
+
+
+class VirtualNode(Pooled):
+    """A row for each graph that all of its nodes read, and rows of nodes beside those of graphs."""
+
+    def forward(self, x, edge_index, batch):
+        h = self.one(x, edge_index).relu()
+        h = self.two(h + global_add_pool(h, batch).tanh()[batch], edge_index)
+        return self.head(global_max_pool(h, batch)), h
+
+
+class Normed(Pooled):
+    """Normalisation within each graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = GraphNorm(WIDTH), InstanceNorm(WIDTH)
+
+    def forward(self, x, edge_index, batch):
+        h = self.first(self.one(x, edge_index), batch).relu()
+        return self.head(self.pool(self.second(h, batch).relu(), batch))
+
+
+class ByHand(Pooled):
+    """What people write without PyG."""
+
+    def forward(self, x, edge_index, batch):
+        h = self.one(x, edge_index)
+        count = batch.max().item() + 1
+        share = softmax(h[:, 0], batch)
+        rows = torch.zeros(count, WIDTH, dtype=h.dtype).index_add_(0, batch, h * share[:, None])
+        size = torch.zeros(int(batch.max() + 1), dtype=h.dtype).scatter_add_(
+            0, batch, torch.ones(len(x), dtype=h.dtype)
+        )
+        return rows, size, degree(batch), scatter(h, batch, reduce="min") / size.view(-1, 1)
+
+
+class AtEveryLayer(nn.Module):
+    """The readouts of all layers, joined: GIN as its authors classify graphs."""
+
+    def __init__(self):
+        super().__init__()
+        widths = (CHANNELS, WIDTH, WIDTH)
+        self.convs = nn.ModuleList(
+            GINConv(nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.Linear(b, b)))
+            for a, b in pairwise(widths)
+        )
+        self.head = nn.Linear(2 * WIDTH, 2)
+
+    def forward(self, x, edge_index, batch):
+        found = []
+        for conv in self.convs:
+            x = conv(x, edge_index).relu()
+            found.append(global_add_pool(x, batch))
+        return self.head(torch.cat(found, 1)).log_softmax(-1)
+
+
+MAKERS = {
+    "mean": Pooled,
+    "sum": lambda: Pooled(global_add_pool),
+    "max": lambda: Pooled(global_max_pool),
+    "attention": lambda: Pooled(aggregations.AttentionalAggregation(nn.Linear(WIDTH, 1))),
+    "softmax": lambda: Pooled(aggregations.SoftmaxAggregation(learn=True)),
+    "power mean": lambda: Pooled(aggregations.PowerMeanAggregation()),
+    "variance": lambda: Pooled(aggregations.VarAggregation()),
+    "deep sets": lambda: Pooled(
+        aggregations.DeepSetsAggregation(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))
+    ),
+    "several": Wide,
+    "virtual node": VirtualNode,
+    "norms": Normed,
+    "by hand": ByHand,
+    "every layer": AtEveryLayer,
+}
+
+
+class Graphs:
+    """Graphs that change, as plain tensors, and a model that follows them."""
+
+    def __init__(self, make, seed, sizes=(4, 7, 1, 5, 3), **options):
+        torch.manual_seed(seed)
+        self.model = make().double().eval()
+        self.batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+        n = len(self.batch)
+        self.x = torch.randn(n, CHANNELS, dtype=torch.float64)
+        pairs = [(i, j) for i in range(n) for j in range(n) if self.batch[i] == self.batch[j]]
+        some = torch.randperm(len(pairs))[: 2 * n]
+        self.edges = torch.tensor([pairs[i] for i in some]).t()
+        self.inc = to_incremental(self.model, **options)
+        self.inc(self.x, self.edges, self.batch)
+
+    def apply(self, **delta):
+        """Take a delta twice: in plain tensors, and incrementally."""
+        for pair in delta.get("edge_index_del", torch.empty(2, 0)).t().long():
+            last = (self.edges == pair[:, None]).all(0).nonzero().max()
+            self.edges = torch.cat([self.edges[:, :last], self.edges[:, last + 1 :]], 1)
+        gone = delta.get("nodes_del")
+        if gone is not None:
+            self.edges = self.edges[:, ~torch.isin(self.edges, gone).any(0)]
+            self.x = self.x.index_fill(0, gone, 0)
+        new = delta.get("x_add")
+        if new is not None:
+            self.x = torch.cat([self.x, new["x"]])
+            self.batch = torch.cat([self.batch, new["batch"]])
+        for name, (ids, rows) in delta.get("x_changes", {}).items():
+            setattr(self, name, getattr(self, name).index_copy(0, ids, rows))
+        if "edge_index_add" in delta:
+            self.edges = torch.cat([self.edges, delta["edge_index_add"]], 1)
+        before = [rows.clone() for rows in _parts(self.inc.out)]
+        up = self.inc.apply_delta(**delta)
+        self.check(before, up)
+        return up
+
+    def expected(self):
+        return _parts(self.model(self.x, self.edges, self.batch))
+
+    def check(self, before, up):
+        """All rows are the model's, and just those that differ are named."""
+        expected, ours = self.expected(), _parts(self.inc.out)
+        rows = zip(expected, ours, before, _parts(up.changed), _parts(up.out), strict=True)
+        for want, got, old, ids, new in rows:
+            assert_close(got[: len(want)], want)
+            differs = torch.ones(len(got), dtype=torch.bool)
+            both = min(len(old), len(got))
+            differs[:both] = (got[:both] != old[:both]).reshape(both, -1).any(1)
+            assert ids.tolist() == differs.nonzero().view(-1).tolist()
+            assert torch.equal(new, got[ids])
+
+    def walk(self, steps=6):
+        """Random deltas: each brings, moves and removes some of everything."""
+        for _ in range(steps):
+            n = len(self.x)
+            self.apply(edge_index_add=torch.randint(n, (2, 2)))
+            self.apply(edge_index_del=self.edges[:, torch.randperm(self.edges.size(1))[:2]])
+            rows = torch.randn(2, CHANNELS, dtype=torch.float64)
+            self.apply(x_changes={"x": (torch.randperm(n)[:2], rows)})
+            graphs = int(self.batch.max()) + 1
+            self.apply(
+                x_add={"x": rows + 1, "batch": torch.randint(graphs + 1, (2,))},
+                edge_index_add=torch.tensor([[n, 0], [0, n + 1]]),
+            )
+            self.apply(
+                x_changes={"batch": (torch.randperm(n)[:2], torch.randint(graphs, (2,)))},
+                edge_index_del=self.edges[:, :1],
+            )
+            self.apply(nodes_del=torch.randperm(n)[:1])
+
+
+def _parts(out):
+    return list(out) if isinstance(out, tuple) else [out]
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_every_readout_follows_every_delta(make, seed):
+    run = Graphs(make, seed)
+    assert run.inc.mode == "incremental", run.inc
+    run.walk(4)
+    assert not run.inc.check()
+
+
+@pytest.mark.parametrize("name", ["attention", "several", "virtual node"])
+@pytest.mark.parametrize("options", [{"backend": "reference"}, {"store": "minimal"}], ids=str)
+def test_in_other_configurations(name, options, seed):
+    run = Graphs(MAKERS[name], seed, **options)
+    assert run.inc.mode == "incremental"
+    run.walk(2)
+
+
+def test_a_changed_edge_among_1000_graphs_touches_one_graph(seed):
+    run = Graphs(Pooled, seed, sizes=[6] * 20)
+    batch = torch.arange(1000).repeat_interleave(6)
+    edges = torch.stack([torch.arange(6000), torch.arange(6000) // 6 * 6])
+    inc = to_incremental(run.model)
+    inc(torch.randn(6000, CHANNELS, dtype=torch.float64), edges, batch)
+    up = inc.apply_delta(edge_index_add=torch.tensor([[3004], [3003]]))
+    assert up.changed.tolist() == [500]
+    assert (up.stats.edges_added, up.stats.edges_deleted) == (1, 0)
+    for step in up.stats.steps:
+        assert step.rows <= (1 if "scatter" in step.name else 6), step
+
+
+def test_a_graph_that_loses_its_last_node_keeps_its_row(seed):
+    run = Graphs(lambda: Pooled(global_add_pool), seed, sizes=(3, 2, 1))
+    run.apply(x_changes={"batch": (torch.tensor([5]), torch.tensor([0]))})
+    assert len(run.expected()[0]) == 2
+    assert_close(run.inc.out[2], run.model.head(torch.zeros(WIDTH).double()).relu())
+    assert run.inc.verify() < 1e-12
+    run.apply(x_changes={"batch": (torch.tensor([4]), torch.tensor([2]))})
+    assert len(run.expected()[0]) == 3
+
+
+@pytest.mark.parametrize("graph", [-1, 7, 10**12])
+def test_graphs_that_cannot_be_there_are_refused(graph, seed):
+    run = Graphs(Pooled, seed)
+    before = run.inc.out.clone()
+    with pytest.raises(InvalidDeltaError, match=f"node 3 is put into graph {graph}, but there are"):
+        run.inc.apply_delta(x_changes={"batch": (torch.tensor([3]), torch.tensor([graph]))})
+    assert torch.equal(run.inc.out, before)
+    run.walk(1)
+
+
+def test_state_is_saved_loaded_and_refreshed(seed, tmp_path):
+    run = Graphs(VirtualNode, seed)
+    run.walk(1)
+    run.inc.save(tmp_path / "state")
+    again = load(tmp_path / "state", run.model)
+    for ours, theirs in zip(again.out, run.inc.out, strict=True):
+        assert torch.equal(ours, theirs)
+    run.inc = again
+    run.walk(1)
+    run.inc.refresh()
+    assert run.inc.mode == "incremental"
+    run.walk(1)
+
+
+def test_rows_of_graphs_are_read_by_their_ids(seed):
+    run = Graphs(Pooled, seed)
+    assert_close(run.inc.read(torch.tensor([4, 0])).out, run.expected()[0][[4, 0]])
+    with pytest.raises(InvalidDeltaError):
+        run.inc.read(torch.tensor([5]))
+
+
+def test_ids_that_are_no_graphs_are_rows_like_any_other(seed):
+    """A type of each node is one int64 too; nothing is added up by it."""
+
+    class Typed(Pooled):
+        def __init__(self):
+            super().__init__()
+            self.types = nn.Embedding(50, WIDTH)
+
+        def forward(self, x, edge_index, batch):
+            return self.one(x, edge_index) + self.types(batch)
+
+    run = Graphs(Typed, seed)
+    assert run.inc.mode == "incremental"
+    run.apply(x_changes={"batch": (torch.tensor([3]), torch.tensor([40]))})
+
+
+def test_ranks_refuse_readouts_and_evaluate_runs_them_whole(seed):
+    run = Graphs(Pooled, seed)
+    with pytest.raises(UnsupportedModelError, match="adds up rows by 'batch'"):
+        DistributedIncrementalModel(run.model)(run.x, run.edges, run.batch)
+    inputs = {"x": run.x, "edge_index": run.edges, "batch": run.batch}
+    with pytest.warns(IncrementalWarning, match="several graphs"):
+        assert_close(evaluate(run.model, inputs), run.expected()[0])
+    with pytest.raises(UnsupportedModelError, match="no row for each node"):
+        evaluate(run.model, inputs, nodes=[3])
