@@ -1,0 +1,28 @@
+"""Models as people write them: how each is followed, and that it is right."""
+
+import pytest
+
+from tests.example import INCREMENTAL, REFUSED, Run, refused
+from tests.zoo_examples import EXAMPLES, NOT_INCREMENTAL, STANDS
+
+pytestmark = pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_an_example_is_followed_and_right(example, seed):
+    runs, why = NOT_INCREMENTAL.get(str(example), (INCREMENTAL, ""))
+    if runs == REFUSED:
+        refused(example, why, seed)
+        return
+    run = Run(example, seed)
+    assert run.runs == runs, run.inc
+    assert why in repr(run.inc)
+    run.walk(seed)
+
+
+def test_the_examples_are_many_and_named():
+    names = [str(example) for example in EXAMPLES]
+    assert len(set(names)) == len(names) >= 100
+    assert all(example.source for example in EXAMPLES)
+    assert set(NOT_INCREMENTAL) <= set(names)
+    assert len(STANDS) <= 16
