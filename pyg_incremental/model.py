@@ -114,13 +114,13 @@ class IncrementalModel(Readings):
     def _take(self, session: Session, committed: Committed) -> None:
         """From here on this session is the state. Say once that it runs full passes, if it does."""
         session.watch, session.committed = ParameterWatch(self.model), session.noted(committed)
-        self._session = session
+        self._session, self._last = session, None
         reason = session.plan.fallback
         if reason and not self._warned:
             self._warned = True
             warnings.warn(
                 f"{type(self.model).__name__}: {reason}. Every update runs a full pass: exact, but "
-                "not incremental",
+                "not incremental. explain() says what to write instead",
                 IncrementalWarning,
                 stacklevel=4,
             )
@@ -270,7 +270,7 @@ class IncrementalModel(Readings):
         """What an update that is in has done."""
         changed, out, edges = session.changed()
         seconds = time.perf_counter() - began
-        stats_of_all = UpdateStats(session.mode, added, removed, seconds, stats)
+        self._last = stats_of_all = UpdateStats(session.mode, added, removed, seconds, stats)
         return Update(changed, out, stats_of_all, session.committed.version, changed_edges=edges)
 
     def _repeated(self, began: float) -> Update:

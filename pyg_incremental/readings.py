@@ -17,10 +17,11 @@ from pyg_incremental.errors import StaleStateError
 from pyg_incremental.files import snapshot
 from pyg_incremental.program.steps import Program
 from pyg_incremental.session import integrity
+from pyg_incremental.session.explain import Explanation, explained
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.session.turns import Turns
-from pyg_incremental.update import Reading
+from pyg_incremental.update import Reading, UpdateStats
 
 
 class Readings:
@@ -36,6 +37,7 @@ class Readings:
         self._settings = settings
         self._session: Session | None = None
         self._turns = Turns()
+        self._last: UpdateStats | None = None
 
     def inverse(self, delta: GraphDelta) -> GraphDelta:
         """The delta that undoes `delta`, read off the current state; see `GraphDelta.inverse`."""
@@ -139,6 +141,17 @@ class Readings:
         In a `'mixed'` program some steps run on all rows.
         """
         return self._session.plan.mode if self._session else "not called yet"
+
+    def explain(self) -> Explanation:
+        """How the model is followed, line by line of its `forward`: a table.
+
+        Each line says how it runs, why not incrementally if it does not, what to write instead,
+        and how many rows and edges the last update touched there.
+
+        Raises:
+            StaleStateError: Before the first pass.
+        """
+        return self._turns.read(lambda: explained(self._require(), self._last))
 
     @property
     def backend(self) -> str:

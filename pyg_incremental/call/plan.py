@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import Traced
+from pyg_incremental.program.origin import in_brackets
 from pyg_incremental.program.steps import Program
 
 
@@ -38,7 +39,8 @@ class CallPlan:
 
     @property
     def why(self) -> list[str]:
-        """What runs on all rows, and why."""
+        """What runs on all rows, why, and which line of the model that is."""
         if self.fallback:
             return [self.fallback]
-        return [s.reason for s in self.program.whole_steps if s.reason]
+        steps = [s for s in self.program.whole_steps if s.reason]
+        return [s.reason + in_brackets(self.program.place_of(s.output)) for s in steps]

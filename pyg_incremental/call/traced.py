@@ -3,11 +3,21 @@
 from dataclasses import dataclass
 from typing import Any
 
+from pyg_incremental.program.origin import Place
 from pyg_incremental.program.steps import Program
 
 
 class NotTraceable(Exception):
-    """The model as a whole cannot be written as a program; the message is the reason."""
+    """The model as a whole cannot be written as a program.
+
+    Args:
+        reason: The reason.
+        place: The line of the model that it is about, if there is one; the reason names it.
+    """
+
+    def __init__(self, reason: str, place: Place | None = None) -> None:
+        super().__init__(reason)
+        self.place = place
 
 
 @dataclass(frozen=True)

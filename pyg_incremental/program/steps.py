@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
+from pyg_incremental.program.origin import Origin, Place
 from pyg_incremental.typing import Format
 
 
@@ -178,6 +179,8 @@ class Program:
         graphs: The values that are graphs.
         outputs: The values that leave.
         fixed: The kinds of nodes whose number never changes, and that number.
+        origins: The operation of the model that each value comes from, where one does; also of
+            values that no step makes any more.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -185,6 +188,7 @@ class Program:
     graphs: dict[Value, Relation] = field(default_factory=dict)
     outputs: list[Value] = field(default_factory=list)
     fixed: dict[str, int] = field(default_factory=dict)
+    origins: dict[Value, Origin] = field(default_factory=dict)
     _known: dict[Hashable, Value] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
 
@@ -312,6 +316,11 @@ class Program:
             name = f"{plain}_{taken}"
         self._names.add(name)
         return Value(name, domain, kind)
+
+    def place_of(self, value: Value) -> Place | None:
+        """The line of the model that a value comes from; None if that is not known."""
+        origin = self.origins.get(value)
+        return None if origin is None else origin.place
 
     @property
     def format(self) -> Format:

@@ -21,12 +21,14 @@ from pyg_incremental.call.traced import NotTraceable, Output, Traced
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.program.origin import Origin, Place, in_brackets
 from pyg_incremental.program.steps import Domain, Program
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.trace.copies import Kept, ModelCopy
 from pyg_incremental.trace.probe import Probe, edged, probe_of
 from pyg_incremental.trace.trace import Trial, trace, tried_on
+from pyg_incremental.trace.where import raised_at
 
 _NO_VALUES = torch.empty(0)
 
@@ -54,8 +56,10 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
         )
         # A broken call raises here as it does in PyG.
         expected = full_pass.run(site, list(site.tensors.values()))
-        step = _one_step(site, roles, expected)
-        plan = CallPlan(site, _lean(roles), step, site.whole or reason.partition("\n")[0])
+        place = raised_at(error)
+        step = _one_step(site, roles, expected, place)
+        reason = reason.partition("\n")[0] + in_brackets(place)
+        plan = CallPlan(site, _lean(roles), step, site.whole or reason)
     else:
         lean = _lean(roles)
         try:
@@ -68,7 +72,8 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
                 plan = CallPlan(site, found, traced, "")
                 _hold_against(plan, replace(tried, probe=edged(tried.probe, found)), settings)
         except NotTraceable as error:
-            plan = CallPlan(site, lean, _one_step(site, roles, expected), str(error))
+            step = _one_step(site, roles, expected, error.place)
+            plan = CallPlan(site, lean, step, str(error))
     if settings.strict and plan.why:
         raise UnsupportedModelError(
             f"{type(site.model).__name__} has steps that run on all rows with every update: "
@@ -132,8 +137,8 @@ def _written(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _one_step(site: CallSite, roles: Roles, expected: Any) -> Traced:
-    """The program that runs the whole model.
+def _one_step(site: CallSite, roles: Roles, expected: Any, place: Place | None) -> Traced:
+    """The program that runs the whole model; `place` is the line because of which it does.
 
     Nothing is known of what it returns: another graph may give another number of rows.
     """
@@ -153,6 +158,7 @@ def _one_step(site: CallSite, roles: Roles, expected: Any) -> Traced:
 
     leaves, structure = pytree.tree_flatten(expected)
     result = program.whole("model", model, values, Domain.WHOLE, "the model")
+    program.origins[result] = Origin(type(site.model).__name__, place)
     places: list[Any] = []
     for i, leaf in enumerate(leaves):
         if leaf is None:

@@ -4,16 +4,11 @@
 `torch.add(h, 1)`.
 """
 
-import sys
-import traceback
 from collections.abc import Callable
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-import torch_geometric
 
 _HOMES = (F, torch.special, torch.linalg, torch, torch.Tensor)
 _OTHERWISE = {torch.embedding: "torch.embedding"}  # its arguments are the other way round in F
@@ -40,10 +35,6 @@ _VALUES = frozenset(
         "resize_as_", "share_memory_", "__deepcopy__", "__reduce_ex__", "register_hook",
     )
 )  # fmt: skip
-_QUIET = (
-    *(str(Path(module.__file__ or "").parent) for module in (torch, torch_geometric)),
-    str(Path(__file__).parents[1]),
-)
 
 
 def _named() -> dict[Any, str]:
@@ -74,25 +65,11 @@ def name_of(func: Callable[..., Any]) -> str:
         return f"<{own}>"
 
 
+def shown(target: Any) -> str:
+    """What a call of a function is called in an explanation."""
+    return name_of(target).strip("<>_") if callable(target) else str(target)
+
+
 def asks_for_values(name: str) -> bool:
     """Whether what a function returns are values of a tensor, which no trace can follow."""
     return name in _VALUES or name.startswith("set ")
-
-
-def where_in_forward() -> str:
-    """File and line of the innermost frame that is neither PyTorch's, PyG's nor ours."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_QUIET) and not name.startswith("<"):
-            return f" ({Path(name).name}:{frame.f_lineno})"
-        frame = frame.f_back
-    return ""
-
-
-def where_raised(error: BaseException) -> str:
-    """File and line of the innermost frame of a traceback that is a model's own."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith((*_QUIET, "<")):
-            return f" ({Path(frame.filename).name}:{frame.lineno})"
-    return ""

@@ -20,14 +20,16 @@ from torch.overrides import TorchFunctionMode
 
 from pyg_incremental.call.members import count_of
 from pyg_incremental.call.traced import NotTraceable
+from pyg_incremental.program.origin import Place, in_brackets
 from pyg_incremental.program.steps import Relation
 from pyg_incremental.trace.counting import largest_of
 from pyg_incremental.trace.functions import SizeFormula, set_item, size_of
 from pyg_incremental.trace.listener import gives_tensors
-from pyg_incremental.trace.names import asks_for_values, name_of, where_in_forward
+from pyg_incremental.trace.names import asks_for_values, name_of
 from pyg_incremental.trace.nested import alike, holds_tensors, leaves, rebuilt, tensors_as
 from pyg_incremental.trace.sealed import Sealed
 from pyg_incremental.trace.sizes import SYMBOLIC, Size, Sizes, is_fake
+from pyg_incremental.trace.where import here
 
 LeafSizes = Callable[[str, Sequence[Any], Any], Any]
 """The sizes of what the module at a path returns, or None if its kind does not tell."""
@@ -72,7 +74,9 @@ class Recorder(TorchFunctionMode):
         writes: The nodes that write to an argument; what they return is that argument.
         constants: Tensors that are no parameters, by the names that nodes have for them.
         calls: The names of what was called that gave tensors, in order.
+        lines: The line of the model that made each node, where one did.
         why: Why the trace has ended early, if it has: the model may catch exceptions.
+        place: The line at which it has.
         is_busy: Whether a call is being tried; nothing is written down then.
     """
 
@@ -85,7 +89,9 @@ class Recorder(TorchFunctionMode):
         self.writes: set[fx.Node] = set()
         self.constants: dict[str, Tensor] = {}
         self.calls: list[str] = []
+        self.lines: dict[fx.Node, Place | None] = {}
         self.why = ""
+        self.place: Place | None = None
         self.is_busy = False
         self._leaf_sizes = leaf_sizes
         self._originals = constants
@@ -149,7 +155,9 @@ class Recorder(TorchFunctionMode):
         Raises:
             NotTraceable: Always.
         """
-        self.why = self.why or reason + where_in_forward()
+        if not self.why:
+            self.place = here()
+            self.why = reason + in_brackets(self.place)
         raise NotTraceable(self.why) from error
 
     # What is called ------------------------------------------------------------------------------
@@ -185,10 +193,20 @@ class Recorder(TorchFunctionMode):
 
     def _call(self, call: "_Call") -> Any:
         self.is_busy = True  # what is looked at here is not the model's doing
+        last = next(iter(reversed(self.graph.nodes)), None)
         try:
             return self._recorded(call)
         finally:
             self.is_busy = False
+            self._note_line(last)
+
+    def _note_line(self, last: fx.Node | None) -> None:
+        """Note which line has made the nodes behind the last one."""
+        line = here()
+        for node in reversed(self.graph.nodes):
+            if node is last:
+                break
+            self.lines[node] = line
 
     def _recorded(self, call: "_Call") -> Any:
         for value in call.leaves:

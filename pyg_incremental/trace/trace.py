@@ -22,16 +22,17 @@ from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import NotTraceable, Traced
 from pyg_incremental.conv import has_program
+from pyg_incremental.program.origin import in_brackets
 from pyg_incremental.program.row_wise import why_not_row_wise
 from pyg_incremental.program.tracer_lock import ONE_TRACER
 from pyg_incremental.trace.copies import ModelCopy, rng_state
 from pyg_incremental.trace.counting import counted_by
 from pyg_incremental.trace.listener import Listener, Observer, recorded_modules
-from pyg_incremental.trace.names import where_raised
 from pyg_incremental.trace.nested import tensors_as
 from pyg_incremental.trace.probe import Probe
 from pyg_incremental.trace.recorder import Recorder
 from pyg_incremental.trace.sizes import Sizes, is_fake
+from pyg_incremental.trace.where import raised_at
 from pyg_incremental.trace.writer import Writer
 
 _WHOLE_FAMILIES = (
@@ -137,10 +138,10 @@ def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
         raise
     except Exception as error:  # whatever a model does with a tensor without values
         what = _ASKS if isinstance(error, GuardOnDataDependentSymNode) else _first_line(error)
-        why = recorder.why or f"{what}{where_raised(error)}"
-        raise NotTraceable(why) from error
+        place = recorder.place or raised_at(error)
+        raise NotTraceable(recorder.why or what + in_brackets(place), place) from error
     if recorder.why:
-        raise NotTraceable(recorder.why)
+        raise NotTraceable(recorder.why, recorder.place)
     if rng_state() != drawn:
         raise NotTraceable("it draws random numbers")
     return recorder

@@ -21,12 +21,13 @@ from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import NotTraceable, Output, Traced
 from pyg_incremental.conv import ConvCall, builder_of
 from pyg_incremental.program.messages import reads_nodes
+from pyg_incremental.program.origin import Origin
 from pyg_incremental.program.row_wise import COSTLY_MODULES, as_it_is, why_not_row_wise
-from pyg_incremental.program.steps import Domain, NotIncremental, Program, Value
+from pyg_incremental.program.steps import Domain, NotIncremental, Program, Step, Value
 from pyg_incremental.trace import operations
 from pyg_incremental.trace.ends import Ends, keep_edge_rows
 from pyg_incremental.trace.functions import SizeFormula, size_of
-from pyg_incremental.trace.names import name_of
+from pyg_incremental.trace.names import name_of, shown
 from pyg_incremental.trace.nested import rebuilt
 from pyg_incremental.trace.probe import Probe
 from pyg_incremental.trace.recorder import Recorder
@@ -80,9 +81,17 @@ class Writer:
                 keep_edge_rows(self.program)
                 self.program.prune()
             else:
+                first = len(self.program.steps)
                 self.env[node] = self._operation(node)
                 self._remember(node)
+                self._note_origin(node, self.program.steps[first:])
         return Traced(self.program, structure)
+
+    def _note_origin(self, node: fx.Node, steps: list[Step]) -> None:
+        """Note which operation, called by which line, has become these steps."""
+        what = self._callable(node)[1] if node.op == "call_module" else shown(node.target)
+        origin = Origin(what, self.recorded.lines.get(node))
+        self.program.origins.update({s.output: origin for s in steps})
 
     def _input(self, name: str) -> Value:
         relation = next((r for r in self.roles.given if r.graph == name), None)

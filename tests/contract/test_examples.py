@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.example import INCREMENTAL, REFUSED, Run, refused
+from tests.example import INCREMENTAL, MIXED, REFUSED, ROWS, Run, refused
 from tests.zoo_examples import EXAMPLES, NOT_INCREMENTAL, STANDS
 
 pytestmark = pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
@@ -18,6 +18,18 @@ def test_an_example_is_followed_and_right(example, seed):
     assert run.runs == runs, run.inc
     assert why in repr(run.inc)
     run.walk(seed)
+    check_explained(run.inc, runs)
+
+
+def check_explained(inc, runs):
+    """Every line that is not incremental says why, and nearly every one what to write instead."""
+    steps = inc.explain().steps
+    worst = {MIXED: "all rows"}.get(runs, runs)
+    assert worst in {step.runs for step in steps}
+    assert {step.runs for step in steps} <= {INCREMENTAL, ROWS, worst}
+    for step in steps:
+        assert bool(step.why) == (step.runs != INCREMENTAL)
+        assert step.instead or step.runs in (INCREMENTAL, ROWS), step.why
 
 
 def test_the_examples_are_many_and_named():
