@@ -1,4 +1,4 @@
-"""The plot of the quickstart: time per update against other ways, and the rows that changed."""
+"""The plots of the examples: time per update against other ways, and the rows that changed."""
 
 from __future__ import annotations
 
@@ -29,6 +29,41 @@ def plot_scenes(record: Record, large: Comparison, title: str, path: str) -> Non
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=140)
     plt.close(figure)
+
+
+def plot_work(
+    axes: Axes,
+    total: list[int],
+    changed: list[int],
+    update_ms: list[float],
+    full_ms: list[float],
+    names: tuple[str, str],
+) -> None:
+    """Rows that each update of a stream changed, beside all rows there are.
+
+    Args:
+        axes: Where to plot.
+        total: How many rows there are after each update.
+        changed: How many of them it changed.
+        update_ms: How long it took.
+        full_ms: How long some full passes took.
+        names: What all rows are called, and those that changed.
+    """
+    update, full = median(update_ms), median(full_ms)
+    took = f"update {update:.2f} ms, full pass {full:.1f} ms"
+    axes.plot(total, color=GREY, label=names[0])
+    axes.plot(changed, ".", color=BLUE, markersize=4, alpha=0.7, label=f"{names[1]} ({took})")
+    axes.set_yscale("log")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylabel("rows of the output")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, markerscale=2)
+    tidy(axes)
+
+
+def tidy(axes: Axes) -> None:
+    """A light grid, and no frame."""
+    axes.grid(True, alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _plot_stream(record: Record, title: str, top: Axes, bottom: Axes) -> None:

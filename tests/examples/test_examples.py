@@ -113,6 +113,24 @@ def test_planetoid(script, capsys, planetoid_root, tmp_path):
     last_line(capsys.readouterr().out)
 
 
+TASKS = {
+    "nodes.py": ["--arrivals", "60", "--epochs", "20"],
+    "links.py": ["--people", "600", "--links", "1500", "--coming", "60", "--pairs", "500",
+                 "--epochs", "5"],
+    "edges.py": ["--accounts", "300", "--transfers", "900", "--rings", "12", "--epochs", "5"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_tasks(script, capsys, tmp_path, name):
+    assert script(name, *TASKS[name], "--plot", "plot.png") == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^\w+, \d lines: \d incremental; no update yet$", printed, re.MULTILINE)
+    of = re.search(r"(\d+) of ([\d,]+) \w+( another score)?, in ", printed)
+    assert 0 < int(of[1]) < int(of[2].replace(",", "")) / 3, "an update reaches a part of the rows"
+    assert (tmp_path / "plot.png").stat().st_size > 10_000
+
+
 def test_train_and_update(script, capsys):
     script("train_and_update.py", "--rounds", "2", "--epochs", "2", "--arrivals", "3")
     printed = capsys.readouterr().out
