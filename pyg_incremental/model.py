@@ -6,20 +6,18 @@ import contextlib
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pyg_incremental.call.site import bind
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.journal import Committed
-from pyg_incremental.engine.loop import NOTHING
+from pyg_incremental.delta.journal import Committed, checked_id
 from pyg_incremental.errors import (
     IncrementalWarning,
-    InvalidDeltaError,
     RowCountError,
     UnsupportedModelError,
 )
@@ -27,13 +25,17 @@ from pyg_incremental.files import saving
 from pyg_incremental.files.saving import Saved
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.readings import Readings
-from pyg_incremental.session import start
+from pyg_incremental.session import report, start
 from pyg_incremental.session.autocast import refuse_autocast as _refuse_autocast
+from pyg_incremental.session.before import OutputBefore
 from pyg_incremental.session.parameters import ParameterWatch
+from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.typing import BackendName, StoreName
-from pyg_incremental.update import Update, UpdateStats, Work
+from pyg_incremental.update import Update
+
+_NONE = np.empty(0, np.int64)
 
 
 class IncrementalModel(Readings):
@@ -65,8 +67,9 @@ class IncrementalModel(Readings):
         super().__init__(model, settings)
         if backend == "auto":  # they are made while features and edges are read
             start.begin_kernels(model, settings)
-        self._scrub_next = 0
+        self._scrub = Scrub(scrub_rows)
         self._warned = False
+        self._before: OutputBefore | None = None
 
     # Full pass -----------------------------------------------------------------------------------
 
@@ -109,7 +112,7 @@ class IncrementalModel(Readings):
     def forget(self) -> None:
         """Let go of everything that is stored, as if the model had not been called yet."""
         with self._changing():
-            self._session = None
+            self._session = self._before = None
 
     def _take(self, session: Session, committed: Committed) -> None:
         """From here on this session is the state. Say once that it runs full passes, if it does."""
@@ -125,35 +128,46 @@ class IncrementalModel(Readings):
                 stacklevel=4,
             )
 
-    def refresh(self, nodes: Any = None) -> None:
+    def refresh(self, nodes: Any = None, *, old: bool = False) -> Update:
         """Recompute from the current graph, features and parameters.
 
         Args:
             nodes: Ids of the nodes whose accumulated rows are made afresh, int64 `[k]`; everything
                 by default. Everything is also what mends a stale state: after parameters changed,
                 or after an update was interrupted.
+            old: Report the OLD rows too, as in `apply_delta`.
+
+        Returns:
+            The output rows that came out different: all of them if an update was interrupted, or
+            somebody had written to them. The version stays. Work is counted step by step if `nodes`
+            are given.
 
         Raises:
             StaleStateError: Before the first pass, or if the model is in training mode.
             InvalidDeltaError: If an id is out of range.
         """
+        began = time.perf_counter()
         with self._changing():
             session = self._require()
             _refuse_autocast()
             if nodes is not None:
                 self._refuse_stale()
                 renew = session.resolver.ids(nodes, "nodes")
+                before = self._before_of(session, old)
                 session.interrupted = "a refresh was interrupted"
-                session.engine.update(
+                work = session.engine.update(
                     {}, {}, {},
                     {kind: torch.from_numpy(np.unique(ids)) for kind, ids in renew.items()},
                 )  # fmt: skip
                 session.committed = session.noted(session.committed)
                 session.interrupted = ""
-                return
+                return self._noted(report.updated(session, (0, 0, work), began, before, old=old))
             self._refuse_training()
             session.refuse_other_kind()
+            is_known = not (session.is_broken or session.is_written_to)
+            was = session.output(copy=False) if is_known else None
             self._take(start.from_session(session, self._settings), session.committed)
+            return report.refreshed(self._require(), was, began, old)
 
     # Updates -------------------------------------------------------------------------------------
 
@@ -172,6 +186,7 @@ class IncrementalModel(Readings):
         undirected: bool = False,
         missing: str = "error",
         delta_id: str | int | None = None,
+        old: bool = False,
     ) -> Update:
         """Apply one group of changes and bring the output up to date.
 
@@ -216,21 +231,21 @@ class IncrementalModel(Readings):
         with turns.lock:
             if KERNELS.is_making:
                 KERNELS.poll()
-            if delta_id is not None and _checked_id(delta_id) in self._require().committed.deltas:
-                return self._repeated(began)
+            if delta_id is not None and checked_id(delta_id) in self._require().committed.deltas:
+                return report.repeated(self._require(), began, old)
             if torch.is_inference_mode_enabled():  # what is stored has to stay ordinary tensors
                 with torch.inference_mode(mode=False):
-                    update = self._apply_at_once(parts, delta_id, began)
+                    update = self._apply_at_once(parts, delta_id, began, old)
             else:
-                update = self._apply_at_once(parts, delta_id, began)
+                update = self._apply_at_once(parts, delta_id, began, old)
             if update is not None:
                 return update
             with torch.inference_mode(mode=False), torch.no_grad():
                 delta = delta or GraphDelta(edge_index_add, edge_index_del, x_changes)
-                return self._apply(delta, delta_id, began)
+                return self._apply(delta, delta_id, began, old)
 
     def _apply_at_once(
-        self, parts: tuple[Any, Any, Any] | None, delta_id: Any, began: float
+        self, parts: tuple[Any, Any, Any] | None, delta_id: Any, began: float, old: bool
     ) -> Update | None:
         """What is common and valid goes through in one look; None if this is not."""
         session = self._session
@@ -241,47 +256,57 @@ class IncrementalModel(Readings):
             return None
         self._refuse_stale()
         _refuse_autocast()
+        before = self._before_of(session, old)
         try:
             done = session.carry_out_at_once(plain)
         except Exception as error:
-            return self._failed(session, GraphDelta(*parts), delta_id, error, began)
+            return self._failed(session, GraphDelta(*parts), delta_id, error, began, old)
         if done is None:
             return None
         session.commit(delta_id, at_once=True)
-        return self._updated(session, *done, began)
+        if before is None:
+            return self._noted(report.updated(session, done, began))
+        left, _ = session.engine.slots_at_once(plain) or (_NONE, _NONE)
+        removed = dict.fromkeys(session.graphs, left)
+        return self._noted(report.updated(session, done, began, before, removed, old))
 
-    def _apply(self, delta: GraphDelta, delta_id: Any, began: float) -> Update:
+    def _apply(self, delta: GraphDelta, delta_id: Any, began: float, old: bool) -> Update:
         session = self._require()
         self._refuse_stale()
         _refuse_autocast()
         resolved = session.resolver.resolve(delta)
+        before = self._before_of(session, old)
         try:
-            events, stats = session.carry_out(resolved, self._next_scrub())
+            events, work = session.carry_out(resolved, self._scrub.turn(session.num_nodes))
         except Exception as error:
-            return self._failed(session, delta, delta_id, error, began)
+            return self._failed(session, delta, delta_id, error, began, old)
         session.commit(delta_id, at_once=False)
+        removed = {name: happened.removed.slots for name, happened in events.items()}
         added = sum(happened.added.slots.size for happened in events.values())
-        removed = sum(happened.removed.slots.size for happened in events.values())
-        return self._updated(session, added, removed, stats, began)
+        done = added, sum(slots.size for slots in removed.values()), work
+        return self._noted(report.updated(session, done, began, before, removed, old))
 
-    def _updated(
-        self, session: Session, added: int, removed: int, stats: Work, began: float
-    ) -> Update:
-        """What an update that is in has done."""
-        changed, out, edges = session.changed()
-        seconds = time.perf_counter() - began
-        self._last = stats_of_all = UpdateStats(session.mode, added, removed, seconds, stats)
-        return Update(changed, out, stats_of_all, session.committed.version, changed_edges=edges)
+    def _noted(self, update: Update) -> Update:
+        """An update, whose work `explain` tells of."""
+        self._last = update.stats
+        return update
 
-    def _repeated(self, began: float) -> Update:
-        """What to say of a delta that is in already."""
-        session = self._require()
-        changed, out = session.nothing()
-        stats = UpdateStats(session.mode, 0, 0, time.perf_counter() - began, [])
-        return Update(changed, out, stats, self.version, repeated=True)
+    def _before_of(self, session: Session, old: bool) -> OutputBefore | None:
+        """The output as it is now, if somebody asks or has asked for it."""
+        if self._before is not None and not self._before.is_of(session):
+            self._before = None
+        if old and self._before is None:
+            self._before = OutputBefore(session)
+        return self._before
 
     def _failed(
-        self, session: Session, delta: GraphDelta, delta_id: Any, error: Exception, began: float
+        self,
+        session: Session,
+        delta: GraphDelta,
+        delta_id: Any,
+        error: Exception,
+        began: float,
+        old: bool,
     ) -> Update:
         """The update fails, as the model itself may: go back to before it, if possible.
 
@@ -302,7 +327,7 @@ class IncrementalModel(Readings):
                 f"its program fails after a delta ({type(error).__name__}: {error})"
             )
             self._take(start.from_session(before, self._settings), before.committed)
-            return self._apply(delta, delta_id, began)
+            return self._apply(delta, delta_id, began, old)
 
     def _take_back(self, session: Session, error: Exception) -> None:
         """Go back to before an update that fails, if possible."""
@@ -313,16 +338,6 @@ class IncrementalModel(Readings):
             is_back = before is not None or not session.is_broken
             if is_back and hasattr(error, "add_note"):  # since Python 3.11
                 error.add_note("The update was taken back. Nothing was changed.")
-
-    def _next_scrub(self) -> Mapping[str, Tensor]:
-        rows = self._settings.scrub_rows
-        if not rows:
-            return NOTHING
-        first, self._scrub_next = self._scrub_next, self._scrub_next + rows
-        return {
-            kind: torch.arange(first, first + min(rows, count)) % max(count, 1)
-            for kind, count in self._require().num_nodes.items()
-        }
 
     # Files ---------------------------------------------------------------------------------------
 
@@ -339,7 +354,7 @@ class IncrementalModel(Readings):
 
         def look() -> Saved:
             self._refuse_stale(exactly=True)
-            return saving.copied(self._require(), self._scrub_next)
+            return saving.copied(self._require(), self._scrub.next)
 
         saving.save(path, self.model, self._settings, self._turns.read(look))
 
@@ -370,7 +385,7 @@ class IncrementalModel(Readings):
         start.begin_kernels(model, loaded._settings)
         session = saving.restored(path, content, model, loaded._settings)
         loaded._take(session, Committed(content["version"], content["deltas"]))
-        loaded._scrub_next = content["scrub_next"]
+        loaded._scrub.next = content["scrub_next"]
         return loaded
 
     def __reduce__(self) -> NoReturn:
@@ -379,16 +394,3 @@ class IncrementalModel(Readings):
             f"{type(self).__name__} cannot be copied or pickled; use save(path) and load(path, "
             "model), or wrap a copy of the model"
         )
-
-
-def _checked_id(delta_id: Any) -> str | int:
-    """What a caller calls a delta.
-
-    Raises:
-        InvalidDeltaError: If it is neither a string nor an integer.
-    """
-    if isinstance(delta_id, (str, int)) and not isinstance(delta_id, bool):
-        return delta_id
-    raise InvalidDeltaError(
-        f"delta_id: expected a string or an integer (got {type(delta_id).__name__})"
-    )

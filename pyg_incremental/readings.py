@@ -16,7 +16,7 @@ from pyg_incremental.engine.memory import MemoryReport, memory_of
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.files import snapshot
 from pyg_incremental.program.steps import Program
-from pyg_incremental.session import integrity
+from pyg_incremental.session import against_model, integrity
 from pyg_incremental.session.explain import Explanation, explained
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
@@ -196,7 +196,7 @@ class Readings:
         def look() -> Callable[[], tuple[Any, Any]]:
             session = self._require()
             self._refuse_stale(exactly=True)
-            compare = session.against_full_pass(num_nodes, seed)
+            compare = against_model.against_full_pass(session, num_nodes, seed)
             if session.runs_the_model:
                 done = compare()
                 return lambda: done

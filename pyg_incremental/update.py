@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from pyg_incremental.errors import IncrementalError, UnsupportedModelError
 
 
 class StepStats(NamedTuple):
@@ -125,7 +128,7 @@ class UpdateStats:
 
 @dataclass(slots=True)
 class Update:
-    """The result of one `apply_delta`.
+    """The result of one `apply_delta` or `refresh`.
 
     Attributes:
         changed: Ids of the output rows whose value changed, ascending, int64 `[k]`; for a model
@@ -139,6 +142,9 @@ class Update:
             done.
         changed_edges: For outputs with a row for each edge these edges, int64 `[2, k]`; None for
             others.
+        old: What stood in the rows `changed` before, `[k, out_channels]`, if that was asked for
+            (`old=True`), else None. Rows of new nodes and new edges are NaN, or -1 if the output is
+            one of integers.
     """
 
     changed: Any
@@ -147,12 +153,70 @@ class Update:
     version: int
     repeated: bool = False
     changed_edges: Any = None
+    old: Any = None
+
+    @property
+    def flips(self) -> Any:
+        """The rows whose label is another one now: `Flips`, in the structure of the output.
+
+        The label of a row is its largest channel, the first of several; of an output of integers
+        `[n]` it is the number itself. A node or edge that is new had the label -1, as has a row of
+        NaN. So `labels[flips.ids] = flips.new` keeps a table of labels current.
+
+        Raises:
+            IncrementalError: If the old rows were not asked for.
+            UnsupportedModelError: If rows of an output have not several channels.
+        """
+        if self.old is None:
+            raise IncrementalError(
+                "flips: the old rows were not kept; ask for them with apply_delta(..., old=True)"
+            )
+        return pytree.tree_map(_flips, self.changed, self.old, self.out)
 
     def __repr__(self) -> str:
         changed = self.changed.numel() if isinstance(self.changed, Tensor) else "..."
         took = f"{1e3 * self.stats.seconds:.3f} ms"
         again = ", repeated" if self.repeated else ""
         return f"Update(version={self.version}, changed={changed} rows, {took}{again})"
+
+
+class Flips(NamedTuple):
+    """Rows whose label changed.
+
+    Attributes:
+        ids: The rows, ascending, int64 `[k]`.
+        old: Their labels before, int64 `[k]`; -1 for none.
+        new: Their labels now, int64 `[k]`.
+    """
+
+    ids: Tensor
+    old: Tensor
+    new: Tensor
+
+
+def _flips(ids: Any, old: Any, new: Any) -> Any:
+    """The flips of one output; None for what has no rows."""
+    if not isinstance(ids, Tensor) or not isinstance(new, Tensor):
+        return None
+    before, now = _labels(old), _labels(new)
+    differ = before != now
+    return Flips(ids[differ.to(ids.device)], before[differ], now[differ])
+
+
+def _labels(rows: Tensor) -> Tensor:
+    """The label of each row, int64 `[k]`."""
+    if rows.dim() == 1 and not rows.dtype.is_floating_point and not rows.is_complex():
+        return rows.long()
+    if rows.dim() != 2 or rows.shape[1] < 2 or rows.is_complex():
+        raise UnsupportedModelError(
+            f"flips: expected rows of two or more channels (got rows of shape "
+            f"{list(rows.shape[1:])}, {rows.dtype}); compare `old` and `out` with a threshold of "
+            "your own"
+        )
+    labels = rows.argmax(1)
+    if rows.dtype.is_floating_point:
+        labels[rows.isnan().any(1)] = -1
+    return labels
 
 
 class Reading(NamedTuple):

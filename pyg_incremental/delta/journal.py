@@ -16,6 +16,7 @@ from torch import Tensor
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.delta.resolve.resolver import ResolvedDelta
+from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import Ids
 
@@ -171,3 +172,16 @@ def edge_data_before(
             at, data = torch.from_numpy(edges.changed), graphs[name].edge_data
             found[name] = edges.changed, {k: data[k][at] for k in edges.changed_data}
     return found
+
+
+def checked_id(delta_id: Any) -> str | int:
+    """What a caller calls a delta.
+
+    Raises:
+        InvalidDeltaError: If it is neither a string nor an integer.
+    """
+    if isinstance(delta_id, (str, int)) and not isinstance(delta_id, bool):
+        return delta_id
+    raise InvalidDeltaError(
+        f"delta_id: expected a string or an integer (got {type(delta_id).__name__})"
+    )

@@ -15,11 +15,13 @@ from pyg_incremental.call.full_pass import difference, gap
 from pyg_incremental.call.roles import Roles, classify
 from pyg_incremental.call.site import bind, device_of
 from pyg_incremental.delta.describe import GraphDelta, with_fields_of
+from pyg_incremental.delta.journal import checked_id
 from pyg_incremental.distributed import verify
 from pyg_incremental.distributed.call import Call, call_from, call_of, most_of, plan_of
 from pyg_incremental.distributed.errors import PartitionError, on_all_ranks
 from pyg_incremental.distributed.files import saving
 from pyg_incremental.distributed.files.shard_files import ShardFiles
+from pyg_incremental.distributed.one_process import OLD, OneProcessOnly
 from pyg_incremental.distributed.part.journal import Committed
 from pyg_incremental.distributed.part.part import Happened, Part
 from pyg_incremental.distributed.placement.ownership import Ownership, owners_of
@@ -28,17 +30,17 @@ from pyg_incremental.distributed.readings import Readings, collective
 from pyg_incremental.distributed.update import DistributedStats
 from pyg_incremental.distributed.wire.comm import Communicator, SingleProcess
 from pyg_incremental.distributed.wire.rounds import Rounds
-from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
+from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.model import IncrementalModel
+from pyg_incremental.session.against_model import CHECKED, nodes_to_check, why_it_differs
 from pyg_incremental.session.autocast import refuse_autocast
 from pyg_incremental.session.parameters import ParameterWatch, fingerprint
-from pyg_incremental.session.session import CHECKED, nodes_to_check, why_it_differs
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.typing import BackendName
 from pyg_incremental.update import Update
 
 
-class DistributedIncrementalModel(Readings):
+class DistributedIncrementalModel(Readings, OneProcessOnly):
     """A model over several processes: each rank owns some nodes and the edges that lead to them.
 
     Every method is a collective, unless it says otherwise: all ranks call it, in the same order. If
@@ -206,7 +208,7 @@ class DistributedIncrementalModel(Readings):
 
     @collective("refresh")
     @torch.no_grad()
-    def refresh(self, nodes: Any = None) -> None:
+    def refresh(self, nodes: Any = None) -> Update:
         """Recompute from the current graph, features and parameters, on all ranks.
 
         An update that was interrupted is finished if it is in on any rank, and dropped if it is in
@@ -217,19 +219,29 @@ class DistributedIncrementalModel(Readings):
                 dict by kind, alike on all ranks; everything by default. Everything is also what
                 mends a stale state.
 
+        Returns:
+            The output rows of this rank's nodes that came out different: all of them if an update
+            was interrupted.
+
         Raises:
             StaleStateError: Before the first pass, or if the model is in training mode.
             InvalidDeltaError: If an id is out of range.
         """
+        began, before = time.perf_counter(), self._spent()
         part, call = self._require(), self._called()
         if nodes is not None:
             self._together(self._refuse_stale)
-            part.update(None, self._together(lambda: part.own_of(nodes)), counts=False)
-            return
-        self._together(self._refuse_training)
-        part.settle()
-        part.interrupted = part.interrupted or "a refresh was interrupted"
-        self._start(call, self._together(part.shard), part.committed)
+            happened = part.update(None, self._together(lambda: part.own_of(nodes)), counts=False)
+            changed, out = part.nothing() if happened is None else part.changed()
+        else:
+            self._together(self._refuse_training)
+            part.settle()
+            was = None if part.interrupted else part.output(copy=True)
+            part.interrupted = part.interrupted or "a refresh was interrupted"
+            happened = None
+            self._start(call, self._together(part.shard), part.committed)
+            changed, out = self._require().changed_since(was)
+        return self._updated(changed, out, happened, began, before)
 
     # Updates -------------------------------------------------------------------------------------
 
@@ -241,6 +253,7 @@ class DistributedIncrementalModel(Readings):
         *changes: Any,
         gather: bool = False,
         delta_id: str | int | None = None,
+        old: bool = False,
         **fields: Any,
     ) -> Update:
         """Apply one group of changes, and bring the output up to date.
@@ -258,6 +271,7 @@ class DistributedIncrementalModel(Readings):
                 a name is not applied again: the update says that it is `repeated`, and nothing
                 changes.
                 So a delta can be handed in again whenever it is not known whether it was applied.
+            old: Refused on ranks.
             **fields: The fields of `GraphDelta`; `missing` is alike on all ranks that hand in
                 anything.
 
@@ -277,19 +291,30 @@ class DistributedIncrementalModel(Readings):
         """
         began, before = time.perf_counter(), self._spent()
         part = self._require()
-        given = self._given(changes, fields, delta_id)
+        given = self._given(changes, fields, delta_id, old)
         happened = part.update(given, self._next_scrub(part), delta_id)
         is_new = happened is None or happened.is_new
         changed, out = part.changed() if happened is not None and is_new else part.nothing()
         if gather:
             changed, out = self._gathered(changed, out)
+        return self._updated(changed, out, happened, began, before)
+
+    def _updated(
+        self,
+        changed: Any,
+        out: Any,
+        happened: Happened | None,
+        began: float,
+        before: tuple[float, ...],
+    ) -> Update:
+        """What is reported; `before` is what `_spent` told when it began."""
         spent = [b - a for a, b in zip(before, self._spent(), strict=True)]
         done = Happened(0, 0, [], ()) if happened is None else happened
         stats = DistributedStats(
             "incremental", done.added, done.removed, time.perf_counter() - began, done.work,
             done.traffic, *spent,  # type: ignore[arg-type]
         )  # fmt: skip
-        return Update(changed, out, stats, self.version, repeated=not is_new)
+        return Update(changed, out, stats, self.version, repeated=not done.is_new)
 
     @collective("inverse")
     def inverse(self, delta: GraphDelta | None = None) -> GraphDelta:
@@ -311,16 +336,20 @@ class DistributedIncrementalModel(Readings):
         return self._require().inverse(self._given(given, {}))
 
     def _given(
-        self, changes: tuple[Any, ...], fields: dict[str, Any], delta_id: Any = None
+        self,
+        changes: tuple[Any, ...],
+        fields: dict[str, Any],
+        delta_id: Any = None,
+        old: bool = False,
     ) -> GraphDelta | Exception:
         """What this rank hands in, or why it cannot, which all ranks are to know."""
         try:
             self._refuse_stale()
             refuse_autocast()
-            if not isinstance(delta_id, (str, int, type(None))) or isinstance(delta_id, bool):
-                raise InvalidDeltaError(
-                    f"delta_id: expected a string or an integer (got {type(delta_id).__name__})"
-                )
+            if old:
+                raise UnsupportedModelError(OLD)
+            if delta_id is not None:
+                checked_id(delta_id)
             return GraphDelta(*changes, **fields).alone()
         except Exception as error:
             return error

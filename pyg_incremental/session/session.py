@@ -1,6 +1,6 @@
 """One model on one graph: the graph, and the engine that keeps the rows."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from pyg_incremental.aggregate import PaddedRows, Rows
 from pyg_incremental.call import full_pass
 from pyg_incremental.call.members import count_of
 from pyg_incremental.call.plan import CallPlan
@@ -26,34 +25,13 @@ from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents
 from pyg_incremental.kernels.lent import Lent
 from pyg_incremental.kernels.threads import wait_for_all
-from pyg_incremental.program.steps import Domain, Program, Value
+from pyg_incremental.program.steps import Domain, Value
 from pyg_incremental.rows import NO_IDS, Backend, Cell, Ids
 from pyg_incremental.session.parameters import ParameterWatch
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.update import Work
 
-CHECKED = 16
-"""Nodes of each kind that the first pass of a program made of known steps is checked at."""
 _writes = attrgetter("_version")
-
-
-def nodes_to_check(program: Program) -> int | None:
-    """How many nodes of each kind the first pass is held against the model on; None for all."""
-    return None if program.whole_steps or _tried(program) else CHECKED
-
-
-def why_it_differs(program: Program, gap: float) -> str:
-    """What is said of a program that is off by so much on the user's graph; empty for zero."""
-    if not gap:
-        return ""
-    doubtful = _tried(program) or [s.output.name for s in program.whole_steps]
-    names = ", ".join(f"'{name}'" for name in doubtful) or "a step"
-    return f"the program differs from the model by {gap:.3g} on this graph, at {names}"
-
-
-def _tried(program: Program) -> list[str]:
-    """The steps that were found to be local by trying."""
-    return [s.output.name for s in program.steps if isinstance(s, (Rows, PaddedRows))]
 
 
 class Session:
@@ -270,14 +248,19 @@ class Session:
         journal = self.journal
         return journal is not None and journal.version > self.committed.version
 
+    @property
+    def is_written_to(self) -> bool:
+        """Whether somebody else has written to rows that users can reach."""
+        _, _, held, writes = self.committed
+        return [*map(_writes, held)] != writes
+
     def reason(self) -> str:
         """Why what is stored is not the model's answer, or an empty string."""
         if self.journal is not None and self._has_begun:
             return "an update was interrupted"
         if self.interrupted:
             return self.interrupted
-        _, _, held, writes = self.committed
-        if [*map(_writes, held)] != writes:
+        if self.is_written_to:
             return "rows, edge data or outputs were written to, which only apply_delta may"
         return "" if self.watch is None else self.watch.reason()
 
@@ -475,7 +458,7 @@ class Session:
             elif value.domain is Domain.EDGE:
                 found[i], at[i], ends[i] = self._changed_edges(value)
             else:
-                found[i] = _changed_rows(self._whole_outputs.get(value), cell.content)
+                found[i] = changed_rows(self._whole_outputs.get(value), cell.content)
                 seen[value] = cell.content
         self._whole_outputs.update(seen)  # not before: a value may be returned twice
 
@@ -512,88 +495,6 @@ class Session:
             return fill(leaf) if isinstance(leaf, Output) else leaf
 
         return pytree.tree_map(filled, structure, is_leaf=_is_output)
-
-    def against_full_pass(self, num_nodes: int | None, seed: int) -> Callable[[], tuple[Any, Any]]:
-        """Our output and the model's, for all nodes or on what a sample of them sees.
-
-        Everything is copied here; the model runs when what is returned is called. It is a copy of
-        the model, so that nothing it may have kept of earlier calls can matter.
-        """
-        site, ours = self.plan.site, self.output(copy=True)
-        if num_nodes is None or num_nodes >= self.count or not self._sees_parts():
-            nodes = {name: rows.clone() for name, rows in self.nodes().items()}
-            every = self.arguments_on(self.graphs, self.num_nodes, nodes)
-            left = self._graphs_with_nodes(ours)
-            return lambda: (left, full_pass.run(site, every, fresh=True))
-        program, relations = self.plan.program, self.roles.relations
-        generator = torch.Generator().manual_seed(seed)
-        asked = {
-            kind: torch.randperm(n, generator=generator)[:num_nodes]
-            for kind, n in self.num_nodes.items()
-        }
-        states = {name: g.state(for_model=True) for name, g in self.graphs.items()}
-        reverse = any(getattr(s, "reverse", False) for s in program.steps)
-        edges = {name: state["edge_index"] for name, state in states.items()}
-        seen, kept = full_pass.neighbourhood(
-            asked, program.depth, relations, edges, self.num_nodes, reverse
-        )
-        place = {kind: mask.cumsum(0) - 1 for kind, mask in seen.items()}
-        small = {
-            r.graph: {k: v[kept[r.graph]] for k, v in states[r.graph].items() if k != "edge_index"}
-            for r in relations
-        }
-        for r in relations:
-            src, dst = edges[r.graph][:, kept[r.graph]]
-            small[r.graph]["edge_index"] = torch.stack([place[r.source][src], place[r.target][dst]])
-        nodes = {k: v[seen[self.roles.nodes[k]]] for k, v in self.nodes().items()}
-        counts = {kind: int(mask.sum()) for kind, mask in seen.items()}
-        arguments = full_pass.arguments(site, self.roles, nodes, small, counts, self.others())
-        kinds = self.output_kinds
-
-        def rows_of(out: Any, ids: Mapping[str, Tensor]) -> Any:
-            return pytree.tree_map(
-                lambda t, kind: t[ids[kind]] if isinstance(t, Tensor) else t, out, kinds
-            )
-
-        there = {kind: place[kind][ids] for kind, ids in asked.items()}
-        return lambda: (
-            rows_of(ours, asked), rows_of(full_pass.run(site, arguments, fresh=True), there)
-        )  # fmt: skip
-
-    def _graphs_with_nodes(self, out: Any) -> Any:
-        """The output without the last graphs that have no node any more.
-
-        PyG counts graphs up to the last one that has a node; here, they keep their rows.
-        """
-        counts = {
-            r.target: count_of(self._rows_of(r.members)[: self.num_nodes[r.source]])
-            for r in self.roles.relations
-            if r.members
-        }
-        return pytree.tree_map(
-            lambda t, kind: t[: counts[kind]] if kind in counts else t, out, self.output_kinds
-        )
-
-    def _sees_parts(self) -> bool:
-        """Whether the model can be run on what some rows see."""
-        program, roles = self.plan.program, self.roles
-        return not (
-            roles.fixed
-            or program.whole_steps
-            or any(v.domain is not Domain.NODE for v in program.outputs)
-            or any(roles.grows(kind) for kind in self.num_nodes)
-        )
-
-    def why_not_trusted(self) -> str:
-        """Hold the first pass against the original model; why it is not exact, if it is not.
-
-        All rows are compared where some step runs on all rows or computes rows again from their
-        neighbourhoods, as a conv's own `forward` that was found to be local by trying; else
-        `CHECKED` nodes of each kind.
-        """
-        num_nodes = nodes_to_check(self.plan.program)
-        gap = full_pass.gap(*self.against_full_pass(num_nodes, seed=0)())
-        return why_it_differs(self.plan.program, gap)
 
     def why_not_whole(self, delta: GraphDelta) -> str:
         """Why the model itself cannot answer after a delta either; empty if it can."""
@@ -692,7 +593,7 @@ def _sorted(cell: Cell) -> Ids:
     return cell.backend.ids_from(ids.copy() if ids is cell.ids.array else ids)
 
 
-def _changed_rows(before: Any, after: Any) -> Tensor:
+def changed_rows(before: Any, after: Any) -> Tensor:
     """Rows of an output without a row per node that changed, and those that are new.
 
     All of them if the shape of a row did.

@@ -14,6 +14,7 @@ from pyg_incremental.call.site import CallSite, device_of
 from pyg_incremental.call.state import relations_of, site_of
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.takeover import KERNELS
+from pyg_incremental.session.against_model import why_not_trusted
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
@@ -55,7 +56,7 @@ def from_call(site: CallSite, settings: Settings) -> Session:
         return session
     try:
         session.fill(nodes, others)
-        site.whole = session.why_not_trusted() if settings.check else ""
+        site.whole = why_not_trusted(session) if settings.check else ""
     except MemoryError:
         raise
     except Exception as error:  # a user's model may raise anything; if it does so whole, it will

@@ -11,7 +11,13 @@ import torch
 from torch_geometric.data import HeteroData
 from torch_geometric.nn import GCN, GATConv, HeteroConv, HypergraphConv, SAGEConv, SignedConv
 
-from pyg_incremental import GraphDelta, IncrementalModel, InvalidDeltaError, to_incremental
+from pyg_incremental import (
+    GraphDelta,
+    IncrementalModel,
+    InvalidDeltaError,
+    UnsupportedModelError,
+    to_incremental,
+)
 from pyg_incremental.distributed import DistributedIncrementalModel
 from tests.closeness import assert_close, tensors_of
 from tests.distributed.runs import ADD, ARGS, BAD, MODEL, expected, on_ranks
@@ -37,6 +43,42 @@ def test_up_names_this_rank_s_rows_and_gather_all():
 
     got = on_ranks(3, work)
     assert sorted(torch.cat(got).tolist()) == want.changed.tolist()
+
+
+def test_old_rows_and_what_needs_one_process_are_refused():
+    def work(inc):
+        before = inc.version
+        with pytest.raises(UnsupportedModelError, match="OLD rows"):
+            inc.apply_delta(ADD if inc.rank == 0 else None, old=True)
+        with pytest.raises(UnsupportedModelError, match="inverse"):
+            inc.preview(ADD)
+        with pytest.raises(UnsupportedModelError, match="ids stay"):
+            inc.compact()
+        assert inc.version == before
+        return inc.apply_delta(ADD if inc.rank == 0 else None).version
+
+    assert on_ranks(2, work) == [1, 1]
+
+
+def test_a_refresh_names_what_it_has_moved():
+    def work(inc):
+        inc.apply_delta(ADD if inc.rank == 0 else None)
+        inc.refresh()
+        up = inc.refresh()
+        assert up.version == inc.version == 1
+        assert up.changed.numel() == 0
+        was = inc.out.clone()
+        bias = next(p for p in inc.model.parameters() if p.dim() == 1)
+        with torch.no_grad():
+            bias += 1.0
+        up = inc.refresh()
+        rows = (was != inc.out).any(1)
+        assert torch.equal(up.changed, inc.nodes[rows])
+        assert torch.equal(up.out, inc.out[rows])
+        assert inc.refresh([0, 1]).stats.mode == "incremental"
+        return up.changed.numel()
+
+    assert sum(on_ranks(2, work)) > 0
 
 
 def test_nothing_costs_one_small_collective():

@@ -45,7 +45,7 @@ from pyg_incremental.distributed.part.undo import undone
 from pyg_incremental.distributed.placement.shard import Shard
 from pyg_incremental.distributed.wire.rounds import Rounds, raise_first
 from pyg_incremental.engine.memory import MemoryReport, memory_of
-from pyg_incremental.session.session import Session
+from pyg_incremental.session.session import Session, changed_rows
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.update import Work
 
@@ -319,6 +319,19 @@ class Part:
             rows = pytree.tree_map(lambda i, r: r[(i >= 0).to(r.device)], ids, rows)
             ids = pytree.tree_map(lambda i: i[i >= 0], ids)
         return ids, rows
+
+    def changed_since(self, before: Any) -> tuple[Any, Any]:
+        """Global ids and new rows of what is not as it was; see `changed`.
+
+        Args:
+            before: The output as `output` told it, for the same nodes; None if nobody knows.
+        """
+        kinds, now = self.session.output_kinds, self.output(copy=False)
+        if before is None:
+            before = pytree.tree_map(lambda _: None, now)
+        at = pytree.tree_map(lambda rows, was: changed_rows(was, rows), now, before)
+        ids = pytree.tree_map(lambda k, p: torch.from_numpy(self.region.ids(k))[p], kinds, at)
+        return ids, pytree.tree_map(lambda rows, p: rows[p.to(rows.device)], now, at)
 
     def nothing(self) -> tuple[Any, Any]:
         """What an update that did nothing has changed."""

@@ -1,0 +1,123 @@
+"""A session held against the original model, on all of its graph or on a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from pyg_incremental.aggregate import PaddedRows, Rows
+from pyg_incremental.call import full_pass
+from pyg_incremental.call.members import count_of
+from pyg_incremental.program.steps import Domain, Program
+from pyg_incremental.session.session import Session
+
+CHECKED = 16
+"""Nodes of each kind that the first pass of a program made of known steps is checked at."""
+
+
+def nodes_to_check(program: Program) -> int | None:
+    """How many nodes of each kind the first pass is held against the model on; None for all."""
+    return None if program.whole_steps or _tried(program) else CHECKED
+
+
+def why_it_differs(program: Program, gap: float) -> str:
+    """What is said of a program that is off by so much on the user's graph; empty for zero."""
+    if not gap:
+        return ""
+    doubtful = _tried(program) or [s.output.name for s in program.whole_steps]
+    names = ", ".join(f"'{name}'" for name in doubtful) or "a step"
+    return f"the program differs from the model by {gap:.3g} on this graph, at {names}"
+
+
+def _tried(program: Program) -> list[str]:
+    """The steps that were found to be local by trying."""
+    return [s.output.name for s in program.steps if isinstance(s, (Rows, PaddedRows))]
+
+
+def against_full_pass(
+    session: Session, num_nodes: int | None, seed: int
+) -> Callable[[], tuple[Any, Any]]:
+    """Our output and the model's, for all nodes or on what a sample of them sees.
+
+    Everything is copied here; the model runs when what is returned is called. It is a copy of
+    the model, so that nothing it may have kept of earlier calls can matter.
+    """
+    site, ours = session.plan.site, session.output(copy=True)
+    if num_nodes is None or num_nodes >= session.count or not _sees_parts(session):
+        nodes = {name: rows.clone() for name, rows in session.nodes().items()}
+        every = session.arguments_on(session.graphs, session.num_nodes, nodes)
+        left = _graphs_with_nodes(session, ours)
+        return lambda: (left, full_pass.run(site, every, fresh=True))
+    program, relations = session.plan.program, session.roles.relations
+    generator = torch.Generator().manual_seed(seed)
+    asked = {
+        kind: torch.randperm(n, generator=generator)[:num_nodes]
+        for kind, n in session.num_nodes.items()
+    }
+    states = {name: g.state(for_model=True) for name, g in session.graphs.items()}
+    reverse = any(getattr(s, "reverse", False) for s in program.steps)
+    edges = {name: state["edge_index"] for name, state in states.items()}
+    seen, kept = full_pass.neighbourhood(
+        asked, program.depth, relations, edges, session.num_nodes, reverse
+    )
+    place = {kind: mask.cumsum(0) - 1 for kind, mask in seen.items()}
+    small = {
+        r.graph: {k: v[kept[r.graph]] for k, v in states[r.graph].items() if k != "edge_index"}
+        for r in relations
+    }
+    for r in relations:
+        src, dst = edges[r.graph][:, kept[r.graph]]
+        small[r.graph]["edge_index"] = torch.stack([place[r.source][src], place[r.target][dst]])
+    nodes = {k: v[seen[session.roles.nodes[k]]] for k, v in session.nodes().items()}
+    counts = {kind: int(mask.sum()) for kind, mask in seen.items()}
+    arguments = full_pass.arguments(site, session.roles, nodes, small, counts, session.others())
+    kinds = session.output_kinds
+
+    def rows_of(out: Any, ids: Mapping[str, Tensor]) -> Any:
+        return pytree.tree_map(
+            lambda t, kind: t[ids[kind]] if isinstance(t, Tensor) else t, out, kinds
+        )
+
+    there = {kind: place[kind][ids] for kind, ids in asked.items()}
+    return lambda: (
+        rows_of(ours, asked), rows_of(full_pass.run(site, arguments, fresh=True), there)
+    )  # fmt: skip
+
+
+def _graphs_with_nodes(session: Session, out: Any) -> Any:
+    """The output without the last graphs that have no node any more.
+
+    PyG counts graphs up to the last one that has a node; here, they keep their rows.
+    """
+    nodes = session.nodes()
+    counts = {r.target: count_of(nodes[r.members]) for r in session.roles.relations if r.members}
+    return pytree.tree_map(
+        lambda t, kind: t[: counts[kind]] if kind in counts else t, out, session.output_kinds
+    )
+
+
+def _sees_parts(session: Session) -> bool:
+    """Whether the model can be run on what some rows see."""
+    program, roles = session.plan.program, session.roles
+    return not (
+        roles.fixed
+        or program.whole_steps
+        or any(v.domain is not Domain.NODE for v in program.outputs)
+        or any(roles.grows(kind) for kind in session.num_nodes)
+    )
+
+
+def why_not_trusted(session: Session) -> str:
+    """Hold the first pass against the original model; why it is not exact, if it is not.
+
+    All rows are compared where some step runs on all rows or computes rows again from their
+    neighbourhoods, as a conv's own `forward` that was found to be local by trying; else
+    `CHECKED` nodes of each kind.
+    """
+    num_nodes = nodes_to_check(session.plan.program)
+    gap = full_pass.gap(*against_full_pass(session, num_nodes, seed=0)())
+    return why_it_differs(session.plan.program, gap)

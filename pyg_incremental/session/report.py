@@ -1,0 +1,91 @@
+"""What an update, or a refresh, has done: changed rows, what stood there before, and the work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyg_incremental.call.traced import Output
+from pyg_incremental.graph.edge_store import Ids
+from pyg_incremental.program.steps import Domain
+from pyg_incremental.session.before import OutputBefore, in_structure, rows_before
+from pyg_incremental.session.session import Session, changed_rows
+from pyg_incremental.update import Update, UpdateStats, Work
+
+
+def updated(
+    session: Session,
+    counts: tuple[int, int, Work],
+    began: float,
+    before: OutputBefore | None = None,
+    removed: Mapping[str, Ids] | None = None,
+    old: bool = False,
+) -> Update:
+    """What an update that is in has done.
+
+    Args:
+        session: The running state.
+        counts: How many edges came and left, and the work.
+        began: When it began.
+        before: The output as it was, where somebody has asked for it.
+        removed: The slots of the edges that left, by graph; only read beside `before`.
+        old: Whether the OLD rows are wanted now.
+    """
+    changed, out, edges = session.changed()
+    rows = None if before is None else before.follow(changed, removed or {}, old)
+    seconds = time.perf_counter() - began
+    stats = UpdateStats(session.mode, counts[0], counts[1], seconds, counts[2])
+    return Update(changed, out, stats, session.committed.version, False, edges, rows)
+
+
+def repeated(session: Session, began: float, old: bool) -> Update:
+    """What to say of a delta that is in already."""
+    changed, out = session.nothing()
+    stats = UpdateStats(session.mode, 0, 0, time.perf_counter() - began, [])
+    rows = session.nothing()[1] if old else None
+    return Update(changed, out, stats, session.committed.version, True, old=rows)
+
+
+def refreshed(session: Session, before: Any, began: float, old: bool) -> Update:
+    """What has come out different when everything was computed anew.
+
+    Args:
+        session: The state that is new.
+        before: The output as it was, in the structure of the output; None if nobody knows, so that
+            all rows are named.
+        began: When that began.
+        old: Whether the OLD rows are wanted.
+    """
+    now, structure = session.output(copy=False), session.plan.traced.structure
+    outputs = session.plan.program.outputs
+    before = in_structure(structure, lambda _: None) if before is None else before
+    changed = in_structure(structure, lambda _, was, rows: changed_rows(was, rows), before, now)
+    out = in_structure(structure, lambda _, rows, ids: _at(rows, ids), now, changed)
+    rows = None
+    if old:
+        rows = in_structure(
+            structure, lambda _, was, rows, ids: rows_before(was, rows, ids), before, now, changed
+        )
+
+    def ends(place: Output, ids: Any) -> Any:
+        value = outputs[place.index]
+        if value.domain is not Domain.EDGE:
+            return None
+        graph = session.graphs[value.kind]
+        return torch.from_numpy(graph.ends_of(graph.slots_for_model()[ids.numpy()]))
+
+    has_edges = any(v.domain is Domain.EDGE for v in outputs)
+    edges = in_structure(structure, ends, changed) if has_edges else None
+    stats = UpdateStats(session.mode, 0, 0, time.perf_counter() - began, [])
+    return Update(changed, out, stats, session.committed.version, False, edges, rows)
+
+
+def _at(rows: Any, ids: Tensor) -> Any:
+    """Copies of some rows of an output, or of all of it where it has none."""
+    if not isinstance(rows, Tensor):
+        return rows
+    return rows[ids.to(rows.device)] if rows.dim() else rows.clone()
