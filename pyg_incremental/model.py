@@ -29,6 +29,7 @@ from pyg_incremental.session import report, start
 from pyg_incremental.session.autocast import refuse_autocast as _refuse_autocast
 from pyg_incremental.session.before import OutputBefore
 from pyg_incremental.session.parameters import ParameterWatch
+from pyg_incremental.session.preview import preview
 from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
@@ -243,6 +244,31 @@ class IncrementalModel(Readings):
             with torch.inference_mode(mode=False), torch.no_grad():
                 delta = delta or GraphDelta(edge_index_add, edge_index_del, x_changes)
                 return self._apply(delta, delta_id, began, old)
+
+    def preview(self, *changes: Any, **fields: Any) -> Update:
+        """What a delta would change, and what it would cost; nothing changes, not one bit.
+
+        It costs a copy of all that is held, twice, and the work of the update step by step. Other
+        threads wait meanwhile, but `out` and `x`, which are views, show the delta.
+
+        Args:
+            *changes: One `GraphDelta`, or some of its fields.
+            **fields: The fields of `GraphDelta`.
+
+        Returns:
+            What `apply_delta` would return, OLD rows included; `version` is the current one.
+
+        Raises:
+            InvalidDeltaError: If the delta does not fit the graph.
+            StaleStateError: If the stored state is stale.
+            Exception: Whatever the model itself raises on the changed graph.
+        """
+        delta = GraphDelta(*changes, **fields).alone()
+        with self._changing():
+            session = self._require()
+            self._refuse_stale()
+            _refuse_autocast()
+            return preview(session, delta)
 
     def _apply_at_once(
         self, parts: tuple[Any, Any, Any] | None, delta_id: Any, began: float, old: bool

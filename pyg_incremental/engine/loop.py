@@ -341,6 +341,10 @@ class Engine:
         else:
             self._go_on(fast, done, events, stats)
 
+    def interpret(self) -> None:
+        """From here on go step by step, whatever `compile_after` says."""
+        self._fast = self._wait = None
+
     @property
     def takes_at_once(self) -> bool:
         """Whether compiled code has the whole plan, so that it may take an update at once."""

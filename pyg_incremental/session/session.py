@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from pyg_incremental.call import full_pass
-from pyg_incremental.call.members import count_of
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.site import device_of
 from pyg_incremental.call.state import described
@@ -73,7 +72,8 @@ class Session:
         parameters = (p for p in plan.site.model.parameters() if p.dtype.is_floating_point)
         floats = (x for x in nodes.values() if x.dtype.is_floating_point)
         device = device_of(plan.site.model, nodes.values())
-        self.like = next(floats, next(parameters, torch.empty(0, device=device)))
+        like = next(floats, next(parameters, torch.empty(0, device=device)))
+        self.like = like.detach().new_empty(0)  # nobody's rows, which would be held
         self._kind = _kind_of(plan.site.model)
         self.backend = Backend(settings.backend, self.like)
         self.engine = Engine(

@@ -1,0 +1,48 @@
+"""A delta tried without keeping it."""
+
+from __future__ import annotations
+
+import time
+
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.session import report
+from pyg_incremental.session.before import OutputBefore
+from pyg_incremental.session.memento import Memento
+from pyg_incremental.session.reach import reach, rows_within
+from pyg_incremental.session.session import Session
+from pyg_incremental.update import Update
+
+
+def preview(session: Session, delta: GraphDelta) -> Update:
+    """What a delta would change, and what that would cost; everything is as before then.
+
+    The delta is carried out, and what was there before is put back from a copy. Until it is, the
+    journal of the update holds, as for any update that is interrupted.
+
+    Args:
+        session: The running state.
+        delta: The delta.
+
+    Raises:
+        InvalidDeltaError: If it does not fit the graph.
+    """
+    resolved = session.resolver.resolve(delta)
+    nodes = reach(session, resolved)
+    few = None if nodes is None else rows_within(session, nodes)
+    before, memento = OutputBefore(session), Memento(session, few)
+    began = time.perf_counter()
+    try:
+        session.engine.interpret()
+        events, work = session.carry_out(resolved)
+        removed = {name: happened.removed.slots for name, happened in events.items()}
+        added = sum(happened.added.slots.size for happened in events.values())
+        counts = added, sum(slots.size for slots in removed.values()), work
+        return report.updated(session, counts, began, before, removed, old=True)
+    finally:
+        try:
+            memento.put_back()
+        except BaseException:  # an interrupt: once more from the beginning
+            memento.put_back()
+            raise
+        finally:
+            session.committed = session.noted(session.committed)

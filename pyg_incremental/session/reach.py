@@ -1,0 +1,115 @@
+"""Which rows a delta can touch, found from the graph alone, before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pyg_incremental.aggregate import (
+    Aggregate,
+    Extremum,
+    FunctionSoftmax,
+    FunctionSum,
+    Rows,
+    SoftmaxSum,
+    Sum,
+)
+from pyg_incremental.delta.resolve.resolver import ResolvedDelta
+from pyg_incremental.graph.edge_store import Ids
+from pyg_incremental.kernels.adjacency import Adjacency
+from pyg_incremental.program.steps import Domain, Input, Learned, Ones, RowMap, Step
+from pyg_incremental.rows import Rows as Stored
+from pyg_incremental.session.session import Session
+
+_KNOWN = (Input, Learned, Ones, RowMap)
+_OVER_EDGES = (Sum, SoftmaxSum, Extremum, FunctionSum, FunctionSoftmax, Rows)
+MOST = 4
+"""One in so many nodes is so much of a graph that all of it may be touched."""
+
+
+def reach(session: Session, resolved: ResolvedDelta) -> dict[str, Ids] | None:
+    """The nodes of each kind whose rows a delta may write to, ascending.
+
+    They are those that it names, and what these reach in as many hops as there are aggregations on
+    a path. Where that is much of the graph, rows may be made afresh elsewhere, too.
+
+    Args:
+        session: The running state.
+        resolved: The delta, not carried out yet.
+
+    Returns:
+        The ids; None if any row may be written to, or it is not known which.
+    """
+    program = session.plan.program
+    is_local = all(_is_local(s, session) for s in program.steps)
+    if not is_local or any(c.maker is not None for c in session.engine.cells.values()):
+        return None
+    reverse = any(getattr(s, "reverse", False) for s in program.steps)
+    found = _named(session, resolved)
+    for _ in range(program.depth):
+        new, found = found, dict(found)
+        for r in session.roles.relations:
+            graph = session.graphs[r.graph]
+            lists = [(r.source, r.target, graph.out)]
+            lists += [(r.target, r.source, graph.inn)] if reverse else []
+            for at, to, adjacency in lists:
+                near = _neighbours(adjacency, new[at], graph.num_nodes)
+                found[to] = np.union1d(found[to], near)
+        if any(MOST * ids.size > session.num_nodes[kind] for kind, ids in found.items()):
+            return None
+    return found
+
+
+def _is_local(step: Step, session: Session) -> bool:
+    """Whether a step is known to write only to rows that its inputs reach over edges."""
+    if isinstance(step, Aggregate):
+        return type(step) in _OVER_EDGES and step.graph in session.graphs
+    if type(step) is RowMap:  # one of edges reads edges alone, as no step here gathers
+        return step.output.domain is not Domain.WHOLE
+    return type(step) in _KNOWN
+
+
+def _named(session: Session, resolved: ResolvedDelta) -> dict[str, Ids]:
+    """The nodes that a delta names, and both ends of all edges that it is about."""
+    found: dict[str, list[Ids]] = {kind: [] for kind in session.num_nodes}
+    for name, (ids, _) in resolved.rows.items():
+        found[session.roles.nodes[name]].append(ids.numpy())
+    for kind, count in resolved.new_nodes.items():
+        first = session.num_nodes[kind]
+        found[kind].append(np.arange(first, first + count))
+    for r in session.roles.relations:
+        changes = resolved.edges.get(r.graph)
+        if changes is None:
+            continue
+        slots = np.concatenate([changes.removed, changes.changed])
+        ends = np.concatenate([session.graphs[r.graph].ends_of(slots), changes.added], axis=1)
+        found[r.source].append(ends[0])
+        found[r.target].append(ends[1])
+    none = np.empty(0, np.int64)
+    return {kind: np.unique(np.concatenate([none, *ids])) for kind, ids in found.items()}
+
+
+def _neighbours(adjacency: Adjacency, ids: Ids, num_nodes: int) -> Ids:
+    """The entries of the lists of some nodes; those that are new have none yet."""
+    ids = ids[ids < num_nodes]
+    degree = adjacency.degree[ids].astype(np.int64)
+    before = np.cumsum(degree) - degree
+    at = np.arange(degree.sum()) + np.repeat(adjacency.start[ids] - before, degree)
+    found: Ids = adjacency.neighbor[at].astype(np.int64)
+    return found
+
+
+def rows_within(session: Session, nodes: Mapping[str, Ids]) -> dict[int, Ids]:
+    """Which rows of which arrays belong to some nodes, by the address of the array."""
+    engine = session.engine
+    kept: list[tuple[Stored, str]] = [
+        (c, c.value.kind) for c in engine.cells.values() if c.domain is Domain.NODE
+    ]
+    kept += [(rows, a.step.output.kind) for a in engine.aggregators for rows in a.all_rows()]
+    found = {}
+    for rows, kind in kept:
+        if rows.rows is not None:
+            ids = nodes[kind]
+            found[rows.rows.data_ptr()] = ids[ids < len(rows.rows)]
+    return found

@@ -1,0 +1,189 @@
+"""A delta tried without keeping it: what it would do is told, and not one bit is another one."""
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.nn import SAGEConv
+
+from pyg_incremental import GraphDelta, InvalidDeltaError, StaleStateError, to_incremental
+from pyg_incremental.session.memento import Memento
+from pyg_incremental.session.reach import reach
+from tests.closeness import assert_close, tensors_of
+from tests.contract.test_what_changed import MODELS, Classes, wrap
+from tests.oracle import full
+from tests.side_by_side import clone
+from tests.strategies import DELTAS, generator, journey, make_world
+from tests.trust.small import edge, wrapped
+from tests.zoo import CHANNELS
+
+
+def bytes_of(inc):
+    """Every byte that is held, by where it is."""
+    held = {}
+    for graph in inc._session.graphs.values():
+        graph.places()  # looked up now, which a delta that is read would do
+    for place, (_, copy) in Memento(inc._session)._arrays.items():
+        array = copy.numpy() if isinstance(copy, torch.Tensor) else copy
+        held[place] = array.tobytes()
+    return held
+
+
+def same_bytes(inc, held):
+    """Whether all that was held is where it was; what is only looked up more quickly may be new."""
+    now = bytes_of(inc)
+    return len(held) > 10 and {place: now.get(place) for place in held} == held
+
+
+@pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
+@pytest.mark.parametrize("store", ["fast", "minimal"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_preview_tells_what_an_update_does_and_changes_nothing(name, store):
+    rng = generator([11, len(name)])
+    world = make_world(rng, channels=CHANNELS)
+    _, twin = wrap(name, world, compile_after=4, store=store)
+    model, inc = wrap(name, world, compile_after=4, store=store)
+    told = 0
+    for kind in journey(rng, finite=True):
+        delta = DELTAS[kind](world, rng)
+        inc._session.resolver.resolve(GraphDelta(**delta))  # may place a pair anew in the table
+        was, held, about = clone(inc.out), bytes_of(inc), repr(inc)
+        up = inc.preview(**delta) if rng.random() < 0.5 else inc.preview(GraphDelta(**delta))
+        assert same_bytes(inc, held)
+        assert (repr(inc), inc.stale) == (about, None)
+        assert up.version == inc.version
+        for before, now in zip(tensors_of(was), tensors_of(inc.out), strict=True):
+            assert torch.equal(before, now)
+        world.apply(**delta)
+        done = inc.apply_delta(**delta, old=True)
+        twin.apply_delta(**delta)
+        assert inc.state_digest() == twin.state_digest()  # as if there had been no preview
+        assert_close(inc.out, full(model, world))
+        for mine, other in zip(tensors_of(up.changed), tensors_of(done.changed), strict=True):
+            assert torch.equal(mine, other)
+        assert_close(up.out, done.out)
+        assert_close(up.old, done.old)
+        assert (up.stats.edges_added, up.stats.edges_deleted) == (
+            done.stats.edges_added, done.stats.edges_deleted,
+        )  # fmt: skip
+        told += sum(t.numel() for t in tensors_of(up.changed))
+    assert told > 100
+    assert inc.check() == []
+
+
+def test_its_cost_is_that_of_the_update():
+    inc = wrapped(nodes=400, edges=1200, warm=True)
+    for i in range(20):
+        delta = GraphDelta(edge_index_add=edge(i, 2 * i), x_changes=([i], torch.ones(1, 6)))
+        up = inc.preview(delta)
+        done = inc.apply_delta(delta)
+        assert (up.stats.rows, up.stats.edges) == (done.stats.rows, done.stats.edges)
+        assert up.stats.rows < 400
+
+
+def test_only_rows_in_reach_are_copied():
+    inc = wrapped(nodes=4000, edges=8000)
+    resolved = inc._session.resolver.resolve(GraphDelta(edge_index_add=edge(1, 2)))
+    nodes = reach(inc._session, resolved)[""]
+    adjacency = torch.zeros(4000, 4000)
+    source, target = inc.graph.to_edge_index()
+    adjacency[target, source] = 1
+    seen = torch.zeros(4000)
+    seen[[1, 2]] = 1
+    for _ in range(inc.program.depth):
+        seen = ((adjacency @ seen + seen) > 0).float()
+    assert nodes.tolist() == seen.nonzero().view(-1).tolist()
+    copied = []
+    original = Memento.__init__
+
+    def counted(self, root, few=None):
+        original(self, root, few)
+        arrays = sum(size for (_, size), (a, _) in self._arrays.items() if len(a))
+        copied.append((arrays, sum(len(ids) for _, ids, _ in self._rows)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Memento, "__init__", counted)
+        inc.preview(edge_index_add=edge(1, 2))
+    report = inc.memory_report()
+    rows = sum(p.bytes for p in report.parts if p.what != "graph" and p.name != "marks")
+    assert copied[0][0] < report.total - rows + 20_000
+    assert copied[0][1] <= 20 * len(nodes)
+
+
+def test_reach_is_not_guessed():
+    def of(inc, **delta):
+        return reach(inc._session, inc._session.resolver.resolve(GraphDelta(**delta)))
+
+    inc = wrapped(nodes=40)
+    assert of(inc, x_changes=(torch.arange(30), torch.ones(30, 6))) is None  # most of the graph
+    assert of(wrapped(nodes=4000, store="minimal"), edge_index_add=edge(1, 2)) is None
+    world = make_world(generator(0), channels=CHANNELS)
+    for name in ("nodes and edges", "mean of all"):
+        assert of(wrap(name, world)[1], edge_index_add=edge(1, 2)) is None
+
+
+def test_rows_are_put_back_where_only_those_in_reach_were_copied():
+    rng = generator(4)
+    for aggr in ("mean", "max", "softmax"):
+        world = make_world(rng, nodes=300, edges=500, channels=CHANNELS)
+        torch.manual_seed(0)
+        model = Classes(lambda a, b, aggr=aggr: SAGEConv(a, b, aggr=aggr)).double().eval()
+        inc = to_incremental(model, compile_after=2)
+        inc(**world.inputs())
+        small = 0
+        for kind in (*journey(rng, finite=True), "mixed", "mixed"):
+            delta = DELTAS[kind](world, rng)
+            resolved = inc._session.resolver.resolve(GraphDelta(**delta))
+            small += reach(inc._session, resolved) is not None
+            held = bytes_of(inc)
+            inc.preview(**delta)
+            assert same_bytes(inc, held)
+            world.apply(**delta)
+            inc.apply_delta(**delta)
+            if kind == "all_edges_leave":
+                break
+        assert small > 3
+        assert_close(inc.out, full(model, world))
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_whatever_is_raised_everything_is_as_before(error):
+    inc = wrapped(warm=True)
+    held, digest = bytes_of(inc), inc.state_digest()
+    at = inc._session.engine.node_executors[-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(at, "rows_changed", lambda: (_ for _ in ()).throw(error("no")))
+        with pytest.raises(error):
+            inc.preview(edge_index_add=edge(1, 2))
+    assert same_bytes(inc, held)
+    assert inc.state_digest() == digest
+    assert inc.stale is None
+    assert inc.preview(edge_index_add=edge(1, 2)).changed.numel()
+
+
+def test_an_interrupt_while_it_is_put_back():
+    inc = wrapped()
+    held, calls = bytes_of(inc), []
+    original = Memento.put_back
+
+    def interrupted(self):
+        calls.append(0)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        original(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Memento, "put_back", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            inc.preview(edge_index_add=edge(1, 2))
+    assert same_bytes(inc, held)
+    assert inc.stale is None
+
+
+def test_what_does_not_fit_is_refused():
+    inc = to_incremental(Classes().eval())
+    with pytest.raises(StaleStateError, match="not been called"):
+        inc.preview(edge_index_add=edge(1, 2))
+    inc = wrapped()
+    with pytest.raises(InvalidDeltaError, match="node ids"):
+        inc.preview(edge_index_add=edge(1, 2000))
+    assert np.array_equal(inc.preview().changed, [])
