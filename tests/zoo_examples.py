@@ -13,13 +13,15 @@ EXAMPLES = [
 
 STANDS = {
     "graph-unet": (FULL, "depends on a number of rows, or on a value"),  # the largest scores of all
-    "topk-pool": (FULL, "depends on a number of rows, or on a value"),
-    "sag-pool": (FULL, "depends on a number of rows, or on a value"),
+    "topk-pool": (FULL, "shares memory with what 'zero_' has written to"),  # of each graph the best
+    "sag-pool": (FULL, "shares memory with what 'zero_' has written to"),
+    # Once nodes arrive, the last of them need not be in the last graph.
+    "ogb-virtual-node": (FULL, "depends on the values of a tensor"),
     "mincut": (FULL, "depends on the values of a tensor"),  # as wide as the largest graph
-    "gps": (FULL, "does not run on a probe"),  # all nodes of a graph attend to all
-    "sort-pool": (FULL, "does not run on a probe"),
+    "gps": (FULL, "depends on the values of a tensor"),  # all nodes of a graph attend to all
+    "sort-pool": (MIXED, "pool: its result does not have one row for each input row"),
     "smoothed": (FULL, "depends on the values of a tensor"),  # scaled by sums over the mask
-    "nearest": (FULL, "depends on a number of rows, or on a value"),  # the graph is made of rows
+    "nearest": (MIXED, "cdist: its rows grow with the graph"),  # the graph is made of rows
     "han": (MIXED, "conv: HANConv has no program"),  # relations are weighed by means over all nodes
     "gae-all-pairs": (MIXED, "matmul: its rows grow with the graph"),
     "dense-adjacency": (FULL, "depends on a number of rows, or on a value"),
@@ -35,45 +37,23 @@ TODAY = {
     "geniepath": (MIXED, "__getitem__: its result does not have one row for each input row"),
     "geniepath-lazy": (MIXED, "__getitem__: its result does not have one row for each input row"),
     "rev-gnn": (FULL, "depends on the values of a tensor ('untyped_storage')"),
-    "unimp": (MIXED, "set_item: 'set_item' is not known to be row-wise"),
     "rgcn-entities": (REFUSED, "expected node features"),
     "label-propagation": (MIXED, "spread: LabelPropagation has no program"),
     "vgae": (FULL, "it keeps '__mu__' of 'auto' (VGAE) from call to call"),
     "edge-rows": (MIXED, "convs.1: its edge data is computed from node rows"),
     "tgn-attention": (MIXED, "conv: its edge data is computed from node rows"),
-    "rgcn-distmult": (MIXED, "mul: it combines rows gathered along edges with another tensor"),
     "hetero-link": (REFUSED, "does not say which"),
     "bipartite-dot": (REFUSED, "does not say which"),
-    "pool-mean": (FULL, "depends on a number of rows, or on a value"),
-    "pool-add": (FULL, "depends on a number of rows, or on a value"),
-    "pool-max": (FULL, "depends on a number of rows, or on a value"),
-    "pool-module": (MIXED, "readout: its result does not have one row for each input row"),
-    "pool-several": (MIXED, "readout: its result does not have one row for each input row"),
-    "pool-attention": (MIXED, "readout: its result does not have one row for each input row"),
-    "pool-softmax": (MIXED, "readout: its result does not have one row for each input row"),
-    "pool-set2set": (FULL, "fails on a probe"),
+    "pool-set2set": (MIXED, "readout: its result does not have one row for each input row"),
     "pool-median": (MIXED, "readout: its result does not have one row for each input row"),
-    "mutag-gin": (FULL, "depends on a number of rows, or on a value"),
-    "gin-jk": (FULL, "depends on a number of rows, or on a value"),
     "one-graph": (MIXED, "mean: its result does not have one row for each input row"),
     "one-graph-by-hand": (MIXED, "mean: its result does not have one row for each input row"),
-    "ogb-mol": (FULL, "depends on a number of rows, or on a value"),
-    "ogb-virtual-node": (FULL, "does not run on a probe"),
-    "qm9-nnconv": (FULL, "fails on a probe"),
-    "gru-cell": (FULL, "depends on a number of rows, or on a value"),
-    "pointnet": (FULL, "depends on a number of rows, or on a value"),
-    "pna": (FULL, "depends on a number of rows, or on a value"),
-    "attentive-fp": (FULL, "depends on a number of rows, or on a value"),
+    "qm9-nnconv": (MIXED, "unsqueeze: its result does not have one row for each input row"),
+    "attentive-fp": (MIXED, "size_of: it reads how large the graph is"),
     "tutorial-gcn": (MIXED, "conv1: TutorialConv has no program"),
     "loops-in-forward": (MIXED, "size_of: it reads how large the graph is"),
     "gat-by-hand": (MIXED, "unbind: it does not work on rows"),
-    "zeros-first": (MIXED, "zeros: it does not work on rows"),
     "without-edges": (FULL, "depends on a number of rows, or on a value"),
-    "hooked": (MIXED, "lin: hooks watch Linear"),
-    "squeezed": (MIXED, "squeeze: 'squeeze' mixes rows in this call"),
-    "gconv-gru-lambda": (MIXED, "zeros: it does not work on rows"),
-    "tgcn": (MIXED, "zeros: it does not work on rows"),
-    "a3tgcn": (MIXED, "zeros: it does not work on rows"),
 }
 """The same, for a reason that need not last."""
 

@@ -20,7 +20,7 @@ ACTIVATIONS = (
 _ROW_MODULES = (
     *ACTIVATIONS, nn.Identity, nn.Dropout, nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Linear,
     nn.Bilinear, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.Embedding, nn.GRUCell, nn.LSTMCell,
-    nn.RNNCell, pyg.Linear, pyg.MessageNorm, pyg.JumpingKnowledge,
+    nn.RNNCell, pyg.Linear, pyg.MessageNorm, pyg.JumpingKnowledge, pyg.MaskLabel,
 )  # fmt: skip
 COSTLY_MODULES = (
     nn.Linear,

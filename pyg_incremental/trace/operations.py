@@ -353,6 +353,8 @@ _TABLE: dict[str, Rule] = dict.fromkeys(
 
 COSTLY = frozenset(["matmul", "mm", "bmm", "linear", "einsum"])
 """Functions that contain a matrix product."""
+FILLS = frozenset(("zeros", "ones", "full", "new_zeros", "new_ones", "new_full"))
+"""What makes rows that are all alike."""
 RESHAPES = frozenset(["view", "reshape"])
 NOTHING = frozenset(["dropout", "alpha_dropout", "feature_alpha_dropout"])
 """Functions that return what they are given, where they are row-wise."""

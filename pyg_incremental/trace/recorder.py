@@ -28,7 +28,7 @@ from pyg_incremental.trace.listener import gives_tensors
 from pyg_incremental.trace.names import asks_for_values, name_of
 from pyg_incremental.trace.nested import alike, holds_tensors, leaves, rebuilt, tensors_as
 from pyg_incremental.trace.sealed import Sealed
-from pyg_incremental.trace.sizes import SYMBOLIC, Size, Sizes, is_fake
+from pyg_incremental.trace.sizes import SYMBOLIC, Size, Sizes, is_fake, may_be_one
 from pyg_incremental.trace.where import here
 
 LeafSizes = Callable[[str, Sequence[Any], Any], Any]
@@ -434,7 +434,7 @@ def _depends_on_ones(call: _Call, fakes: Any) -> bool:
     before = call.leaves[0]
     dims = call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else range(before.dim()))
     each = [dims] if isinstance(dims, int) else dims
-    return any(isinstance(before.shape[d], torch.SymInt) for d in each)
+    return any(may_be_one(before.shape[d]) for d in each)
 
 
 def _autocast() -> bool:

@@ -14,7 +14,11 @@ from typing import Any
 import torch
 from torch import SymInt, Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv, _constrain_range_for_size
+from torch.fx.experimental.symbolic_shapes import (  # fmt: skip
+    ShapeEnv,
+    _constrain_range_for_size,
+    statically_known_true,
+)
 
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.program.steps import Relation
@@ -45,7 +49,9 @@ class Sizes:
         self._mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
         self._numbers: dict[Any, int] = {}
         self.nodes: dict[str, Size] = {
-            kind: count if kind in roles.fixed else self.symbol(count, least=1)
+            kind: count
+            if kind in roles.fixed
+            else self.symbol(count, least=2 if roles.num_nodes.get(kind, 0) > 1 else 1)
             for kind, count in probe.num_nodes.items()
         }
         self.edges: dict[str, Size] = {
@@ -148,6 +154,11 @@ def is_symbolic(size: object) -> bool:
 def is_fake(value: Any) -> bool:
     """Whether a value is a tensor without values."""
     return isinstance(value, FakeTensor)
+
+
+def may_be_one(size: Size) -> bool:
+    """Whether a size that depends on the graph can be one."""
+    return isinstance(size, SymInt) and not statically_known_true(size > 1)
 
 
 def same_size(a: Size, b: Size) -> bool:

@@ -11,7 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
-from torch_geometric.nn import MLP, Aggregation, HeteroDictLinear, MessagePassing, aggr, norm
+from torch_geometric.nn import (  # fmt: skip
+    MLP,
+    Aggregation,
+    HeteroDictLinear,
+    MaskLabel,
+    MessagePassing,
+    aggr,
+    norm,
+)
 from torch_geometric.nn.aggr.fused import FusedAggregation
 from torch_geometric.nn.conv import hetero_conv
 from torch_geometric.nn.conv.hetero_conv import group
@@ -225,19 +233,21 @@ def _is_one_call(module: nn.Module) -> bool:
     """Whether a module is written down as one call, and not what it does inside."""
     if isinstance(module, CallSite):
         return False
-    if isinstance(module, (MessagePassing, MLP)):
+    if isinstance(module, (MessagePassing, MLP, MaskLabel)):
         return True
     if isinstance(module, Aggregation) and type(module) not in _OPENED:
         return True
-    if module._forward_hooks or module._forward_pre_hooks:
-        return True
+    hooked = module._forward_hooks or module._forward_pre_hooks
     if isinstance(module, HeteroDictLinear):
         return False  # one linear layer for each kind of nodes
     home = type(module).__module__
     if home.startswith(_WHOLE_FAMILIES):
         return type(module) not in _OPENED
-    return home.startswith("torch.nn") and not isinstance(
-        module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+    # What hooks do with what goes in and out of a module is recorded like anything else.
+    return (
+        home.startswith("torch.nn")
+        and not isinstance(module, (nn.Sequential, nn.ModuleList, nn.ModuleDict))
+        and not hooked
     )
 
 

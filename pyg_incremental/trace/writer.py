@@ -57,6 +57,7 @@ class Writer:
         self.turned: dict[Value, Value] = {}  # graphs with their edges turned around
         self.examples: dict[Value, Tensor] = {}
         self.fixed: set[Value] = set()  # of domain WHOLE, and never changed by a delta
+        self.learned: dict[Value, Callable[[], Any]] = {}  # of them, what is made of parameters
         self.ends = Ends(self.program, recorded, self.env, self.turned, self.examples)
 
     def write(self, graph: fx.Graph) -> Traced:
@@ -179,6 +180,9 @@ class Writer:
             except NotIncremental as error:
                 reason = str(error)
         else:
+            filled = self._filled_rows(node)
+            if filled is not None:
+                return filled
             reason = self._row_reason(node, fn)
             if not reason:
                 return self._row_map(node, fn, name)
@@ -258,10 +262,11 @@ class Writer:
         """The values that an operation reads."""
         found: list[Value] = []
         for n in node.all_input_nodes:
-            held = self.env[n]
-            for value in _parts(held):
+            for value in _parts(self.env[n]):
                 if isinstance(value, Value) and value not in found:
                     found.append(value)
+        if any(v.domain is Domain.EDGE for v in found):  # what a message reads are rows
+            found = [v for v in found if v not in self.learned]
         return found
 
     def _row_reason(self, node: fx.Node, fn: Any) -> str:
@@ -279,9 +284,8 @@ class Writer:
             v.domain is Domain.WHOLE and v not in self.fixed for v in values
         ):
             return "it combines edge rows with something computed from all rows"
-        if any(v.domain is Domain.WHOLE for v in values) and reads_nodes(self.program).intersection(
-            values
-        ):
+        gathered = reads_nodes(self.program).intersection(values)
+        if gathered and any(v.domain is Domain.WHOLE for v in values):
             return "it combines rows gathered along edges with another tensor"
         rows = next(r for n in node.all_input_nodes if (r := self._rows_of(n)) is not None)
         result = self.results[node]
@@ -298,6 +302,8 @@ class Writer:
         call = operations.Operation(
             name_of(fn), self._abstract(node.args), self._abstract(node.kwargs), results[0].dim()
         )
+        if _squeezes_all(node):
+            return self._why_not_reshape(node)
         reason = operations.why_not_row_function(call)
         if not reason and call.name.rstrip("_") in operations.RESHAPES:
             return self._why_not_reshape(node)
@@ -336,13 +342,30 @@ class Writer:
         has_rows = isinstance(held, Value) and held.domain is not Domain.WHOLE
         return result if has_rows and isinstance(result, Tensor) else None
 
+    def _filled_rows(self, node: fx.Node) -> Value | None:
+        """`torch.zeros(x.size(0), 8)` and its like: the same row for every node."""
+        real, fake = self.results[node], self.recorded.fake[node]
+        fills = node.op == "call_function" and name_of(node.target) in operations.FILLS  # type: ignore[arg-type]
+        kind = self.recorded.sizes.kind_of(fake.shape) if fills and is_fake(fake) else None
+        inputs = [v for n in node.all_input_nodes for v in _parts(self.env[n])]
+        if kind is None or any(isinstance(v, _Live) for v in inputs) or not real.numel():
+            return None
+        number, (_, *tail) = real.flatten()[0].item(), real.shape
+        self.ends.declare(kind)
+
+        def rows(ones: Tensor) -> Tensor:
+            size = (len(ones), *tail)
+            return torch.full(size, number, dtype=real.dtype, device=ones.device)
+
+        return self.program.map(node.name, rows, [self.program.ones(kind)])
+
     def _row_map(self, node: fx.Node, fn: Any, name: str) -> Any:
         called = "" if node.op == "call_module" else name_of(fn)
         costly = called in operations.COSTLY or isinstance(fn, COSTLY_MODULES)
         if isinstance(fn, (nn.Identity, nn.Dropout)) or called in operations.NOTHING:
             return self.env[node.all_input_nodes[0]]
         result = self.results[node]
-        if called in operations.RESHAPES:
+        if called in operations.RESHAPES or _squeezes_all(node):
             tail = list(result.shape)[1:]
             return self.program.map(
                 name, lambda rows: rows.reshape(rows.shape[0], *tail), self._values(node)[:1]
@@ -378,7 +401,7 @@ class Writer:
         def run(*rows: Any) -> Any:
             def one(value: Any) -> Any:
                 if isinstance(value, Value):
-                    return rows[values.index(value)]
+                    return rows[values.index(value)] if value in values else self.learned[value]()
                 if isinstance(value, dict):
                     return {key: one(part) for key, part in value.items()}
                 return tuple(map(one, value)) if isinstance(value, tuple) else value.read()
@@ -398,6 +421,8 @@ class Writer:
         if self.fixed.issuperset(values):  # made of parameters and constants only
             value = self.program.map(name, run, values)
             self.fixed.add(value)
+            if not values:
+                self.learned[value] = run
             return value
         rowed = any(v.domain is not Domain.WHOLE or self._is_graph(v) for v in values)
         domain, kind = self._place_of(self.recorded.fake[node], result)
@@ -447,6 +472,12 @@ def _parts(held: Any) -> Iterable[Any]:
     if isinstance(held, dict):
         return held.values()
     return held if isinstance(held, tuple) else (held,)
+
+
+def _squeezes_all(node: fx.Node) -> bool:
+    """Whether an operation is `rows.squeeze()`, which leaves the rows where there are several."""
+    squeezes = node.op == "call_function" and name_of(node.target) == "squeeze"  # type: ignore[arg-type]
+    return squeezes and len(node.args) == 1 and not node.kwargs
 
 
 def _turns(node: fx.Node) -> bool:
