@@ -53,7 +53,6 @@ TODAY = {
     "tutorial-gcn": (MIXED, "conv1: TutorialConv has no program"),
     "loops-in-forward": (MIXED, "size_of: it reads how large the graph is"),
     "gat-by-hand": (MIXED, "unbind: it does not work on rows"),
-    "without-edges": (FULL, "depends on a number of rows, or on a value"),
 }
 """The same, for a reason that need not last."""
 

@@ -19,7 +19,7 @@ from pyg_incremental.delta.read.reader import written
 from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.delta.resolve.resolver import ResolvedDelta, Resolver
 from pyg_incremental.engine.loop import NOTHING, Engine
-from pyg_incremental.errors import StaleStateError, UnsupportedModelError
+from pyg_incremental.errors import RowCountError, StaleStateError, UnsupportedModelError
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents
 from pyg_incremental.kernels.lent import Lent
@@ -147,6 +147,7 @@ class Session:
         Until then the journal holds what there was before.
         """
         graphs = self.graphs
+        self._refuse_no_edges(resolved)
         for graph in graphs.values():
             graph.count_anew_if_due()
         for name, (ids, rows) in resolved.rows.items():
@@ -163,10 +164,24 @@ class Session:
         given = {r.graph for r in self.roles.given}
         return {name: e for name, e in events.items() if name in given}, stats
 
+    def _refuse_no_edges(self, resolved: ResolvedDelta) -> None:
+        """See that the program still is what the model does, if that asks whether there are edges.
+
+        Raises:
+            RowCountError: If the last edge leaves.
+        """
+        if not self.plan.program.asks_for_edges:
+            return
+        for r in self.roles.given:
+            changes, count = resolved.edges.get(r.graph), self.graphs[r.graph].num_edges
+            if changes is not None and count + changes.added.shape[1] == changes.removed.size:
+                raise RowCountError(f"'{r.graph}' has no edge left, for which the model asks")
+
     def plain(self, edge_index_add: Any, edge_index_del: Any, x_changes: Any) -> PlainDelta | None:
         """One of the most common deltas, if `update_at_once` may take it."""
         resolver = self.resolver.plain
-        if resolver is None or not self.engine.takes_at_once:
+        asks = self.plan.program.asks_for_edges
+        if resolver is None or asks or not self.engine.takes_at_once:
             return None
         return resolver.plain(edge_index_add, edge_index_del, x_changes)
 

@@ -38,13 +38,14 @@ class Sizes:
     Args:
         roles: What its tensors are.
         probe: A small call; its numbers are what the symbols stand for while a model is tried.
+        edges: How many edges each graph has at least.
 
     Attributes:
         nodes: The number of nodes of each kind: a symbol, or a number where it is fixed.
         edges: The number of edges of each graph.
     """
 
-    def __init__(self, roles: Roles, probe: Probe) -> None:
+    def __init__(self, roles: Roles, probe: Probe, edges: int) -> None:
         self._env = ShapeEnv()
         self._mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
         self._numbers: dict[Any, int] = {}
@@ -57,7 +58,7 @@ class Sizes:
         self.edges: dict[str, Size] = {
             r.graph: self.nodes[r.source]
             if r.members
-            else self.symbol(probe.edge_index[r.graph].shape[1])
+            else self.symbol(probe.edge_index[r.graph].shape[1], least=edges)
             for r in roles.relations
         }
         self._kinds = {_key(size): kind for kind, size in self.nodes.items()}

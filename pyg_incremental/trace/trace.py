@@ -111,23 +111,36 @@ def trace(site: CallSite, roles: Roles, trial: Trial) -> Traced:
     Raises:
         NotTraceable: If what the model does depends on sizes or values, or cannot be seen.
     """
-    recorder = _recorded(site, roles, trial)
+    asks_for_edges = False
+    try:
+        recorder = _recorded(site, roles, trial, 0)
+    except NotTraceable as error:
+        asks = isinstance(error.__cause__, GuardOnDataDependentSymNode)
+        if not asks or not all(_has_edges(site.tensors[r.graph]) for r in roles.given):
+            raise
+        recorder, asks_for_edges = _recorded(site, roles, trial, 1), True
     if recorder.calls != trial.calls:
         raise NotTraceable("it does something else with tensors of a class of their own")
-    return Writer(site, roles, recorder, trial.probe).write(recorder.graph)
+    traced = Writer(site, roles, recorder, trial.probe).write(recorder.graph)
+    traced.program.asks_for_edges = asks_for_edges
+    return traced
 
 
 _ASKS = "what it does depends on a number of rows, or on a value, that a delta may change"
 
 
-def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
-    """Call the copy once more, and write down what it does."""
+def _has_edges(graph: Any) -> bool:
+    return isinstance(graph, Tensor) and graph.layout is torch.strided and graph.numel() > 0
+
+
+def _recorded(site: CallSite, roles: Roles, trial: Trial, edges: int) -> Recorder:
+    """Call the copy once more, and write down what it does if there are at least so many edges."""
     if any(isinstance(m, torch.jit.ScriptModule) for m in site.model.modules()):
         raise NotTraceable("it is scripted, so that its Python code is not there any more")
     if _global_forward_hooks or _global_forward_pre_hooks:
         raise NotTraceable("hooks on all modules watch it")
     on_copy, probe = site.on(trial.copied.model), trial.probe
-    sizes, modules = Sizes(roles, probe), dict(site.named_modules())
+    sizes, modules = Sizes(roles, probe, edges), dict(site.named_modules())
     leaf_sizes = _LeafSizes(modules, sizes, probe, roles.kinds)
     recorder = Recorder(sizes, leaf_sizes, trial.copied.originals())
     _tell_attributes(recorder, on_copy)

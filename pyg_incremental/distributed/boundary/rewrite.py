@@ -86,6 +86,11 @@ def refuse_whole(program: Program, model: str) -> None:
     graphs = set(program.graphs)
     members = {r.graph: r.members for r in program.graphs.values() if r.members}
     two_kinds = {r.graph for r in program.graphs.values() if r.source != r.target}
+    if program.asks_for_edges:
+        raise UnsupportedModelError(
+            f"{model} asks whether there are edges, which no rank knows of all of them. Use "
+            "to_incremental, in one process"
+        )
     for s in program.steps:
         reason = ""
         if isinstance(s, Whole):

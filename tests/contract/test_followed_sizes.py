@@ -1,0 +1,139 @@
+"""Sizes that a model asks for or makes rows of, and what holds only while they are large enough."""
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GCNConv, MaskLabel
+
+from pyg_incremental import IncrementalWarning, UnsupportedModelError, to_incremental
+from pyg_incremental.distributed import DistributedIncrementalModel
+from tests.closeness import assert_close
+from tests.followed import Followed
+from tests.zoo import CHANNELS
+
+WIDTH = 4
+
+
+class Sized(nn.Module):
+    """A conv, and what a subclass does behind it."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.lin = GCNConv(CHANNELS, WIDTH), nn.Linear(WIDTH, 1)
+
+    def forward(self, x, edge_index):
+        return self.behind(self.conv(x, edge_index), x, edge_index)
+
+
+class OneColumn(Sized):
+    def behind(self, h, x, edge_index):
+        return h * self.lin(h).squeeze().sigmoid().unsqueeze(1)
+
+
+class FirstState(Sized):
+    """A state of zeros, as recurrent cells begin."""
+
+    def behind(self, h, x, edge_index):
+        state = torch.zeros(x.size(0), WIDTH, dtype=x.dtype)
+        return torch.cat([h + state, x.new_full((len(x), 2), 0.5) * h[:, :2]], 1)
+
+
+class Watched(Sized):
+    """A hook that changes what a layer returns."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin.register_forward_hook(lambda module, given, out: out.clamp(-0.5, 0.5))
+
+    def behind(self, h, x, edge_index):
+        return self.lin(h)
+
+
+class Distances(Sized):
+    """Pairs scored with a row of parameters, as DistMult does."""
+
+    def __init__(self):
+        super().__init__()
+        self.rel = nn.Parameter(torch.randn(3, WIDTH))
+
+    def behind(self, h, x, edge_index):
+        return (h[edge_index[0]] * self.rel[1] * h[edge_index[1]]).sum(-1)
+
+
+class WithoutEdges(Sized):
+    def behind(self, h, x, edge_index):
+        if edge_index.numel() == 0:
+            return h.new_zeros(len(x), WIDTH)
+        return h.relu()
+
+
+class Masked(Sized):
+    """UniMP's labels as inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.mask = MaskLabel(3, CHANNELS)
+
+    def forward(self, x, edge_index):
+        y = (x[:, 0] > 0).long()
+        return self.conv(self.mask(x, y, x[:, 1] > 0), edge_index)
+
+
+@pytest.mark.parametrize("options", [{}, {"backend": "reference"}], ids=str)
+@pytest.mark.parametrize("make", [OneColumn, FirstState, Watched, Distances, WithoutEdges, Masked])
+def test_what_sizes_say_is_followed(make, options, seed):
+    run = Followed(make, seed=seed, **options)
+    assert run.inc.mode == "incremental", run.inc
+    run.walk()
+
+
+def test_a_single_row_that_changes_stays_a_row(seed):
+    run = Followed(OneColumn, seed=seed)
+    new = torch.ones(1, CHANNELS, dtype=torch.float64)
+    run.step({"x_add": new})
+    run.step({"x_changes": (torch.tensor([len(run.world.x) - 1]), 3 * new)})
+    run.check_all()
+
+
+def test_a_graph_of_one_node_is_not_squeezed_as_one_of_more(seed):
+    torch.manual_seed(seed)
+    model = OneColumn().double().eval()
+    x, edges = torch.randn(1, CHANNELS, dtype=torch.float64), torch.empty(2, 0, dtype=torch.long)
+    with pytest.raises(IndexError):  # PyTorch squeezes the only row away
+        model(x, edges)
+    with pytest.raises(IndexError):
+        to_incremental(model)(x, edges)
+
+
+def test_parameters_beside_gathered_rows_are_read_anew(seed):
+    run = Followed(Distances, seed=seed)
+    model = run.inc.model
+    with torch.no_grad():
+        model.rel.mul_(2)
+    run.inc.refresh()
+    inputs = run.world.inputs()
+    assert_close(run.inc.out, model(inputs["x"], inputs["edge_index"]))
+
+
+def test_when_the_last_edge_leaves_the_model_itself_answers(seed):
+    torch.manual_seed(seed)
+    model = WithoutEdges().double().eval()
+    x = torch.randn(5, CHANNELS, dtype=torch.float64)
+    edges = torch.tensor([[0, 1], [1, 2]])
+    inc = to_incremental(model)
+    inc(x, edges)
+    assert inc.mode == "incremental"
+    inc.apply_delta(edge_index_del=edges[:, :1])
+    assert_close(inc.out, model(x, edges[:, 1:]))
+    with pytest.warns(IncrementalWarning, match="'edge_index' has no edge left"):
+        inc.apply_delta(edge_index_del=edges[:, 1:])
+    assert_close(inc.out, torch.zeros(5, WIDTH).double())
+    inc.apply_delta(edge_index_add=edges)
+    assert_close(inc.out, model(x, edges))
+
+
+def test_ranks_refuse_a_model_that_asks_for_edges(seed):
+    inputs = Followed(WithoutEdges, seed=seed).world.inputs()
+    model = WithoutEdges().double().eval()
+    with pytest.raises(UnsupportedModelError, match="asks whether there are edges"):
+        DistributedIncrementalModel(model)(inputs["x"], inputs["edge_index"])
