@@ -50,9 +50,6 @@ TODAY = {
     "one-graph-by-hand": (MIXED, "mean: its result does not have one row for each input row"),
     "qm9-nnconv": (MIXED, "unsqueeze: its result does not have one row for each input row"),
     "attentive-fp": (MIXED, "size_of: it reads how large the graph is"),
-    "tutorial-gcn": (MIXED, "conv1: TutorialConv has no program"),
-    "loops-in-forward": (MIXED, "size_of: it reads how large the graph is"),
-    "gat-by-hand": (MIXED, "unbind: it does not work on rows"),
 }
 """The same, for a reason that need not last."""
 

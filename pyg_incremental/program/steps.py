@@ -181,7 +181,7 @@ class Program:
         fixed: The kinds of nodes whose number never changes, and that number.
         origins: The operation of the model that each value comes from, where one does; also of
             values that no step makes any more.
-        asks_for_edges: Whether it is what the model does only while every graph has an edge.
+        least_edges: It is what the model does only while every graph has so many edges.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -190,7 +190,7 @@ class Program:
     outputs: list[Value] = field(default_factory=list)
     fixed: dict[str, int] = field(default_factory=dict)
     origins: dict[Value, Origin] = field(default_factory=dict)
-    asks_for_edges: bool = False
+    least_edges: int = 0
     _known: dict[Hashable, Value] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
 

@@ -67,7 +67,7 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
                 raise NotTraceable(site.whole or f"it keeps {site.keeps} from call to call")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                traced = trace(site, roles, tried)
+                traced = _traced(site, roles, tried)
                 found = with_members(lean, [*traced.program.graphs.values()])
                 plan = CallPlan(site, found, traced, "")
                 _hold_against(plan, replace(tried, probe=edged(tried.probe, found)), settings)
@@ -127,6 +127,43 @@ def _on_probe(site: CallSite, roles: Roles) -> Trial:
         trial = tried_on(site, roles, probe, copied)
     site.keeps = kept.changed() or copied.written()
     return trial
+
+
+def _traced(site: CallSite, roles: Roles, tried: Trial) -> Traced:
+    """The program of a call; where it is not incremental, more is looked into and taken for given.
+
+    Then convs without a program are written down as what they do, and after that every graph is
+    taken to keep two edges, so that a branch or a `squeeze` that asks for that goes one way.
+
+    Raises:
+        NotTraceable: If there is none.
+    """
+    first, why = None, None
+    try:
+        first = trace(site, roles, tried)
+    except NotTraceable as error:
+        why = error
+    least = min([2, *(_num_edges(site.tensors[r.graph]) for r in roles.given)])
+    for edges in (0, least) if least else (0,):
+        if first is not None and not first.program.whole_steps:
+            break
+        try:
+            again = tried_on(site, roles, tried.probe, tried.copied, True, edges)
+            other = trace(site, roles, again)
+        except MemoryError:
+            raise
+        except Exception:  # a conv may raise anything where it is looked into
+            continue
+        if first is None or not other.program.whole_steps:
+            first = other
+    if first is None:
+        raise why or NotTraceable("")
+    return first
+
+
+def _num_edges(graph: Any) -> int:
+    plain = isinstance(graph, Tensor) and graph.layout is torch.strided
+    return graph.shape[1] if plain else 0
 
 
 def _sizes(site: CallSite, roles: Roles) -> str:

@@ -165,22 +165,28 @@ class Session:
         return {name: e for name, e in events.items() if name in given}, stats
 
     def _refuse_no_edges(self, resolved: ResolvedDelta) -> None:
-        """See that the program still is what the model does, if that asks whether there are edges.
+        """See that the program still is what the model does, where that holds with edges only.
 
         Raises:
-            RowCountError: If the last edge leaves.
+            RowCountError: If too many edges leave.
         """
-        if not self.plan.program.asks_for_edges:
+        least = self.plan.program.least_edges
+        if not least:
             return
         for r in self.roles.given:
             changes, count = resolved.edges.get(r.graph), self.graphs[r.graph].num_edges
-            if changes is not None and count + changes.added.shape[1] == changes.removed.size:
-                raise RowCountError(f"'{r.graph}' has no edge left, for which the model asks")
+            if changes is None:
+                continue
+            left = count + changes.added.shape[1] - changes.removed.size
+            if left < least:
+                raise RowCountError(
+                    f"'{r.graph}' has {left} edges left, with which the model does something else"
+                )
 
     def plain(self, edge_index_add: Any, edge_index_del: Any, x_changes: Any) -> PlainDelta | None:
         """One of the most common deltas, if `update_at_once` may take it."""
         resolver = self.resolver.plain
-        asks = self.plan.program.asks_for_edges
+        asks = self.plan.program.least_edges > 0
         if resolver is None or asks or not self.engine.takes_at_once:
             return None
         return resolver.plain(edge_index_add, edge_index_del, x_changes)

@@ -29,6 +29,7 @@ from pyg_incremental.program.steps import (  # fmt: skip
     Step,
     Value,
 )
+from pyg_incremental.trace.looped import Looped, lists_all, with_own_row
 from pyg_incremental.trace.names import name_of
 from pyg_incremental.trace.recorder import Recorder
 from pyg_incremental.trace.sizes import is_fake, same_size
@@ -49,10 +50,14 @@ _EXTREMA = {"amax": True, "amin": False}
 
 @dataclass(frozen=True)
 class End:
-    """The ids of the nodes at one end of every edge, in order of the edges."""
+    """The ids of the nodes at one end of every edge, in order of the edges.
+
+    With loops, the ids of all nodes come behind them.
+    """
 
     relation: Relation
     at_target: bool
+    with_loops: bool = False
 
     @property
     def kind(self) -> str:
@@ -83,9 +88,11 @@ class Ends:
         self.env, self.turned, self.examples = env, turned, examples
         self._of: dict[fx.Node, End] = {}
         self._filled: dict[fx.Node, tuple[str, str]] = {}
+        self._every: set[fx.Node] = set()  # ids of all nodes
+        self._looped: dict[fx.Node, Relation] = {}  # edges, and behind them a loop at each node
         self._kept: list[Any] = []  # steps are known by the ids of these
 
-    def read(self, node: fx.Node) -> Value | None:
+    def read(self, node: fx.Node) -> Value | Looped | None:
         """The value of an operation that gathers or aggregates; None if it does neither.
 
         What becomes of ids and of constants is noted on the way.
@@ -93,6 +100,11 @@ class Ends:
         if node.op != "call_function":
             return None
         name = name_of(node.target)  # type: ignore[arg-type]
+        if lists_all(node, self.recorded.real[node], self._every):
+            self._every.add(node)
+            return None
+        if name == "cat":
+            return self._joined(node)
         end = self._end(node, name)
         if end is not None:
             self._of[node] = end
@@ -128,7 +140,7 @@ class Ends:
         fake = self._fake(node)
         if first in self._of:
             end = self._of[first]
-            kept = name in _KEEPS_IDS and fake is not None and self._per_edge(fake, end.relation)
+            kept = name in _KEEPS_IDS and fake is not None and self._per_edge(fake, end)
             return end if kept or _adds_dimensions(node, name) else None
         at: Any = None
         if name == "__getitem__" or node.target is operator.getitem:
@@ -139,16 +151,19 @@ class Ends:
         elif name == "select":
             given = _arguments(node, ("input", "dim", "index"))
             at = given.get("index") if given.get("dim") == 0 else None
-        graph = self.env.get(first) if isinstance(first, fx.Node) else None
+        graph: Any = self.env.get(first) if isinstance(first, fx.Node) else None
+        loops = first in self._looped
         if isinstance(at, tuple) and at[1:] == (slice(None),):
             at = at[0]
         if type(at) is not int or at not in (0, 1, -1, -2) or not isinstance(graph, Value):
             return None
         turned = graph in self.turned
         relation = self.program.graphs.get(self.turned.get(graph, graph))
+        if isinstance(first, fx.Node) and loops:
+            relation = self._looped[first]
         if relation is None or relation.format != "coo":
             return None
-        return End(relation, (at % 2 == 1) != turned)
+        return End(relation, (at % 2 == 1) != turned, loops)
 
     def _note_constant(self, node: fx.Node, name: str) -> None:
         """Zeros for every node, and ones for every edge, are known when something is added up."""
@@ -161,8 +176,32 @@ class Ends:
         if name in _ONES and _is_fixed(fake.shape[1:]):
             self._filled[node] = ("ones", "")
 
-    def _per_edge(self, fake: Tensor, relation: Relation) -> bool:
-        count = self.recorded.sizes.edges[relation.graph]
+    def _joined(self, node: fx.Node) -> Looped | None:
+        """`cat` of edges and a loop at each node, or of rows that belong to these."""
+        given = _arguments(node, ("tensors", "dim"))
+        parts, dim, sizes = given["tensors"], given.get("dim", 0), self.recorded.sizes
+        if not isinstance(parts, (list, tuple)) or len(parts) != 2:
+            return None
+        first, second = (self.env.get(p) if isinstance(p, fx.Node) else None for p in parts)
+        relation = self.program.graphs.get(first)  # type: ignore[arg-type]
+        fake = self._fake(parts[1]) if isinstance(parts[1], fx.Node) else None
+        if relation is not None and relation.format == "coo" and parts[1] in self._every:
+            beside = dim in (1, -1) and fake is not None and fake.dim() == 2
+            at_home = relation.source == relation.target
+            if beside and at_home and same_size(fake.shape[1], sizes.nodes[relation.source]):  # type: ignore[union-attr]
+                self._looped[node] = relation
+        elif isinstance(first, Value) and isinstance(second, Value) and fake is not None:
+            over = [r for r in self.program.graphs.values() if r.graph == first.kind]
+            alike = first.domain is Domain.EDGE and second.domain is Domain.NODE and over
+            if alike and dim in (0, -fake.dim()) and second.kind == over[0].source:
+                return Looped(first, second) if over[0].source == over[0].target else None
+        return None
+
+    def _per_edge(self, fake: Tensor, end: End) -> bool:
+        relation, sizes = end.relation, self.recorded.sizes
+        count = sizes.edges[relation.graph]
+        if end.with_loops:
+            count = count + sizes.nodes[relation.source]
         return fake.dim() > 0 and same_size(fake.shape[0], count)
 
     def _fake(self, node: fx.Node) -> Tensor | None:
@@ -171,7 +210,7 @@ class Ends:
 
     # Gathers -------------------------------------------------------------------------------------
 
-    def _gathered(self, node: fx.Node, name: str) -> Value | None:
+    def _gathered(self, node: fx.Node, name: str) -> Value | Looped | None:
         """`rows[ids]`, the row of a node for every edge."""
         given = _arguments(node, ("input", "dim", "index"))
         rows, ids = given.get("input"), given.get("index")
@@ -187,7 +226,8 @@ class Ends:
             return None
         if end.relation.members:
             return self._of_graphs(node, held, end)
-        return self.program.gather(node.name, held, end.relation.graph, end.at_target)
+        made = self.program.gather(node.name, held, end.relation.graph, end.at_target)
+        return Looped(made, held) if end.with_loops else made
 
     def _is_first(self, dim: Any, rows: fx.Node) -> bool:
         """Whether a dimension is that of the rows."""
@@ -254,12 +294,7 @@ class Ends:
             return None
         whole = where.dim() == 1 if by_index else where.shape == rows.shape
         fits = given.get("dim") in (0, -into.dim()) and into.shape[1:] == rows.shape[1:]
-        if (
-            not whole
-            or not fits
-            or into.dtype != rows.dtype
-            or not self._per_edge(rows, end.relation)
-        ):
+        if not whole or not fits or into.dtype != rows.dtype or not self._per_edge(rows, end):
             return None
         made = self._aggregated(node, end, source, reduce, rows)  # type: ignore[arg-type]
         if made is None:
@@ -273,15 +308,20 @@ class Ends:
         self, node: fx.Node, end: End, source: fx.Node, reduce: str, rows: Tensor
     ) -> Value | None:
         call = self._call(node, end)
-        held = self.env[source]
+        held, own = self.env[source], None
         if self._filled.get(source) == ("ones", ""):
             width = rows.shape[1:].numel()
             if reduce != "sum":
                 return None
+            more = int(end.with_loops)
             return self.program.map(
-                f"{node.name}_count", lambda n: n.expand(-1, width), [call.degree()]
+                f"{node.name}_count", lambda n: (n + more).expand(-1, width), [call.degree()]
             )
+        if isinstance(held, Looped) == end.with_loops and end.with_loops:
+            held, own = held.edges, self._flat(held.nodes)
         if not isinstance(held, Value) or not rows.is_floating_point():
+            return None
+        if own is None and end.with_loops:
             return None
         message: Any
         if end.relation.members:  # the row of a node is that of the edge to its graph
@@ -292,6 +332,10 @@ class Ends:
             message = (reduce == "sum" and self._plain(held, end)) or self._message(call, held)
         else:
             return None
+        if own is not None and reduce in ("sum", "mean", *_EXTREMA):
+            largest = _EXTREMA.get(reduce)
+            made = call.total(message) if largest is None else call.extremum(message, largest)
+            return with_own_row(call, self.program, f"{node.name}_looped", reduce, made, own)
         if reduce == "sum":
             return call.total(message)
         if reduce in _EXTREMA:

@@ -119,6 +119,11 @@ class Sizes:
         expression = size.node.expr
         return _plain(size, expression.xreplace(self._numbers))
 
+    def number_of(self, kind: str) -> int:
+        """How many nodes of a kind the probe has."""
+        size = self.nodes[kind]
+        return int(self.number(size)) if is_symbolic(size) else int(size)
+
     def symbols_in(self, size: Any) -> list[Any]:
         """The symbols that something was computed from, in a fixed order."""
         return sorted(size.node.expr.free_symbols, key=str)

@@ -30,6 +30,7 @@ from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import NotTraceable, Traced
 from pyg_incremental.conv import has_program
+from pyg_incremental.conv.watched import why_watched
 from pyg_incremental.program.origin import in_brackets
 from pyg_incremental.program.row_wise import why_not_row_wise
 from pyg_incremental.program.tracer_lock import ONE_TRACER
@@ -79,25 +80,36 @@ class Trial:
         copied: The copy.
         output: What it returned.
         calls: What it called that gave tensors, in order.
+        is_open: Whether convs without a program count as what they do, and not as one call.
+        least_edges: So many edges every graph is taken to have at least, from here on.
     """
 
     probe: Probe
     copied: ModelCopy
     output: Any
     calls: list[str]
+    is_open: bool = False
+    least_edges: int = 0
 
 
-def tried_on(site: CallSite, roles: Roles, probe: Probe, copied: ModelCopy) -> Trial:
-    """Call a copy of the model on a probe.
+def tried_on(
+    site: CallSite,
+    roles: Roles,
+    probe: Probe,
+    copied: ModelCopy,
+    is_open: bool = False,
+    least_edges: int = 0,
+) -> Trial:
+    """Call a copy of the model on a probe; see `Trial` for the arguments.
 
     Raises:
         Exception: Whatever the model raises.
     """
     listener, on_copy = Listener(), site.on(copied.model)
     given = [t.clone() if isinstance(t, Tensor) else t for t in probe.arguments(site, roles)]
-    with _calls_seen_by(listener, on_copy):
+    with _calls_seen_by(listener, on_copy, is_open):
         output = on_copy(*given)
-    return Trial(probe, copied, output, listener.calls)
+    return Trial(probe, copied, output, listener.calls, is_open, least_edges)
 
 
 def trace(site: CallSite, roles: Roles, trial: Trial) -> Traced:
@@ -111,36 +123,25 @@ def trace(site: CallSite, roles: Roles, trial: Trial) -> Traced:
     Raises:
         NotTraceable: If what the model does depends on sizes or values, or cannot be seen.
     """
-    asks_for_edges = False
-    try:
-        recorder = _recorded(site, roles, trial, 0)
-    except NotTraceable as error:
-        asks = isinstance(error.__cause__, GuardOnDataDependentSymNode)
-        if not asks or not all(_has_edges(site.tensors[r.graph]) for r in roles.given):
-            raise
-        recorder, asks_for_edges = _recorded(site, roles, trial, 1), True
+    recorder = _recorded(site, roles, trial)
     if recorder.calls != trial.calls:
         raise NotTraceable("it does something else with tensors of a class of their own")
     traced = Writer(site, roles, recorder, trial.probe).write(recorder.graph)
-    traced.program.asks_for_edges = asks_for_edges
+    traced.program.least_edges = trial.least_edges
     return traced
 
 
 _ASKS = "what it does depends on a number of rows, or on a value, that a delta may change"
 
 
-def _has_edges(graph: Any) -> bool:
-    return isinstance(graph, Tensor) and graph.layout is torch.strided and graph.numel() > 0
-
-
-def _recorded(site: CallSite, roles: Roles, trial: Trial, edges: int) -> Recorder:
-    """Call the copy once more, and write down what it does if there are at least so many edges."""
+def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
+    """Call the copy once more, and write down what it does."""
     if any(isinstance(m, torch.jit.ScriptModule) for m in site.model.modules()):
         raise NotTraceable("it is scripted, so that its Python code is not there any more")
     if _global_forward_hooks or _global_forward_pre_hooks:
         raise NotTraceable("hooks on all modules watch it")
     on_copy, probe = site.on(trial.copied.model), trial.probe
-    sizes, modules = Sizes(roles, probe, edges), dict(site.named_modules())
+    sizes, modules = Sizes(roles, probe, trial.least_edges), dict(site.named_modules())
     leaf_sizes = _LeafSizes(modules, sizes, probe, roles.kinds)
     recorder = Recorder(sizes, leaf_sizes, trial.copied.originals())
     _tell_attributes(recorder, on_copy)
@@ -152,7 +153,8 @@ def _recorded(site: CallSite, roles: Roles, trial: Trial, edges: int) -> Recorde
             recorder.members(given[-1], membership(roles, name))
     drawn = rng_state()
     try:
-        with _calls_seen_by(recorder, on_copy), counted_by(recorder.count, on_copy.modules()):
+        counted = counted_by(recorder.count, on_copy.modules())
+        with _calls_seen_by(recorder, on_copy, trial.is_open), counted:
             result = on_copy(*given)
         recorder.returns(result)
     except MemoryError:
@@ -169,9 +171,9 @@ def _recorded(site: CallSite, roles: Roles, trial: Trial, edges: int) -> Recorde
 
 
 @contextlib.contextmanager
-def _calls_seen_by(observer: Observer, site: CallSite) -> Iterator[None]:
+def _calls_seen_by(observer: Observer, site: CallSite, is_open: bool) -> Iterator[None]:
     """Let calls of torch and of whole modules be seen."""
-    names = {path: m for path, m in site.named_modules() if _is_one_call(m)}
+    names = {path: m for path, m in site.named_modules() if _is_one_call(m, is_open)}
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # the first pass itself will say it
@@ -242,11 +244,13 @@ class _LeafSizes:
         )
 
 
-def _is_one_call(module: nn.Module) -> bool:
+def _is_one_call(module: nn.Module, is_open: bool) -> bool:
     """Whether a module is written down as one call, and not what it does inside."""
     if isinstance(module, CallSite):
         return False
-    if isinstance(module, (MessagePassing, MLP, MaskLabel)):
+    if isinstance(module, MessagePassing):
+        return not is_open or has_program(module) or bool(why_watched(module))
+    if isinstance(module, (MLP, MaskLabel)):
         return True
     if isinstance(module, Aggregation) and type(module) not in _OPENED:
         return True

@@ -26,7 +26,8 @@ from pyg_incremental.program.row_wise import COSTLY_MODULES, as_it_is, why_not_r
 from pyg_incremental.program.steps import Domain, NotIncremental, Program, Step, Value
 from pyg_incremental.trace import operations
 from pyg_incremental.trace.ends import Ends, keep_edge_rows
-from pyg_incremental.trace.functions import SizeFormula, size_of
+from pyg_incremental.trace.functions import SizeFormula, set_item, size_of
+from pyg_incremental.trace.looped import Looped
 from pyg_incremental.trace.names import name_of, shown
 from pyg_incremental.trace.nested import rebuilt
 from pyg_incremental.trace.probe import Probe
@@ -132,7 +133,8 @@ class Writer:
     def _output(self, result: Any) -> Any:
         """An output with an `Output` in place of each value, in plain containers."""
         if isinstance(result, fx.Node):
-            result = self.env[result]
+            held = self.env[result]
+            result = self._rejoined(result, held) if isinstance(held, Looped) else held
         if isinstance(result, dict):
             return {k: self._output(v) for k, v in result.items()}
         if isinstance(result, (tuple, list)):
@@ -161,8 +163,12 @@ class Writer:
     def _operation(self, node: fx.Node) -> Any:
         made = self.ends.read(node)
         if made is not None:
+            self._remember_parts(made, self.results[node])
             return made
         fn, name = self._callable(node)
+        looped = [n for n in node.all_input_nodes if isinstance(self.env[n], Looped)]
+        if looped:
+            return self._on_both(node, fn, name, looped)
         if fn is operator.getitem:  # of a result of several
             held, key = self.env[node.args[0]], node.args[1]  # type: ignore[index]
             if isinstance(held, (tuple, dict)):
@@ -187,6 +193,41 @@ class Writer:
             if not reason:
                 return self._row_map(node, fn, name)
         return self._whole(node, fn, name, reason)
+
+    def _remember_parts(self, made: Any, result: Tensor) -> None:
+        """Keep the probe's rows of edges and of the loops behind them."""
+        if isinstance(made, Looped):
+            count = len(result) - self.recorded.sizes.number_of(made.nodes.kind)
+            self.examples.setdefault(made.edges, result[:count])
+            self.examples.setdefault(made.nodes, result[count:])
+
+    def _on_both(self, node: fx.Node, fn: Any, name: str, looped: list[fx.Node]) -> Any:
+        """An operation on rows of edges and of loops: on either, if it works row by row."""
+        held = {n: self.env[n] for n in looped}
+        made = []
+        for part in range(2):
+            self.env.update({n: rows.both[part] for n, rows in held.items()})
+            if not self._row_reason(node, fn):
+                made.append(self._row_map(node, fn, name))
+        if len(made) == 2:
+            self.env.update(held)
+            if not isinstance(made[0], tuple):
+                self._remember_parts(Looped(*made), self.results[node])
+                return Looped(*made)
+            both = tuple(map(Looped, *made))
+            for rows, result in zip(both, self.results[node], strict=True):
+                self._remember_parts(rows, result)
+            return both
+        self.env.update({n: self._rejoined(n, rows) for n, rows in held.items()})
+        whole = self._whole(node, fn, name, self._row_reason(node, fn) or "it works on all of them")
+        self.env.update(held)
+        return whole
+
+    def _rejoined(self, node: fx.Node, rows: Looped) -> Value:
+        reason = f"{node.name}: rows of edges and of loops leave, or are not worked on row by row"
+        return self.program.whole(
+            node.name, lambda *both: torch.cat(both), list(rows.both), Domain.WHOLE, reason
+        )
 
     def _callable(self, node: fx.Node) -> tuple[Any, str]:
         if node.op == "call_module":
@@ -299,6 +340,8 @@ class Writer:
             return why_not_row_wise(fn, rows.dim())
         if fn is group:
             return ""
+        if fn is set_item and self._sets_masked(node):
+            return ""
         call = operations.Operation(
             name_of(fn), self._abstract(node.args), self._abstract(node.kwargs), results[0].dim()
         )
@@ -308,6 +351,13 @@ class Writer:
         if not reason and call.name.rstrip("_") in operations.RESHAPES:
             return self._why_not_reshape(node)
         return reason
+
+    def _sets_masked(self, node: fx.Node) -> bool:
+        """Whether an operation is `rows[mask] = number`, with a mask of the shape of the rows."""
+        rows, mask, number = node.args
+        fakes = [self.recorded.fake[n] for n in (rows, mask) if isinstance(n, fx.Node)]
+        alike = len(fakes) == 2 and all(map(is_fake, fakes)) and fakes[1].dtype is torch.bool
+        return alike and fakes[0].dim() == fakes[1].dim() and isinstance(number, (int, float))
 
     def _fakes(self, node: fx.Node) -> list[Tensor]:
         """The results of a node that are tensors, without values."""

@@ -20,6 +20,7 @@ from torch_geometric.utils import (
 
 from pyg_incremental import UnsupportedModelError, check_conv, load, register_conv, to_incremental
 from pyg_incremental.conv import NotIncremental, registry
+from pyg_incremental.session import prepare
 from pyg_incremental.testing import CHANGES, ConvCheckError, assert_matches_full, random_delta
 from tests.oracle import World
 from tests.side_by_side import SideBySide
@@ -292,6 +293,15 @@ def test_rows_that_a_change_does_not_reach_are_left_alone():
 # Not local ########################################################################################
 
 
+@pytest.fixture
+def outside(monkeypatch):
+    """Convs are tried, and not looked into."""
+    monkeypatch.setattr(prepare, "_traced", prepare.trace)
+
+
+from_outside = pytest.mark.usefixtures("outside")
+
+
 class NeighbourDegree(MessagePassing):
     """GCN by hand: reads the degree of the neighbours."""
 
@@ -408,12 +418,26 @@ class AfterLayer(nn.Module):
 
 
 @pytest.mark.parametrize(("make", "reason"), NOT_LOCAL)
+@from_outside
 def test_what_is_not_local_runs_on_all_rows(make, reason, seed, monkeypatch):
     monkeypatch.delitem(registry._BUILDERS, gnn.TAGConv, raising=False)
     sides = SideBySide(Case("far", lambda: AfterLayer(make())), seed=seed)
     assert sides.inc.mode == "mixed"
     (step,) = sides.inc.program.whole_steps
     assert any(part in step.reason for part in reason.split("|")), step.reason
+    sides.walk()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: AfterLayer(NeighbourDegree()), lambda: AfterLayer(OutDegree()),
+     lambda: AfterLayer(TwoHops()), lambda: Telling(), lambda: First()],
+    ids=["neighbour-degree", "out-degree", "two-hops", "size", "several"],
+)  # fmt: skip
+def test_what_is_not_local_is_followed_by_what_it_does(make, seed):
+    sides = SideBySide(Case("inside", make), seed=seed)
+    assert sides.inc.mode == "incremental"
+    assert {"sum"} <= {s.kind for s in sides.inc.program.steps}
     sides.walk()
 
 
@@ -518,6 +542,7 @@ class Telling(nn.Module):
         ({"option": {"name": 2}}, None),
     ],
 )
+@from_outside
 def test_arguments_beside_rows(told, reason, seed):
     sides = SideBySide(Case("telling", lambda: Telling(**told)), seed=seed)
     whole = [s.reason for s in sides.inc.program.whole_steps if s.output.name == "conv"]
@@ -542,6 +567,7 @@ class OnlyEdges(nn.Module):
         return x[:, :3] + self.conv(edge_index, edge_attr, x.size(0))
 
 
+@from_outside
 def test_a_conv_without_node_features_runs_on_all_rows(seed):
     sides = SideBySide(Case("only-edges", OnlyEdges, data=ATTR), seed=seed)
     assert sides.inc.mode != "incremental"
@@ -564,6 +590,7 @@ class First(nn.Module):
         return self.conv(x, edge_index)[0]
 
 
+@from_outside
 def test_a_conv_that_returns_several_things_runs_on_all_rows(seed):
     sides = SideBySide(Case("several", First), seed=seed)
     assert sides.inc.mode == "mixed"
@@ -578,6 +605,7 @@ class Constant(MessagePassing):
         return 0 * self.propagate(edge_index, x=x).clamp(0, 1)
 
 
+@from_outside
 def test_a_conv_of_which_nothing_can_be_told(seed):
     sides = SideBySide(Case("untold", Constant), seed=seed)
     assert sides.inc.mode == "mixed"
@@ -704,6 +732,7 @@ def test_a_call_that_the_program_does_not_cover_is_recomputed(seed):
     sides.walk()
 
 
+@from_outside
 def test_constant_features_tell_nothing_about_a_conv_without_parameters():
     """Rows of the probe are mixed from the example; noise still tells them apart."""
     inc = to_incremental(NeighbourDegree().eval())
@@ -809,7 +838,7 @@ def test_check_conv_of_convs_without_a_program():
         (EdgeMLP(), {"edge_dim": 3}, "incremental"),
         (WithUpdate(), {"edge_weight": True}, "incremental"),
         (Positions(), {}, "incremental"),
-        (TwoHops(), {}, "mixed"),
+        (TwoHops(), {}, "incremental"),
         (Dense(), {"nan": True}, "mixed"),
     ]:
         report = check_conv(conv, channels=CHANNELS, num_deltas=30, **options)

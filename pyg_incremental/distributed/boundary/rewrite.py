@@ -86,10 +86,10 @@ def refuse_whole(program: Program, model: str) -> None:
     graphs = set(program.graphs)
     members = {r.graph: r.members for r in program.graphs.values() if r.members}
     two_kinds = {r.graph for r in program.graphs.values() if r.source != r.target}
-    if program.asks_for_edges:
+    if program.least_edges:
         raise UnsupportedModelError(
-            f"{model} asks whether there are edges, which no rank knows of all of them. Use "
-            "to_incremental, in one process"
+            f"{model} does something else on graphs with fewer than {program.least_edges} edges, "
+            "and no rank knows how many there are. Use to_incremental, in one process"
         )
     for s in program.steps:
         reason = ""

@@ -1,0 +1,81 @@
+"""Self-loops that a model adds by hand: rows of the edges, and behind them one for each node.
+
+`add_self_loops(edge_index, num_nodes=n)` puts `[[0, 1, ...], [0, 1, ...]]` behind the edges. What
+is computed along all of these is computed along the edges and, in the same way, at the nodes: a row
+map becomes two, and a reduction takes in the node's own row at the end.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from pyg_incremental.conv import ConvCall
+from pyg_incremental.program.steps import Program, Value
+from pyg_incremental.trace.names import name_of
+
+_KEEPS_IDS = frozenset(["view", "reshape", "unsqueeze", "repeat", "expand", "stack"])
+
+
+@dataclass(frozen=True)
+class Looped:
+    """Rows of the edges of a graph, and behind them rows of its nodes.
+
+    Attributes:
+        edges: A value of domain `EDGE`.
+        nodes: A value of domain `NODE`, for the loop at each node.
+    """
+
+    edges: Value
+    nodes: Value
+
+    @property
+    def both(self) -> tuple[Value, Value]:
+        """The rows of the edges, and those of the loops."""
+        return self.edges, self.nodes
+
+
+def lists_all(node: fx.Node, real: Any, known: set[fx.Node]) -> bool:
+    """Whether a result holds the ids of all nodes, once or in several rows `[..., num_nodes]`.
+
+    Args:
+        node: Made by `torch.arange`, or of what was.
+        real: The result on the probe.
+        known: The nodes that are known to do so.
+    """
+    if node.op != "call_function" or not isinstance(real, Tensor) or real.dtype is not torch.int64:
+        return False
+    name = name_of(node.target)  # type: ignore[arg-type]
+    made = name in _KEEPS_IDS and all(n in known for n in node.all_input_nodes if _is_tensor(n))
+    if not real.dim() or not (name == "arange" or made):
+        return False
+    return torch.equal(real, torch.arange(real.shape[-1]).expand_as(real))
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    return getattr(node.target, "__name__", "") not in ("size_of", "size")
+
+
+def with_own_row(
+    call: ConvCall, program: Program, name: str, reduce: str, made: Value, own: Value
+) -> Value:
+    """A reduction over the in-edges of each node, and its own row taken in.
+
+    Args:
+        call: The words in which the reduction was written.
+        program: The program.
+        name: Name of the step.
+        reduce: `sum`, `mean`, `amax` or `amin`.
+        made: The reduction, `[num_nodes, channels]`; of `mean` the sum.
+        own: The rows of the loops, `[num_nodes, channels]`.
+    """
+    if reduce == "sum":
+        return program.map(name, torch.add, [made, own])
+    count = call.degree()
+    if reduce == "mean":
+        return program.map(name, lambda t, x, n: (t + x) / (n + 1), [made, own, count])
+    larger = torch.maximum if reduce == "amax" else torch.minimum
+    return program.map(
+        name, lambda m, x, n: torch.where(n > 0, larger(m, x), x), [made, own, count]
+    )
