@@ -29,7 +29,6 @@ from pyg_incremental.session import report, start
 from pyg_incremental.session.autocast import refuse_autocast as _refuse_autocast
 from pyg_incremental.session.before import OutputBefore
 from pyg_incremental.session.parameters import ParameterWatch
-from pyg_incremental.session.preview import preview
 from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
@@ -186,6 +185,7 @@ class IncrementalModel(Readings):
         edge_data_add: Any = None,
         undirected: bool = False,
         missing: str = "error",
+        which: str = "newest",
         delta_id: str | int | None = None,
         old: bool = False,
     ) -> Update:
@@ -215,14 +215,16 @@ class IncrementalModel(Readings):
         began = time.perf_counter()
         parts: tuple[Any, Any, Any] | None = (edge_index_add, edge_index_del, x_changes)
         delta = None
-        if isinstance(edge_index_add, GraphDelta) or undirected or missing != "error" or not (
+        if isinstance(edge_index_add, GraphDelta) or (
+            undirected or missing != "error" or which != "newest"
+        ) or not (
             edge_weight_add is edge_attr_add is edge_changes is x_add is nodes_del is edge_data_add
             is None
         ):  # fmt: skip
             delta = GraphDelta(
                 edge_index_add, edge_index_del, x_changes, edge_weight_add, edge_attr_add,
                 edge_changes, x_add, nodes_del, edge_data_add, undirected,
-                missing,  # type: ignore[arg-type]
+                missing, which,  # type: ignore[arg-type]
             ).alone()  # fmt: skip
             parts = delta.plain_parts
         turns = self._turns
@@ -244,31 +246,6 @@ class IncrementalModel(Readings):
             with torch.inference_mode(mode=False), torch.no_grad():
                 delta = delta or GraphDelta(edge_index_add, edge_index_del, x_changes)
                 return self._apply(delta, delta_id, began, old)
-
-    def preview(self, *changes: Any, **fields: Any) -> Update:
-        """What a delta would change, and what it would cost; nothing changes, not one bit.
-
-        It costs a copy of all that is held, twice, and the work of the update step by step. Other
-        threads wait meanwhile, but `out` and `x`, which are views, show the delta.
-
-        Args:
-            *changes: One `GraphDelta`, or some of its fields.
-            **fields: The fields of `GraphDelta`.
-
-        Returns:
-            What `apply_delta` would return, OLD rows included; `version` is the current one.
-
-        Raises:
-            InvalidDeltaError: If the delta does not fit the graph.
-            StaleStateError: If the stored state is stale.
-            Exception: Whatever the model itself raises on the changed graph.
-        """
-        delta = GraphDelta(*changes, **fields).alone()
-        with self._changing():
-            session = self._require()
-            self._refuse_stale()
-            _refuse_autocast()
-            return preview(session, delta)
 
     def _apply_at_once(
         self, parts: tuple[Any, Any, Any] | None, delta_id: Any, began: float, old: bool

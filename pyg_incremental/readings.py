@@ -17,11 +17,13 @@ from pyg_incremental.errors import StaleStateError
 from pyg_incremental.files import snapshot
 from pyg_incremental.program.steps import Program
 from pyg_incremental.session import against_model, integrity
+from pyg_incremental.session.autocast import refuse_autocast
 from pyg_incremental.session.explain import Explanation, explained
+from pyg_incremental.session.preview import preview
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.session.turns import Turns
-from pyg_incremental.update import Reading, UpdateStats
+from pyg_incremental.update import Reading, Update, UpdateStats
 
 
 class Readings:
@@ -42,6 +44,32 @@ class Readings:
     def inverse(self, delta: GraphDelta) -> GraphDelta:
         """The delta that undoes `delta`, read off the current state; see `GraphDelta.inverse`."""
         return self._turns.read(lambda: self._require().inverse(delta))
+
+    def preview(self, *changes: Any, **fields: Any) -> Update:
+        """What a delta would change, and what it would cost; nothing changes, not one bit.
+
+        It costs a copy of all that is held, twice, and the work of the update step by step. Other
+        threads wait meanwhile, but `out` and `x`, which are views, show the delta.
+
+        Args:
+            *changes: One `GraphDelta`, or some of its fields.
+            **fields: The fields of `GraphDelta`.
+
+        Returns:
+            What `apply_delta` would return, OLD rows included; `version` is the current one.
+
+        Raises:
+            InvalidDeltaError: If the delta does not fit the graph.
+            StaleStateError: If the stored state is stale.
+            Exception: Whatever the model itself raises on the changed graph.
+        """
+        delta = GraphDelta(*changes, **fields).alone()
+        turns = self._turns
+        with turns.model, turns.ahead(), torch.inference_mode(mode=False), torch.no_grad():
+            session = self._require()
+            self._refuse_stale()
+            refuse_autocast()
+            return preview(session, delta)
 
     def read(self, nodes: Any = None) -> Reading:
         """Some rows of the output, and the version that they are of: from any thread, at any time.

@@ -95,12 +95,13 @@ class World:
         edge_data_add=None,
         undirected=False,
         missing="error",
+        which="newest",
     ):
         """Apply one delta, in the documented order."""
         if x_add is not None:
             self.x = torch.cat([self.x, x_add])
         for _, pair in _directions(edge_index_del, undirected):
-            at = self._last(pair, missing)
+            at = self._one(pair, missing, which)
             if at is not None:
                 del self.edges[at]
         added = {"edge_weight": edge_weight_add, "edge_attr": edge_attr_add}
@@ -115,7 +116,7 @@ class World:
         if edge_changes is not None:
             index, values = edge_changes
             for i, pair in _directions(index, undirected):
-                at = self._last(pair, missing)
+                at = self._one(pair, missing, which)
                 if at is not None:
                     self.edges[at].update({name: rows[i].clone() for name, rows in values.items()})
         for node in [] if nodes_del is None else nodes_del.tolist():
@@ -123,8 +124,9 @@ class World:
             self.x = self.x.clone()
             self.x[node] = 0
 
-    def _last(self, pair, missing):
-        for at in reversed(range(len(self.edges))):
+    def _one(self, pair, missing, which):
+        every = range(len(self.edges))
+        for at in reversed(every) if which == "newest" else every:
             if self.edges[at]["pair"] == pair:
                 return at
         if missing == "ignore":

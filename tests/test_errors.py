@@ -84,14 +84,20 @@ BAD = {
     "x rows too wide": ({"x_changes": (ONE, torch.ones(1, 5).double())}, ["5", "4"]),
     "x rows too few": ({"x_changes": (torch.tensor([0, 1]), X1)}, ["x_changes", "1", "2"]),
     "x rows too many": ({"x_changes": (ONE, torch.ones(2, 4).double())}, ["x_changes", "1", "2"]),
-    "x rows of float32": ({"x_changes": (ONE, torch.ones(1, 4))}, ["float32", "float64"]),
+    "x rows of complex64": (
+        {"x_changes": (ONE, torch.ones(1, 4, dtype=torch.complex64))},
+        ["complex64", "float64"],
+    ),
     "x rows complex": ({"x_changes": (ONE, X1.to(torch.complex128))}, ["complex", "float64"]),
     "x not a pair": ({"x_changes": X1}, ["x_changes"]),
     "x rows on another device": ({"x_changes": (ONE, X1.to("meta"))}, ["meta", "cpu"]),
     "edges on another device": ({"edge_index_add": ADD.to("meta")}, ["meta", "cpu"]),
     "x_add too wide": ({"x_add": torch.ones(2, 3).double()}, ["x_add", "3", "4"]),
-    "x_add of float32": ({"x_add": torch.ones(2, 4)}, ["float32", "float64"]),
-    "x_add one row flat": ({"x_add": torch.ones(4).double()}, ["x_add"]),
+    "x_add of complex64": (
+        {"x_add": torch.ones(2, 4, dtype=torch.complex64)},
+        ["complex64", "float64"],
+    ),
+    "x_add one row flat": ({"x_add": torch.ones(3).double()}, ["x_add"]),
     "edge to a node that is not added": (
         {"x_add": X1, "edge_index_add": pairs((0, 6))},
         ["6"],
@@ -121,14 +127,14 @@ BAD = {
 
 W = torch.ones(1).double()
 TWO = torch.ones(2).double()
-NARROW = torch.ones(1)
+NARROW = torch.ones(1, dtype=torch.complex64)
 META = W.to("meta")
 BAD_WEIGHT = {
     "weight missing": ({"edge_index_add": ADD}, ["edge_weight_add"]),
     "weight too long": ({"edge_index_add": ADD, "edge_weight_add": TWO}, ["2", "1"]),
-    "weight of float32": (
+    "weight of complex64": (
         {"edge_index_add": ADD, "edge_weight_add": NARROW},
-        ["float32", "float64"],
+        ["complex64", "float64"],
     ),
     "weight with two columns": (
         {"edge_index_add": ADD, "edge_weight_add": torch.ones(1, 2).double()},
@@ -145,9 +151,9 @@ BAD_WEIGHT = {
         {"edge_changes": (pairs((0, 1)), {"edge_weight": torch.ones(2).double()})},
         ["2", "1"],
     ),
-    "change of float32": (
-        {"edge_changes": (pairs((0, 1)), {"edge_weight": torch.ones(1)})},
-        ["float32"],
+    "change of complex64": (
+        {"edge_changes": (pairs((0, 1)), {"edge_weight": torch.ones(1) + 1j})},
+        ["complex64"],
     ),
     "change not a pair": ({"edge_changes": {"edge_weight": W}}, ["edge_changes"]),
     "change of an edge that leaves": (

@@ -9,10 +9,29 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch_geometric import EdgeIndex
-from torch_geometric.data import Data, HeteroData
 
+from pyg_incremental.delta.given import (
+    EDGE_DATA,
+    added_data,
+    as_edges,
+    as_ids,
+    as_rows,
+    edge_change_parts,
+    last_of_each,
+    mirrored,
+    pair_keys,
+    repeated,
+    without_common,
+    x_change_parts,
+)
+from pyg_incremental.delta.join import (
+    EDGE_FIELDS,
+    NODE_FIELDS,
+    inexpressible,
+    join_edges,
+    join_nodes,
+    refuse_edges_of_removed,
+)
 from pyg_incremental.errors import InvalidDeltaError
 
 
@@ -24,8 +43,6 @@ class HasState(Protocol):
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-_COLUMNS = (("src", "dst"), ("source", "target"))
-EDGE_DATA = {"edge_weight_add": "edge_weight", "edge_attr_add": "edge_attr"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +62,16 @@ class GraphDelta:
         edge_index_add: Edges to add, int64 `[2, k]`. An edge that is there already gets one more
             occurrence.
         edge_index_del: Edges to delete, int64 `[2, m]`; each listed pair loses its most recently
-            added occurrence.
-        x_changes: `(ids, rows)`: nodes, int64 `[c]`, and their new features, `[c, in_channels]`. Of
-            an id listed twice the last row counts.
+            added occurrence (but see `which`).
+        x_changes: `(ids, rows)`: nodes, int64 `[c]`, and their new features, `[c, in_channels]`, or
+            one id and its row `[in_channels]`. Of an id listed twice the last row counts.
         edge_weight_add: Weights of the added edges, `[k]`.
         edge_attr_add: Attributes of the added edges, `[k, edge_dim]`.
         edge_changes: `(edge_index, {'edge_weight': w, 'edge_attr': a})`: new data for edges that
             are there, `[2, r]` and `[r, ...]`; the most recently added occurrence of each pair
-            takes them.
-        x_add: Features of new nodes, `[n, in_channels]`; their ids follow the last one.
+            takes them (but see `which`).
+        x_add: Features of new nodes, `[n, in_channels]`, or `[in_channels]` of one; their ids
+            follow the last one.
         nodes_del: Nodes to remove, int64 `[d]`: their edges leave, their ids stay and read as
             isolated nodes with zero features.
         edge_data_add: Data of the added edges by the name of the edge input, `[k, ...]` each:
@@ -61,6 +79,13 @@ class GraphDelta:
         undirected: Take every edge of this delta in both directions (a self-loop once).
         missing: What to do about deleted or changed edges that are not there: `'error'` or
             `'ignore'`.
+        which: Which of several edges of one pair is deleted or changed: the one added last,
+            `'newest'`, or first, `'oldest'`, as in a sliding window.
+
+    Numbers come as tensors, arrays or lists, and are rounded to the dtype of the first pass;
+    floats in the place of integers are refused, and so is what that dtype cannot hold.
+
+    `d1 + d2` is the delta that does what `d1` and then `d2` do, in one update.
     """
 
     edge_index_add: Any = None
@@ -74,6 +99,7 @@ class GraphDelta:
     edge_data_add: Any = None
     undirected: bool = False
     missing: Literal["error", "ignore"] = "error"
+    which: Literal["newest", "oldest"] = "newest"
 
     def __repr__(self) -> str:
         given = self._given()
@@ -106,7 +132,7 @@ class GraphDelta:
     @property
     def plain_parts(self) -> tuple[Any, Any, Any] | None:
         """`edge_index_add`, `edge_index_del` and `x_changes`, if nothing else is said."""
-        if self.undirected or self.missing != "error" or not (
+        if self.undirected or self.missing != "error" or self.which != "newest" or not (
             self.edge_weight_add is self.edge_attr_add is self.edge_changes is self.x_add
             is self.nodes_del is self.edge_data_add is None
         ):  # fmt: skip
@@ -121,24 +147,24 @@ class GraphDelta:
             return self._key_by_key(GraphDelta.both_directions)
         parts: dict[str, Any] = {"undirected": False}
         if self.edge_index_add is not None:
-            edges, again = _mirrored(as_edges(self.edge_index_add, "edge_index_add"))
+            edges, again = mirrored(as_edges(self.edge_index_add, "edge_index_add"))
             parts["edge_index_add"] = edges
             for name in EDGE_DATA:
                 rows = getattr(self, name)
                 if rows is not None:
-                    parts[name] = _repeated(as_rows(rows, name), again, name)
+                    parts[name] = repeated(as_rows(rows, name), again, name)
             if self.edge_data_add is not None:
                 parts["edge_data_add"] = {
-                    k: _repeated(as_rows(v, k), again, k)
+                    k: repeated(as_rows(v, k), again, k)
                     for k, v in added_data(self.edge_data_add).items()
                 }
         if self.edge_index_del is not None:
-            parts["edge_index_del"], _ = _mirrored(as_edges(self.edge_index_del, "edge_index_del"))
+            parts["edge_index_del"], _ = mirrored(as_edges(self.edge_index_del, "edge_index_del"))
         if self.edge_changes is not None:
             edge_index, data = edge_change_parts(self.edge_changes)
-            edges, again = _mirrored(edge_index)
+            edges, again = mirrored(edge_index)
             data = {
-                k: _repeated(as_rows(v, f"edge_changes[1]['{k}']"), again, k)
+                k: repeated(as_rows(v, f"edge_changes[1]['{k}']"), again, k)
                 for k, v in data.items()
             }
             parts["edge_changes"] = (edges, data)
@@ -180,10 +206,25 @@ class GraphDelta:
         if plain and delta.edge_index_add is not None and delta.edge_index_del is not None:
             added = as_edges(delta.edge_index_add, "edge_index_add")
             deleted = as_edges(delta.edge_index_del, "edge_index_del")
-            stays_added, stays_deleted = _without_common(pair_keys(added), pair_keys(deleted))
+            stays_added, stays_deleted = without_common(pair_keys(added), pair_keys(deleted))
             parts["edge_index_add"] = torch.from_numpy(added[:, stays_added])
             parts["edge_index_del"] = torch.from_numpy(deleted[:, stays_deleted])
         return replace(delta, **parts)
+
+    def __add__(self, then: GraphDelta) -> GraphDelta:
+        """What this delta and then another one do, as one.
+
+        Edges of the first that the second deletes are left out, and so are changes of edges that
+        the second deletes.
+
+        Raises:
+            InvalidDeltaError: If one delta cannot say it without looking at the graph: the second
+                names edges, or gives features, of nodes that the first removes; it adds an edge of
+                a pair whose data the first changes; it deletes or changes the oldest edge of a pair
+                of which the first adds one; or they differ in `missing`, in `which`, or in which
+                data edges come with.
+        """
+        return NotImplemented if not isinstance(then, GraphDelta) else _joined(self, then)
 
     def _keys(self) -> list[Any]:
         """The types of nodes and edges, if the fields are given by type."""
@@ -230,6 +271,64 @@ class GraphDelta:
         return model.inverse(self)
 
 
+def _joined(first: GraphDelta, second: GraphDelta) -> GraphDelta:
+    """See `GraphDelta.__add__`."""
+    a, b = first.both_directions(), second.both_directions()
+    parts: dict[str, Any] = {}
+    for name in ("missing", "which"):  # which is as good as another where nobody looks for an edge
+        ways = {getattr(d, name) for d in (a, b) if d.edge_index_del is not None
+                or d.edge_changes is not None}  # fmt: skip
+        if len(ways) > 1:
+            raise inexpressible(f"they differ in '{name}'")
+        parts[name] = ways.pop() if ways else getattr(a, name)
+    oldest = parts["which"] == "oldest"
+    gone = a.nodes_del
+    for name, value in join_nodes(_said(a, NODE_FIELDS), _said(b, NODE_FIELDS)).items():
+        parts[name] = value
+    mine, theirs = _said(a, EDGE_FIELDS), _said(b, EDGE_FIELDS)
+    keys = _graphs(a) | _graphs(b)
+    if not keys:
+        refuse_edges_of_removed(theirs, (gone, gone))
+        return GraphDelta(**parts, **join_edges(mine, theirs, oldest))
+    found: dict[str, Any] = {}
+    for key in keys:
+        label = f"[{key!r}]"
+        own, other = _of_graph(mine, key), _of_graph(theirs, key)
+        refuse_edges_of_removed(other, _gone_at(gone, key), label)
+        for name, value in join_edges(own, other, oldest, label).items():
+            if value is not None:
+                found.setdefault(name, {})[key] = value
+    return GraphDelta(**parts, **found)
+
+
+def _said(delta: GraphDelta, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(delta, name)) is not None}
+
+
+def _graphs(delta: GraphDelta) -> dict[Any, None]:
+    """The graphs that a delta speaks of, if it does so by graph."""
+    keyed = delta._keyed()
+    return dict.fromkeys(k for name in EDGE_FIELDS if name in keyed for k in keyed[name])
+
+
+def _of_graph(fields: Mapping[str, Any], key: Any) -> dict[str, Any]:
+    """What is said of the edges of one graph."""
+    for name, value in fields.items():
+        if not isinstance(value, Mapping):
+            raise inexpressible(f"{name} is a dict in one of them only")
+    return {name: value[key] for name, value in fields.items() if key in value}
+
+
+def _gone_at(gone: Any, key: Any) -> tuple[Any, Any]:
+    """Removed nodes at the sources and at the targets of a graph."""
+    if not isinstance(gone, Mapping):
+        return gone, gone
+    if not isinstance(key, tuple):
+        every = np.concatenate([as_ids(ids, "nodes_del") for ids in gone.values()])
+        return every, every  # whichever kind the ends are of
+    return gone.get(key[0]), gone.get(key[-1])
+
+
 def with_fields_of(method: Callable[..., Any]) -> Callable[[F], F]:
     """Show the parameters of a method that takes a delta in the signature of another one.
 
@@ -250,222 +349,3 @@ def with_fields_of(method: Callable[..., Any]) -> Callable[[F], F]:
         return other
 
     return decorate
-
-
-# Reading what a user hands in ----------------------------------------------------------------
-
-
-def refuse_data(value: object, name: str) -> None:
-    """A whole graph is not a delta."""
-    if isinstance(value, (Data, HeteroData)):
-        raise InvalidDeltaError(
-            f"{name} got a {type(value).__name__} object, which is a whole graph; a delta names "
-            "only what changes: pass edge_index_add=..., edge_index_del=... or x_changes=(ids, "
-            "rows), or call the model on the new graph"
-        )
-
-
-def as_rows(value: Any, name: str) -> Any:
-    """A tensor as it is; anything else as an array, which is later converted to the right dtype."""
-    if isinstance(value, Tensor):
-        return value.detach()
-    refuse_data(value, name)
-    try:
-        rows = np.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise _not_numbers(value, name, error) from error
-    return rows
-
-
-def as_tensor(value: Any, name: str) -> Tensor:
-    """A tensor, from a tensor, an array or nested lists."""
-    rows = as_rows(value, name)
-    try:
-        return torch.as_tensor(rows)
-    except (TypeError, ValueError) as error:
-        raise _not_numbers(value, name, error) from error
-
-
-def _not_numbers(value: Any, name: str, error: Exception) -> InvalidDeltaError:
-    return InvalidDeltaError(
-        f"{name}: expected a tensor, an array or a list of numbers (got {type(value).__name__}: "
-        f"{error})"
-    )
-
-
-def added_data(value: Any) -> Mapping[str, Any]:
-    """The entries of `edge_data_add`."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise InvalidDeltaError(
-            "edge_data_add: expected a mapping from the name of an edge input to its rows, as in "
-            f"{{'edge_type': [k]}} (got {_describe(value)})"
-        )
-    return value
-
-
-def _integers(value: Any, name: str, empty: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    if (
-        type(value) is Tensor
-        and value.dtype is torch.int64
-        and value.dim() == len(empty)
-        and value.is_cpu
-        and value.layout is torch.strided
-    ):
-        return value.contiguous().numpy()
-    t = as_tensor(value, name)
-    if isinstance(t, EdgeIndex):
-        t = t.as_tensor()
-    if t.numel() == 0 and (t.dim() == 1 or t.shape == empty):
-        return np.empty(empty, np.int64)
-    if t.is_meta or t.layout is not torch.strided:
-        raise InvalidDeltaError(
-            f"{name}: expected a dense tensor on device 'cpu' (got device '{t.device}', layout "
-            f"{t.layout})"
-        )
-    if t.dtype.is_floating_point or t.dtype.is_complex or t.dtype is torch.bool:
-        raise InvalidDeltaError(f"{name}: expected integers (got {t.dtype}); ids are int64")
-    return t.cpu().contiguous().to(torch.int64).numpy()
-
-
-def as_edges(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Edges as int64 `[2, k]`, from a tensor, an array, two lists, or a table with named columns.
-
-    Raises:
-        InvalidDeltaError: If it is something else, or does not say which ids are the sources.
-    """
-    if hasattr(value, "columns") and hasattr(value, "__getitem__"):
-        value = _ends_of_table(value, name)
-    elif isinstance(value, (list, tuple)) and np.shape(_plain(value)) == (2, 2):
-        raise InvalidDeltaError(
-            f"{name}: two lists of two ids may be two pairs, or sources above targets (got "
-            f"{value}); say which with torch.tensor([sources, targets]), or torch.tensor(pairs).t()"
-        )
-    edges = _integers(value, name, (2, 0))
-    if edges.ndim != 2 or edges.shape[0] != 2:
-        hint = "; pass its transpose" if edges.ndim == 2 and edges.shape[1] == 2 else ""
-        raise InvalidDeltaError(
-            f"{name}: expected shape [2, num_edges], sources above targets (got "
-            f"{list(edges.shape)}){hint}"
-        )
-    return edges
-
-
-def _plain(value: Any) -> Any:
-    """Nested lists as they are; nothing where their shape cannot be told."""
-    try:
-        return np.asarray(value)
-    except (TypeError, ValueError):
-        return None
-
-
-def _ends_of_table(table: Any, name: str) -> np.ndarray[Any, Any]:
-    """The columns of sources and targets of a table such as a data frame, `[2, k]`."""
-    columns = list(table.columns)
-    for source, target in _COLUMNS:
-        if source in columns and target in columns:
-            return np.stack([np.asarray(table[source]), np.asarray(table[target])])
-    raise InvalidDeltaError(
-        f"{name}: expected a table with columns "
-        f"{' or '.join(f'{s!r} and {t!r}' for s, t in _COLUMNS)} (got {columns}); rename them, or "
-        "pass torch.tensor([sources, targets])"
-    )
-
-
-def as_ids(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Node ids as int64 `[k]`."""
-    ids = _integers(value, name, (0,))
-    if ids.ndim == 0:
-        ids = ids.reshape(1)
-    if ids.ndim != 1:
-        raise InvalidDeltaError(
-            f"{name}: expected a list of node ids, shape [k] (got {list(ids.shape)})"
-        )
-    return ids
-
-
-def x_change_parts(value: Any) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Any]:
-    """Ids and rows of `x_changes`."""
-    refuse_data(value, "x_changes")
-    if isinstance(value, Mapping) or not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise InvalidDeltaError(
-            f"x_changes: expected a pair (ids [c], rows [c, in_channels]) (got {_describe(value)})"
-        )
-    return as_ids(value[0], "x_changes[0]"), value[1]
-
-
-def edge_change_parts(value: Any) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Mapping[str, Any]]:
-    """Edges and data of `edge_changes`."""
-    refuse_data(value, "edge_changes")
-    if not isinstance(value, (tuple, list)) or len(value) != 2 or not isinstance(value[1], Mapping):
-        raise InvalidDeltaError(
-            "edge_changes: expected a pair (edge_index [2, r], {'edge_weight': [r], 'edge_attr': "
-            f"[r, edge_dim]}}) (got {_describe(value)})"
-        )
-    return as_edges(value[0], "edge_changes[0]"), value[1]
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {list(value.shape)}"
-    if isinstance(value, (tuple, list)):
-        return f"a {type(value).__name__} of {len(value)} items"
-    return type(value).__name__
-
-
-# Small algebra on ids and pairs --------------------------------------------------------------
-
-
-def pair_keys(edges: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """One int64 per edge, equal for equal pairs."""
-    keys: np.ndarray[Any, np.dtype[np.int64]] = (edges[0] << 32) | edges[1]
-    return keys
-
-
-def last_of_each(keys: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Positions of the last occurrence of every key, ascending."""
-    if keys.size < 2 or np.all(keys[1:] > keys[:-1]):
-        return np.arange(keys.size)
-    _, at = np.unique(keys[::-1], return_index=True)
-    return np.sort(keys.size - 1 - at)
-
-
-def _mirrored(
-    edges: np.ndarray[Any, np.dtype[np.int64]],
-) -> tuple[Tensor, np.ndarray[Any, np.dtype[np.bool_]]]:
-    again = edges[0] != edges[1]
-    return torch.from_numpy(np.concatenate([edges, edges[::-1, again]], axis=1)), again
-
-
-def _repeated(rows: Any, again: np.ndarray[Any, np.dtype[np.bool_]], name: str) -> Any:
-    if not rows.ndim or rows.shape[0] != again.size:
-        raise InvalidDeltaError(
-            f"{name}: expected one row for each of the {again.size} listed edges (got shape "
-            f"{list(rows.shape)})"
-        )
-    if isinstance(rows, Tensor):
-        return torch.cat([rows, rows[torch.from_numpy(again)]])
-    return np.concatenate([rows, rows[again]])
-
-
-def _without_common(
-    a: np.ndarray[Any, np.dtype[np.int64]], b: np.ndarray[Any, np.dtype[np.int64]]
-) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], np.ndarray[Any, np.dtype[np.bool_]]]:
-    """Masks that leave out, pair by pair, what occurs on both sides."""
-
-    def rank(keys: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-        order = np.argsort(keys, kind="stable")
-        grouped = keys[order]
-        first = np.searchsorted(grouped, grouped, side="left")
-        out = np.empty(keys.size, np.int64)
-        out[order] = np.arange(keys.size) - first
-        return out
-
-    left = np.stack([a, rank(a)], axis=1)
-    right = np.stack([b, rank(b)], axis=1)
-    common = {tuple(k) for k in left.tolist()} & {tuple(k) for k in right.tolist()}
-    return (
-        np.array([tuple(k) not in common for k in left.tolist()], bool),
-        np.array([tuple(k) not in common for k in right.tolist()], bool),
-    )

@@ -21,7 +21,7 @@ from pyg_incremental.distributed.call import Call, call_from, call_of, most_of, 
 from pyg_incremental.distributed.errors import PartitionError, on_all_ranks
 from pyg_incremental.distributed.files import saving
 from pyg_incremental.distributed.files.shard_files import ShardFiles
-from pyg_incremental.distributed.one_process import OLD, OneProcessOnly
+from pyg_incremental.distributed.one_process import OLD, WHICH, OneProcessOnly
 from pyg_incremental.distributed.part.journal import Committed
 from pyg_incremental.distributed.part.part import Happened, Part
 from pyg_incremental.distributed.placement.ownership import Ownership, owners_of
@@ -272,8 +272,8 @@ class DistributedIncrementalModel(Readings, OneProcessOnly):
                 changes.
                 So a delta can be handed in again whenever it is not known whether it was applied.
             old: Refused on ranks.
-            **fields: The fields of `GraphDelta`; `missing` is alike on all ranks that hand in
-                anything.
+            **fields: The fields of `GraphDelta`, but not `which='oldest'`; `missing` is alike on
+                all ranks that hand in anything.
 
         Returns:
             The changed output rows of this rank's nodes (or of all), with global ids; `stats` is a
@@ -350,7 +350,10 @@ class DistributedIncrementalModel(Readings, OneProcessOnly):
                 raise UnsupportedModelError(OLD)
             if delta_id is not None:
                 checked_id(delta_id)
-            return GraphDelta(*changes, **fields).alone()
+            delta = GraphDelta(*changes, **fields).alone()
+            if delta.which == "oldest":
+                raise UnsupportedModelError(WHICH)
+            return delta
         except Exception as error:
             return error
 

@@ -8,6 +8,10 @@ OLD = (
     "old: the OLD rows are not kept on ranks; keep a copy of `out` (of this rank's nodes), which "
     "`changed` and `out` of each update keep current"
 )
+WHICH = (
+    "which='oldest': ranks look for the edge of a pair that was added last; delete all edges of "
+    "the pair and add those again that stay"
+)
 
 
 class OneProcessOnly:

@@ -11,17 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.sampler import SamplerOutput
 
-from pyg_incremental.delta.describe import (
-    GraphDelta,
-    added_data,
-    as_edges,
-    as_tensor,
-    edge_change_parts,
-)
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.given import added_data, as_edges, as_tensor, edge_change_parts
 from pyg_incremental.delta.read.edges import check_edges
 from pyg_incremental.delta.resolve.edges import refuse_too_many
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.graph.parallel import find_removed
 from pyg_incremental.sampling.kernels import expand as kernel
 from pyg_incremental.sampling.query import HopEdges
 from pyg_incremental.sampling.reservoirs import Reservoirs
@@ -131,7 +127,8 @@ class SampledEdges:
         old = [ids[ids < n] for ids, n in zip(removed, self.num_nodes, strict=True)]
         listed, more = _NONE, _NONE
         if deleted.size or old[0].size or old[1].size:
-            listed, more = self.graph.resolve_removal(deleted[0], deleted[1], *old)
+            gone, oldest = (old[0], old[1]), delta.which == "oldest"
+            listed, more = find_removed(self.graph, deleted[0], deleted[1], gone, oldest)
         if listed.size and listed.min() < 0:
             if delta.missing == "error":
                 at = int(np.argmin(listed))

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyg_incremental.delta.describe import GraphDelta, as_ids
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.given import as_ids
 from pyg_incremental.delta.read.nodes import NodeReader
 
 Ids = NDArray[np.int64]

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pyg_incremental.delta.describe import GraphDelta, as_ids, as_rows
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.given import as_ids, as_rows
 from pyg_incremental.errors import InvalidDeltaError
 
 Ids = NDArray[np.int64]

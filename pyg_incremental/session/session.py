@@ -546,7 +546,7 @@ class Session:
             changes = resolved.edges.get(relation.graph)
             if changes is not None:
                 ends = (self.num_nodes[relation.source], self.num_nodes[relation.target])
-                undone = changes.undone(self.graphs[relation.graph], ends)
+                undone = changes.undone(self.graphs[relation.graph], ends, delta.which == "oldest")
                 for field, value in undone.items():
                     back.setdefault(field, {})[relation.key] = value
         return written(self.roles, back)

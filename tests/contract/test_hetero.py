@@ -218,7 +218,7 @@ X = torch.zeros(1, 5, dtype=torch.float64)
         ({"nodes_del": {"item": [8]}}, r"nodes_del\['item'\]: node id 8 .*\[0, 8\)"),
         ({"x_changes": {"item": ([0], X)}}, r"x_changes\['item'\]\[1\]: expected shape \[k, 3\]"),
         ({"x_add": {"tag": X}}, r"x_add\['tag'\]: expected shape \[k, 4\] \(got \[1, 5\]\)"),
-        ({"x_add": {"user": X.float()}}, r"x_add\['user'\]: expected dtype torch.float64"),
+        ({"x_add": {"user": X + 1j}}, r"x_add\['user'\]: expected dtype torch.float64"),
         ({"edge_index_add": [[0], [0]]}, "edge_index_add: there are several graphs; give a dict"),
         ({"edge_index_add": {("a", "b", "c"): [[0], [0]]}}, r"there is no \('a', 'b', 'c'\)"),
         (

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.delta.describe import (
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.given import (
     EDGE_DATA,
-    GraphDelta,
     added_data,
     as_edges,
     edge_change_parts,
@@ -89,7 +89,10 @@ class EdgeReader:
         Raises:
             InvalidDeltaError: With what is wrong, where, what was got and expected, and what to do.
         """
-        deleted = self._listed(delta.edge_index_del, "edge_index_del", before)
+        ignores = delta.missing == "ignore"  # no edge is there yet at a node that is new
+        deleted = self._listed(delta.edge_index_del, "edge_index_del", total if ignores else before)
+        if ignores and total != before and deleted.size:
+            deleted = deleted[:, (deleted[0] < before[0]) & (deleted[1] < before[1])]
         added = self._listed(delta.edge_index_add, "edge_index_add", total)
         data = self._added_data(delta, added.shape[1])
         return SaidEdges(deleted, added, data, *self._changes(delta, total))
@@ -145,6 +148,8 @@ class EdgeReader:
 
     def _edge_rows(self, value: Any, name: str, like: Tensor, count: int) -> Tensor:
         rows = rows_like(value, name, like)
+        if count == 1 and rows.shape == like.shape[1:]:
+            return rows.unsqueeze(0)
         if rows.shape != (count, *like.shape[1:]):
             if rows.numel() == count * like.shape[1:].numel() and rows.shape[:1] == (count,):
                 return rows.reshape(count, *like.shape[1:])

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.delta.describe import last_of_each, x_change_parts
+from pyg_incremental.delta.given import last_of_each, x_change_parts
 from pyg_incremental.delta.read.values import ADVICE, check_ids, checked_ids, rows_like
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.edge_store import Ids
@@ -96,7 +96,8 @@ class NodeReader:
             InvalidDeltaError: If rows of an input are missing, or do not fit.
         """
         added = {
-            name: self._rows(rows, name, f"x_add{self._label}") for name, rows in x_add.items()
+            name: self._rows(rows, name, f"x_add{self._label}", True)
+            for name, rows in x_add.items()
         }
         counts = {name: rows.shape[0] for name, rows in added.items()}
         if not any(counts.values()):
@@ -141,7 +142,7 @@ class NodeReader:
         ids, values = x_change_parts(changes)
         field = f"x_changes{self._label}"
         check_ids(ids, f"{field}[0]", total, self._advice)
-        rows = self._rows(values, name, f"{field}[1]")
+        rows = self._rows(values, name, f"{field}[1]", ids.size == 1)
         if rows.shape[0] != ids.size:
             raise InvalidDeltaError(
                 f"{field}: expected one row for each of the {ids.size} ids (got {rows.shape[0]} "
@@ -149,9 +150,12 @@ class NodeReader:
             )
         return ids, rows
 
-    def _rows(self, value: Any, name: str, field: str) -> Tensor:
+    def _rows(self, value: Any, name: str, field: str, may_be_one: bool) -> Tensor:
+        """Rows `[k, ...]`; one may come without its first dimension."""
         like = self.like[name]
         rows = rows_like(value, field, like)
+        if may_be_one and rows.shape == like.shape[1:]:
+            return rows.unsqueeze(0)
         if rows.numel() == 0 and rows.dim() == 1:
             return like
         if rows.dim() != like.dim() or rows.shape[1:] != like.shape[1:]:

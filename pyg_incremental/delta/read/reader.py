@@ -8,7 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from pyg_incremental.call.roles import Roles, is_label
-from pyg_incremental.delta.describe import GraphDelta, as_edges
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.given import as_edges
 from pyg_incremental.delta.read.edges import EdgeReader, SaidEdges, short_name
 from pyg_incremental.delta.read.nodes import NodeReader, SaidNodes
 from pyg_incremental.delta.read.values import checked_ids
@@ -136,6 +137,8 @@ class DeltaReader:
             raise InvalidDeltaError(
                 f"missing: expected 'error' or 'ignore' (got {delta.missing!r})"
             )
+        if delta.which not in ("newest", "oldest"):
+            raise InvalidDeltaError(f"which: expected 'newest' or 'oldest' (got {delta.which!r})")
         named: dict[str, int] = {}
         deltas = self._by_graph(delta) if self._growing else {}
         for r in self._growing:
@@ -218,7 +221,12 @@ class DeltaReader:
             for short, part in given.items():
                 if short not in own:
                     raise _unknown(f"{field}[{key!r}]", short, list(own))
-                found.setdefault(kind, {})[own[short]] = part
+                named = found.setdefault(kind, {})
+                if own[short] in named:
+                    raise InvalidDeltaError(
+                        f"{field}[{key!r}]: '{short}' is given twice, under two names; give it once"
+                    )
+                named[own[short]] = part
         return found
 
     def _by_kind(self, value: Any, field: str) -> dict[str, Any]:

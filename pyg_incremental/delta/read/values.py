@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyg_incremental.delta.describe import as_ids, as_tensor
+from pyg_incremental.delta.given import as_ids, as_tensor
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.kernels.adjacency import out_of_range
@@ -39,23 +39,43 @@ def check_ids(ids: Ids, name: str, limit: int, advice: str = ADVICE) -> None:
 def rows_like(value: Any, name: str, like: Tensor) -> Tensor:
     """A tensor of the dtype and device of `like`.
 
-    Lists and arrays are converted, tensors have to fit.
+    Whether it comes as a tensor, an array or a list, numbers of another dtype of the same kind are
+    rounded, such as float64 to float32, and those of another kind are refused, such as floats in
+    the place of integers. A tensor has to be on the right device.
+
+    Raises:
+        InvalidDeltaError: If it does not fit.
     """
     t = as_tensor(value, name)
     if not isinstance(value, Tensor):
-        return t.to(like.device, like.dtype)
+        return _of_dtype(t.to(like.device), name, like.dtype)
     if t.is_sparse or t.layout is not torch.strided:
         raise InvalidDeltaError(
             f"{name}: expected a dense tensor (got layout {t.layout}); use .to_dense()"
-        )
-    if t.dtype != like.dtype:
-        raise InvalidDeltaError(
-            f"{name}: expected dtype {like.dtype}, that of the first pass (got {t.dtype}); use "
-            f".to({like.dtype})"
         )
     if t.device != like.device:
         raise InvalidDeltaError(
             f"{name}: expected device '{like.device}', that of the first pass (got "
             f"'{t.device}'); use .to('{like.device}')"
         )
-    return t
+    return _of_dtype(t, name, like.dtype)
+
+
+def _of_dtype(t: Tensor, name: str, dtype: torch.dtype) -> Tensor:
+    """Numbers of the dtype of the first pass, rounded where that is all it takes."""
+    if t.dtype == dtype or not t.numel():
+        return t.to(dtype)
+    if not torch.can_cast(t.dtype, dtype):
+        raise InvalidDeltaError(
+            f"{name}: expected dtype {dtype}, that of the first pass (got {t.dtype}, which would "
+            f"lose more than digits); use .to({dtype}) if that is meant"
+        )
+    made = t.to(dtype)
+    floats = dtype.is_floating_point or dtype.is_complex
+    lost = made.isinf() & ~t.isinf() if floats else made.to(t.dtype) != t
+    if lost.any():
+        first = t[lost].flatten()[0].item()
+        raise InvalidDeltaError(
+            f"{name}: {first} does not fit into {dtype}, that of the first pass"
+        )
+    return made

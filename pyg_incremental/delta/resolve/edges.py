@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.delta.describe import last_of_each, pair_keys
+from pyg_incremental.delta.given import last_of_each, pair_keys
 from pyg_incremental.delta.read.edges import SaidEdges
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Edges, Ids
+from pyg_incremental.graph.parallel import find_oldest, find_removed, occurrences
 from pyg_incremental.typing import MAX_EDGES, MAX_NODES
 
 _NONE = np.empty(0, np.int64)
@@ -77,22 +78,32 @@ class ResolvedEdges:
             changed, gone = changed[~covered], np.concatenate([gone, changed[covered]])
         return changed, gone[np.argsort(graph.slots.order[gone], kind="stable")]
 
-    def undone(self, graph: DynamicGraph, num_nodes: tuple[int, int]) -> dict[str, Any]:
+    def undone(
+        self, graph: DynamicGraph, num_nodes: tuple[int, int], oldest: bool = False
+    ) -> dict[str, Any]:
         """The fields of a delta that undoes these changes, read off the graph before them.
 
         Args:
             graph: The graph.
             num_nodes: How many nodes there are at the sources and at the targets.
+            oldest: Whether the changes are about the oldest edge of a pair, not the youngest. All
+                edges of such a pair leave then, and come again in the order in which they came.
         """
         back: dict[str, Any] = {}
         changed, gone = self._undoable(graph)
         leaving = []
+        if oldest:
+            touched = np.concatenate([self.removed, self.changed])
+            keys = np.unique(pair_keys(_pairs(graph, touched)))
+            gone = occurrences(graph, keys >> 32, keys & 0xFFFFFFFF)[1]
+            leaving.append(_pairs(graph, np.setdiff1d(gone, self.removed)))
+            gone, changed = gone[np.argsort(graph.slots.order[gone], kind="stable")], _NONE
         if self.added.size:
             # Edges at new nodes leave with them.
             kept = (self.added[0] < num_nodes[0]) & (self.added[1] < num_nodes[1])
             leaving.append(self.added[:, kept])
         again = np.setdiff1d(self.changed, changed)
-        if again.size:
+        if again.size and not oldest:
             leaving.append(_pairs(graph, again))
         if leaving:
             back["edge_index_del"] = torch.from_numpy(np.concatenate(leaving, 1))
@@ -154,7 +165,11 @@ class FoundEdges(NamedTuple):
 
 
 def find_edges(
-    graph: DynamicGraph, said: SaidEdges, before: tuple[int, int], gone: tuple[Ids, Ids]
+    graph: DynamicGraph,
+    said: SaidEdges,
+    before: tuple[int, int],
+    gone: tuple[Ids, Ids],
+    oldest: bool = False,
 ) -> FoundEdges:
     """Look for the edges that a delta names.
 
@@ -163,23 +178,33 @@ def find_edges(
         said: What is said of its edges.
         before: Number of nodes at the sources and at the targets, without new ones.
         gone: Nodes at the sources and at the targets of which all edges leave.
+        oldest: Whether the oldest edge of a pair is meant, not the youngest.
     """
     deleted = with_nodes = _NONE
     if said.deleted.size or gone[0].size or gone[1].size:
-        old = [ids[ids < limit] for ids, limit in zip(gone, before, strict=True)]
-        deleted, with_nodes = graph.resolve_removal(said.deleted[0], said.deleted[1], *old)
+        old = gone[0][gone[0] < before[0]], gone[1][gone[1] < before[1]]
+        deleted, with_nodes = find_removed(graph, said.deleted[0], said.deleted[1], old, oldest)
     if not said.changed.size:
         return FoundEdges(said, deleted, with_nodes, _NONE, _NONE)
+    if oldest:
+        left = find_oldest(graph, said.changed[0], said.changed[1], deleted[deleted >= 0])
+        said, at = _of_new_edges(said, left >= 0)
+        return FoundEdges(said, deleted, with_nodes, left[at], at)
     said, at = _of_new_edges(said)
     src, dst = said.changed[:, at]
     changed = graph.resolve_change(src, dst, deleted[deleted >= 0])
     return FoundEdges(said, deleted, with_nodes, changed, at)
 
 
-def _of_new_edges(said: SaidEdges) -> tuple[SaidEdges, Ids]:
+def _of_new_edges(said: SaidEdges, is_old: Any = None) -> tuple[SaidEdges, Ids]:
     """Changes of edges that the delta itself adds become part of their data.
 
     The youngest occurrence of a pair is the one that is changed, and that is the last one added.
+
+    Args:
+        said: What is said.
+        is_old: If the oldest is changed: which of the edges to change were there before, bool
+            `[r]`. Of the others it is the first one added.
 
     Returns:
         What is said, and the places of all other changes.
@@ -189,10 +214,14 @@ def _of_new_edges(said: SaidEdges) -> tuple[SaidEdges, Ids]:
         return said, np.arange(edges.shape[1])
     keys = pair_keys(added)
     last = last_of_each(keys)
+    if is_old is not None:
+        last = np.sort(np.unique(keys, return_index=True)[1])
     order = np.argsort(keys[last])
     place = np.searchsorted(keys[last][order], pair_keys(edges)).clip(max=last.size - 1)
     at = last[order][place]
     own = keys[at] == pair_keys(edges)
+    if is_old is not None:
+        own &= ~is_old
     data = dict(said.added_data)
     for name, values in said.changed_data.items():
         data[name] = data[name].clone()

@@ -108,7 +108,7 @@ class Resolver:
             gone, own = said.removed_at(r), said.edges.get(r.graph)
             if own is not None or gone[0].size or gone[1].size:
                 own = own or said_nothing(self._graphs[r.graph].edge_data)
-                edges[r.graph] = self._held(r, own, total, gone, delta.missing)
+                edges[r.graph] = self._held(r, own, total, gone, delta)
         rows: dict[str, tuple[Tensor, Tensor]] = {}
         for kind, nodes in said.nodes.items():
             rows |= nodes.rows(reader.nodes[kind].like, num_nodes[kind])
@@ -127,14 +127,14 @@ class Resolver:
         said: SaidEdges,
         total: Mapping[str, int],
         gone: tuple[Ids, Ids],
-        missing: str,
+        delta: GraphDelta,
     ) -> ResolvedEdges:
         """What is said of the edges of one graph, held against them."""
         graph, ends = self._graphs[relation.graph], (relation.source, relation.target)
         refuse_too_many(graph, said.added.shape[1], max(total[kind] for kind in ends))
         before = self._num_nodes[relation.source], self._num_nodes[relation.target]
-        found = find_edges(graph, said, before, gone)
-        if missing == "error":
+        found = find_edges(graph, said, before, gone, delta.which == "oldest")
+        if delta.missing == "error":
             refuse_absent(found, self._reader.edges[relation.graph].label)
         return found.resolved(gone)
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyg_incremental.delta.describe import last_of_each, pair_keys
+from pyg_incremental.delta.given import last_of_each, pair_keys
 from pyg_incremental.delta.read.edges import SaidEdges
 from pyg_incremental.delta.read.nodes import SaidNodes
 from pyg_incremental.delta.read.reader import DeltaReader

@@ -1,0 +1,237 @@
+"""What a user hands in, read: edges, ids and rows in any form that people have them in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Data, HeteroData
+
+from pyg_incremental.errors import InvalidDeltaError
+
+Ids = NDArray[np.int64]
+_COLUMNS = (("src", "dst"), ("source", "target"))
+EDGE_DATA = {"edge_weight_add": "edge_weight", "edge_attr_add": "edge_attr"}
+
+
+def refuse_data(value: object, name: str) -> None:
+    """A whole graph is not a delta."""
+    if isinstance(value, (Data, HeteroData)):
+        raise InvalidDeltaError(
+            f"{name} got a {type(value).__name__} object, which is a whole graph; a delta names "
+            "only what changes: pass edge_index_add=..., edge_index_del=... or x_changes=(ids, "
+            "rows), or call the model on the new graph"
+        )
+
+
+def as_rows(value: Any, name: str) -> Any:
+    """A tensor as it is; anything else as an array, which is later converted to the right dtype."""
+    if isinstance(value, Tensor):
+        return value.detach()
+    refuse_data(value, name)
+    try:
+        rows = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise _not_numbers(value, name, error) from error
+    return rows
+
+
+def as_tensor(value: Any, name: str) -> Tensor:
+    """A tensor, from a tensor, an array or nested lists."""
+    rows = as_rows(value, name)
+    try:
+        return torch.as_tensor(rows)
+    except (TypeError, ValueError) as error:
+        raise _not_numbers(value, name, error) from error
+
+
+def _not_numbers(value: Any, name: str, error: Exception) -> InvalidDeltaError:
+    return InvalidDeltaError(
+        f"{name}: expected a tensor, an array or a list of numbers (got {type(value).__name__}: "
+        f"{error})"
+    )
+
+
+def added_data(value: Any) -> Mapping[str, Any]:
+    """The entries of `edge_data_add`."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidDeltaError(
+            "edge_data_add: expected a mapping from the name of an edge input to its rows, as in "
+            f"{{'edge_type': [k]}} (got {_describe(value)})"
+        )
+    return value
+
+
+def _integers(value: Any, name: str, empty: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    if (
+        type(value) is Tensor
+        and value.dtype is torch.int64
+        and value.dim() == len(empty)
+        and value.is_cpu
+        and value.layout is torch.strided
+    ):
+        return value.contiguous().numpy()
+    t = as_tensor(value, name)
+    if isinstance(t, EdgeIndex):
+        t = t.as_tensor()
+    if t.numel() == 0 and (t.dim() == 1 or t.shape == empty):
+        return np.empty(empty, np.int64)
+    if t.is_meta or t.layout is not torch.strided:
+        raise InvalidDeltaError(
+            f"{name}: expected a dense tensor on device 'cpu' (got device '{t.device}', layout "
+            f"{t.layout})"
+        )
+    if t.dtype.is_floating_point or t.dtype.is_complex or t.dtype is torch.bool:
+        raise InvalidDeltaError(f"{name}: expected integers (got {t.dtype}); ids are int64")
+    return t.cpu().contiguous().to(torch.int64).numpy()
+
+
+def as_edges(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Edges as int64 `[2, k]`, from a tensor, an array, two lists, or a table with named columns.
+
+    Raises:
+        InvalidDeltaError: If it is something else, or does not say which ids are the sources.
+    """
+    if hasattr(value, "columns") and hasattr(value, "__getitem__"):
+        value = _ends_of_table(value, name)
+    elif isinstance(value, (list, tuple)) and np.shape(_plain(value)) == (2, 2):
+        raise InvalidDeltaError(
+            f"{name}: two lists of two ids may be two pairs, or sources above targets (got "
+            f"{value}); say which with torch.tensor([sources, targets]), or torch.tensor(pairs).t()"
+        )
+    edges = _integers(value, name, (2, 0))
+    if edges.ndim != 2 or edges.shape[0] != 2:
+        hint = "; pass its transpose" if edges.ndim == 2 and edges.shape[1] == 2 else ""
+        raise InvalidDeltaError(
+            f"{name}: expected shape [2, num_edges], sources above targets (got "
+            f"{list(edges.shape)}){hint}"
+        )
+    return edges
+
+
+def _plain(value: Any) -> Any:
+    """Nested lists as they are; nothing where their shape cannot be told."""
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _ends_of_table(table: Any, name: str) -> np.ndarray[Any, Any]:
+    """The columns of sources and targets of a table such as a data frame, `[2, k]`."""
+    columns = list(table.columns)
+    for source, target in _COLUMNS:
+        if source in columns and target in columns:
+            return np.stack([np.asarray(table[source]), np.asarray(table[target])])
+    raise InvalidDeltaError(
+        f"{name}: expected a table with columns "
+        f"{' or '.join(f'{s!r} and {t!r}' for s, t in _COLUMNS)} (got {columns}); rename them, or "
+        "pass torch.tensor([sources, targets])"
+    )
+
+
+def as_ids(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Node ids as int64 `[k]`."""
+    ids = _integers(value, name, (0,))
+    if ids.ndim == 0:
+        ids = ids.reshape(1)
+    if ids.ndim != 1:
+        raise InvalidDeltaError(
+            f"{name}: expected a list of node ids, shape [k] (got {list(ids.shape)})"
+        )
+    return ids
+
+
+def x_change_parts(value: Any) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Any]:
+    """Ids and rows of `x_changes`."""
+    refuse_data(value, "x_changes")
+    if isinstance(value, Mapping) or not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise InvalidDeltaError(
+            f"x_changes: expected a pair (ids [c], rows [c, in_channels]) (got {_describe(value)})"
+        )
+    return as_ids(value[0], "x_changes[0]"), value[1]
+
+
+def edge_change_parts(value: Any) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Mapping[str, Any]]:
+    """Edges and data of `edge_changes`."""
+    refuse_data(value, "edge_changes")
+    if not isinstance(value, (tuple, list)) or len(value) != 2 or not isinstance(value[1], Mapping):
+        raise InvalidDeltaError(
+            "edge_changes: expected a pair (edge_index [2, r], {'edge_weight': [r], 'edge_attr': "
+            f"[r, edge_dim]}}) (got {_describe(value)})"
+        )
+    return as_edges(value[0], "edge_changes[0]"), value[1]
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {list(value.shape)}"
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)} items"
+    return type(value).__name__
+
+
+# Small algebra on ids and pairs --------------------------------------------------------------
+
+
+def pair_keys(edges: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """One int64 per edge, equal for equal pairs."""
+    keys: np.ndarray[Any, np.dtype[np.int64]] = (edges[0] << 32) | edges[1]
+    return keys
+
+
+def last_of_each(keys: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Positions of the last occurrence of every key, ascending."""
+    if keys.size < 2 or np.all(keys[1:] > keys[:-1]):
+        return np.arange(keys.size)
+    _, at = np.unique(keys[::-1], return_index=True)
+    return np.sort(keys.size - 1 - at)
+
+
+def mirrored(
+    edges: np.ndarray[Any, np.dtype[np.int64]],
+) -> tuple[Tensor, np.ndarray[Any, np.dtype[np.bool_]]]:
+    """Edges in both directions, and which of the listed ones are there twice then."""
+    again = edges[0] != edges[1]
+    return torch.from_numpy(np.concatenate([edges, edges[::-1, again]], axis=1)), again
+
+
+def repeated(rows: Any, again: np.ndarray[Any, np.dtype[np.bool_]], name: str) -> Any:
+    """Rows of listed edges, and once more those of the edges that are taken again."""
+    if not rows.ndim or rows.shape[0] != again.size:
+        raise InvalidDeltaError(
+            f"{name}: expected one row for each of the {again.size} listed edges (got shape "
+            f"{list(rows.shape)})"
+        )
+    if isinstance(rows, Tensor):
+        return torch.cat([rows, rows[torch.from_numpy(again)]])
+    return np.concatenate([rows, rows[again]])
+
+
+def without_common(
+    a: np.ndarray[Any, np.dtype[np.int64]], b: np.ndarray[Any, np.dtype[np.int64]]
+) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], np.ndarray[Any, np.dtype[np.bool_]]]:
+    """Masks that leave out, pair by pair, what occurs on both sides."""
+
+    def rank(keys: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        order = np.argsort(keys, kind="stable")
+        grouped = keys[order]
+        first = np.searchsorted(grouped, grouped, side="left")
+        out = np.empty(keys.size, np.int64)
+        out[order] = np.arange(keys.size) - first
+        return out
+
+    left = np.stack([a, rank(a)], axis=1)
+    right = np.stack([b, rank(b)], axis=1)
+    common = {tuple(k) for k in left.tolist()} & {tuple(k) for k in right.tolist()}
+    return (
+        np.array([tuple(k) not in common for k in left.tolist()], bool),
+        np.array([tuple(k) not in common for k in right.tolist()], bool),
+    )

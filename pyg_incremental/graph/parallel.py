@@ -1,0 +1,93 @@
+"""Several edges of one pair: all of them, and the oldest in place of the youngest."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyg_incremental.graph.edge_store import EdgeStore, Ids
+
+LONG = 64
+"""Edges of one pair from which on the neighbour list of an end is looked through for them."""
+
+
+def occurrences(graph: EdgeStore, src: Ids, dst: Ids) -> tuple[Ids, Ids]:
+    """All edges of some distinct pairs.
+
+    Args:
+        graph: The edges.
+        src: Sources, int64 `[k]`.
+        dst: Targets, int64 `[k]`.
+
+    Returns:
+        Which of the pairs each edge is of, ascending, and its slot, the oldest of a pair first.
+    """
+    slots = graph.find(src, dst)
+    at = np.flatnonzero(slots >= 0)
+    left = slots[at]
+    which, found = [at[:0]], [at[:0]]
+    for _ in range(LONG):
+        which.append(at)
+        found.append(left)
+        older = graph.slots.older[left].astype(np.int64)
+        at, left = at[older >= 0], older[older >= 0]
+        if not left.size:
+            break
+    of, every = np.concatenate(which), np.concatenate(found)
+    if at.size:
+        short = ~np.isin(of, at)
+        long = [_in_list(graph, int(src[i]), int(dst[i])) for i in at]
+        of = np.concatenate([of[short], np.repeat(at, [slots.size for slots in long])])
+        every = np.concatenate([every[short], *long])
+    order = np.lexsort((graph.slots.order[every], of))
+    return of[order], every[order]
+
+
+def _in_list(graph: EdgeStore, src: int, dst: int) -> Ids:
+    """The slots of the edges of one pair, from the shorter neighbour list of its ends."""
+    near, far, lists = src, dst, graph.out
+    if graph.inn.degree[dst] < graph.out.degree[src]:
+        near, far, lists = dst, src, graph.inn
+    first = lists.start[near]
+    part = slice(first, first + lists.degree[near])
+    found: Ids = lists.edge[part][lists.neighbor[part] == far].astype(np.int64)
+    return found
+
+
+def find_removed(
+    graph: EdgeStore, src: Ids, dst: Ids, gone: tuple[Ids, Ids], oldest: bool
+) -> tuple[Ids, Ids]:
+    """The slots that leave; see `EdgeStore.resolve_removal`.
+
+    Args:
+        graph: The edges.
+        src: Sources of the edges to remove, int64 `[m]`.
+        dst: Their targets.
+        gone: Nodes at the sources and at the targets of which every other edge leaves, too.
+        oldest: Whether each listed pair removes its oldest edges, not its youngest.
+    """
+    listed, more = graph.resolve_removal(src, dst, *gone)
+    at = np.flatnonzero(listed >= 0)
+    if not oldest or not at.size:
+        return listed, more
+    keys, pair = np.unique((src[at] << 32) | dst[at], return_inverse=True)
+    which, slots = occurrences(graph, keys >> 32, keys & 0xFFFFFFFF)
+    # The first of them, as many as there are listed ones, in their place.
+    rank = np.arange(which.size) - np.searchsorted(which, which)
+    chosen = slots[rank < np.bincount(pair, minlength=keys.size)[which]]
+    young = listed[at]
+    listed[at[np.argsort(pair, kind="stable")]] = chosen
+    if gone[0].size or gone[1].size:
+        leaves = np.isin(src[at], gone[0]) | np.isin(dst[at], gone[1])
+        more = np.setdiff1d(np.concatenate([more, young[leaves]]), chosen)
+    return listed, more
+
+
+def find_oldest(graph: EdgeStore, src: Ids, dst: Ids, removed: Ids) -> Ids:
+    """The oldest slot of each distinct pair once `removed` is gone, -1 where none is left."""
+    which, slots = occurrences(graph, src, dst)
+    stays = ~np.isin(slots, removed)
+    which, slots = which[stays], slots[stays]
+    found = np.full(src.size, -1, np.int64)
+    first = np.searchsorted(which, np.unique(which))
+    found[which[first]] = slots[first]
+    return found
