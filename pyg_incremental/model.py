@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-import warnings
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -17,7 +15,6 @@ from pyg_incremental.call.site import bind
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.journal import Committed, checked_id
 from pyg_incremental.errors import (
-    IncrementalWarning,
     RowCountError,
     UnsupportedModelError,
 )
@@ -28,14 +25,13 @@ from pyg_incremental.readings import Readings
 from pyg_incremental.session import report, start
 from pyg_incremental.session.autocast import refuse_autocast as _refuse_autocast
 from pyg_incremental.session.before import OutputBefore
+from pyg_incremental.session.compact import Removed
 from pyg_incremental.session.parameters import ParameterWatch
 from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.typing import BackendName, StoreName
 from pyg_incremental.update import Update
-
-_NONE = np.empty(0, np.int64)
 
 
 class IncrementalModel(Readings):
@@ -70,6 +66,7 @@ class IncrementalModel(Readings):
         self._scrub = Scrub(scrub_rows)
         self._warned = False
         self._before: OutputBefore | None = None
+        self._removed = Removed()
 
     # Full pass -----------------------------------------------------------------------------------
 
@@ -97,6 +94,7 @@ class IncrementalModel(Readings):
             start.begin_kernels(self.model, self._settings)
             session = start.from_call(bind(self.model, args, kwargs), self._settings)
             self._take(session, Committed())
+            self._removed = Removed()
             return session.output(copy=True)
 
     @contextlib.contextmanager
@@ -118,15 +116,7 @@ class IncrementalModel(Readings):
         """From here on this session is the state. Say once that it runs full passes, if it does."""
         session.watch, session.committed = ParameterWatch(self.model), session.noted(committed)
         self._session, self._last = session, None
-        reason = session.plan.fallback
-        if reason and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"{type(self.model).__name__}: {reason}. Every update runs a full pass: exact, but "
-                "not incremental. explain() says what to write instead",
-                IncrementalWarning,
-                stacklevel=4,
-            )
+        self._warned = self._warned or start.say_if_whole(session)
 
     def refresh(self, nodes: Any = None, *, old: bool = False) -> Update:
         """Recompute from the current graph, features and parameters.
@@ -152,22 +142,38 @@ class IncrementalModel(Readings):
             _refuse_autocast()
             if nodes is not None:
                 self._refuse_stale()
-                renew = session.resolver.ids(nodes, "nodes")
+                ids = session.resolver.ids(nodes, "nodes")
                 before = self._before_of(session, old)
-                session.interrupted = "a refresh was interrupted"
-                work = session.engine.update(
-                    {}, {}, {},
-                    {kind: torch.from_numpy(np.unique(ids)) for kind, ids in renew.items()},
-                )  # fmt: skip
-                session.committed = session.noted(session.committed)
-                session.interrupted = ""
-                return self._noted(report.updated(session, (0, 0, work), began, before, old=old))
+                return self._noted(report.renewed(session, ids, began, before, old))
             self._refuse_training()
             session.refuse_other_kind()
-            is_known = not (session.is_broken or session.is_written_to)
-            was = session.output(copy=False) if is_known else None
+            lost = session.is_broken or session.is_written_to
+            was = None if lost else session.output(copy=False)
             self._take(start.from_session(session, self._settings), session.committed)
             return report.refreshed(self._require(), was, began, old)
+
+    def compact(self) -> Any:
+        """Give the ids of removed nodes back; the other nodes move up, in their order.
+
+        A removed node that was given edges, or features other than zeros, is there again and stays.
+        Everything is computed anew, which costs a full pass, in memory of the size that the nodes
+        and edges now need. It counts as an update: ids of earlier versions are others.
+
+        Returns:
+            The new id of every node, int64 `[num_nodes before]`, -1 for those that were removed; a
+            dict if there are several kinds of nodes, of which those with learned rows stay.
+
+        Raises:
+            StaleStateError: If the stored state is stale.
+        """
+        with self._changing():
+            session = self._require()
+            self._refuse_stale()
+            _refuse_autocast()
+            again, ids = start.from_fewer_nodes(session, self._settings, self._removed)
+            self._take(again, session.committed.next(None))
+            self._removed = Removed()
+            return ids.get("", ids if len(ids) > 1 else next(iter(ids.values())))
 
     # Updates -------------------------------------------------------------------------------------
 
@@ -269,9 +275,8 @@ class IncrementalModel(Readings):
         session.commit(delta_id, at_once=True)
         if before is None:
             return self._noted(report.updated(session, done, began))
-        left, _ = session.engine.slots_at_once(plain) or (_NONE, _NONE)
-        removed = dict.fromkeys(session.graphs, left)
-        return self._noted(report.updated(session, done, began, before, removed, old))
+        left = session.removed_at_once(plain)
+        return self._noted(report.updated(session, done, began, before, left, old))
 
     def _apply(self, delta: GraphDelta, delta_id: Any, began: float, old: bool) -> Update:
         session = self._require()
@@ -284,6 +289,7 @@ class IncrementalModel(Readings):
         except Exception as error:
             return self._failed(session, delta, delta_id, error, began, old)
         session.commit(delta_id, at_once=False)
+        self._removed.note(resolved.removed)
         removed = {name: happened.removed.slots for name, happened in events.items()}
         added = sum(happened.added.slots.size for happened in events.values())
         done = added, sum(slots.size for slots in removed.values()), work
@@ -357,7 +363,7 @@ class IncrementalModel(Readings):
 
         def look() -> Saved:
             self._refuse_stale(exactly=True)
-            return saving.copied(self._require(), self._scrub.next)
+            return saving.copied(self._require(), self._scrub.next, self._removed.by_kind())
 
         saving.save(path, self.model, self._settings, self._turns.read(look))
 
@@ -389,6 +395,7 @@ class IncrementalModel(Readings):
         session = saving.restored(path, content, model, loaded._settings)
         loaded._take(session, Committed(content["version"], content["deltas"]))
         loaded._scrub.next = content["scrub_next"]
+        loaded._removed.note({kind: ids.numpy() for kind, ids in content["removed"].items()})
         return loaded
 
     def __reduce__(self) -> NoReturn:

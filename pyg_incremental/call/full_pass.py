@@ -130,7 +130,7 @@ def arguments(
     """
     given: dict[str, Any] = {**others, **nodes}
     device = device_of(site.model, nodes.values())
-    for relation in roles.relations:
+    for relation in roles.given:
         state = graphs[relation.graph]
         given |= {name: rows for name, rows in state.items() if name != "edge_index"}
         given[relation.graph] = graph_object(relation, state, num_nodes, device)

@@ -1,6 +1,7 @@
 """What a file holds of a wrapped model, and whose it is."""
 
 import os
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from pyg_incremental.errors import IncrementalError, StateFileError, Unsupported
 from pyg_incremental.files import snapshot
 from pyg_incremental.files.options import differences, options_of
 from pyg_incremental.files.restoring import refuse_other_outputs, restore, whole_outputs
+from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.session import start
 from pyg_incremental.session.parameters import fingerprint
 from pyg_incremental.session.session import Session
@@ -19,6 +21,7 @@ from pyg_incremental.session.settings import Settings
 _STATE = {
     **CALL, "model": str, "options": {str: object}, "version": int,
     "deltas": {(str, int): int}, "scrub_next": int,
+    "removed": {str: Tensor},
     "accumulate_dtype": str, "store": str, "graphs": {str: {str: Tensor}},
     "others": {str: Tensor}, "rows": {str: Tensor}, "outputs": [str],
     "whole_outputs": {str: Tensor}, "aggregators": {str: {str: Tensor}}, "program": str,
@@ -38,18 +41,20 @@ class Saved(NamedTuple):
     content: dict[str, Any]
 
 
-def copied(session: Session, scrub_next: int) -> Saved:
+def copied(session: Session, scrub_next: int, removed: Mapping[str, Ids]) -> Saved:
     """What is to be saved of a session; nothing of it changes with the session.
 
     Args:
         session: The state.
         scrub_next: The row that is scrubbed next.
+        removed: Ids of removed nodes by kind.
     """
     committed = session.committed
     content = {
         "version": committed.version,
         "deltas": dict(committed.deltas),
         "scrub_next": scrub_next,
+        "removed": {kind: torch.from_numpy(ids) for kind, ids in removed.items()},
         "outputs": [value.name for value in session.plan.program.outputs],
         "whole_outputs": {name: t.clone() for name, t in whole_outputs(session).items()},
         **session.state(exact=False),
@@ -119,6 +124,11 @@ def _tensors_fit(content: dict[str, Any], checked: Checked) -> None:
         data = dict(content["graphs"][r.graph])
         counts = num_nodes[r.source], num_nodes[r.target]
         checked.graph(r, content, data.pop("edge_index", None), data, counts)
+    for kind, ids in content["removed"].items():
+        if ids.dtype != torch.int64 or ids.dim() != 1 or kind not in num_nodes:
+            raise checked.refuse(f"removed nodes of kind '{kind}' are no ids")
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < num_nodes[kind]:
+            raise checked.refuse(f"removed nodes of kind '{kind}' are none of those that there are")
     for name, kind in content["nodes"].items():
         checked.rows(content["rows"].get(name), num_nodes[kind], f"'{name}'")
     given = {*content["nodes"], *content["edges"], *content["others"], *content["graphs"]}

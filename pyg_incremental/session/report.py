@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,6 +41,30 @@ def updated(
     seconds = time.perf_counter() - began
     stats = UpdateStats(session.mode, counts[0], counts[1], seconds, counts[2])
     return Update(changed, out, stats, session.committed.version, False, edges, rows)
+
+
+def renewed(
+    session: Session,
+    nodes: Mapping[str, Ids],
+    began: float,
+    before: OutputBefore | None,
+    old: bool,
+) -> Update:
+    """Make the accumulated rows of some nodes afresh, and report what that has moved.
+
+    Args:
+        session: The running state.
+        nodes: Ids of nodes by kind.
+        began: When that began.
+        before: The output as it is now, where somebody has asked for it.
+        old: Whether the OLD rows are wanted.
+    """
+    session.interrupted = "a refresh was interrupted"
+    renew = {kind: torch.from_numpy(np.unique(ids)) for kind, ids in nodes.items()}
+    work = session.engine.update({}, {}, {}, renew)
+    session.committed = session.noted(session.committed)
+    session.interrupted = ""
+    return updated(session, (0, 0, work), began, before, old=old)
 
 
 def repeated(session: Session, began: float, old: bool) -> Update:

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -214,6 +216,11 @@ class Session:
             self.journal = None
             return None
         return delta.added.shape[1], delta.gone.shape[1], work
+
+    def removed_at_once(self, delta: PlainDelta) -> dict[str, NDArray[np.int64]]:
+        """The slots of the edges that a plain delta has removed, by graph; right after it only."""
+        slots = self.engine.slots_at_once(delta)
+        return {} if slots is None else dict.fromkeys(self.graphs, slots[0])
 
     def commit(self, delta_id: Any, at_once: bool) -> None:
         """The update that was carried out is in, whatever is raised from here on.

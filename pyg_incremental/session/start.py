@@ -1,5 +1,6 @@
-"""The three ways in which a session starts: from a call, another session, or a saved state."""
+"""The ways in which a session starts: from a call, another session, or a saved state."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,9 +13,12 @@ from pyg_incremental.call.members import count_of, counted, edges_of
 from pyg_incremental.call.roles import Roles, are_ones, classify
 from pyg_incremental.call.site import CallSite, device_of
 from pyg_incremental.call.state import relations_of, site_of
+from pyg_incremental.delta.journal import State
+from pyg_incremental.errors import IncrementalWarning
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.session.against_model import why_not_trusted
+from pyg_incremental.session.compact import Removed, left_over, new_ids
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
@@ -95,8 +99,38 @@ def from_session(session: Session, settings: Settings) -> Session:
         session: The session whose place it takes, and whose memory.
         settings: What the user chose.
     """
+    state = session.before()
+    again = _on(state, session, settings)
+    if not session.is_broken:
+        session.interrupted = "a refresh was interrupted"  # from here on its rows are given up
+    again.fill_in_place_of(session, state[2], session.others())
+    return again
+
+
+def from_fewer_nodes(
+    session: Session, settings: Settings, removed: Removed
+) -> tuple[Session, dict[str, Tensor]]:
+    """A new session without the nodes that were removed; the other one is as it was.
+
+    Args:
+        session: The session.
+        settings: What the user chose.
+        removed: These nodes, of which some may be there again.
+
+    Returns:
+        The session, and the new id of every node, -1 for those that are gone, by kind.
+    """
+    ids = new_ids(session.num_nodes, removed.still(session))
+    state = left_over(session, ids)
+    again = _on(state, session, settings)
+    again.fill(state[2], session.others())
+    return again, {kind: ids[kind] for kind in session.roles.kinds}
+
+
+def _on(state: State, session: Session, settings: Settings) -> Session:
+    """A session on some graphs and node inputs, in the place of another; no row is computed yet."""
     site = session.plan.site
-    graphs, num_nodes, nodes = session.before()
+    graphs, num_nodes, nodes = state
     others = session.others()
     arguments = session.arguments_on(graphs, num_nodes, nodes)
     site.tensors = dict(zip(site.names, arguments, strict=True))
@@ -112,11 +146,20 @@ def from_session(session: Session, settings: Settings) -> Session:
     plan = prepare(site, roles, settings)
     site.tensors = {}
     graphs = _with_members(plan.roles, nodes, graphs)
-    again = Session(plan, graphs, counted(plan.roles, num_nodes, nodes), nodes, others, settings)
-    if not session.is_broken:
-        session.interrupted = "a refresh was interrupted"  # from here on its rows are given up
-    again.fill_in_place_of(session, nodes, others)
-    return again
+    return Session(plan, graphs, counted(plan.roles, num_nodes, nodes), nodes, others, settings)
+
+
+def say_if_whole(session: Session) -> bool:
+    """Warn where every update runs a full pass; returns whether that is so."""
+    reason = session.plan.fallback
+    if reason:
+        warnings.warn(
+            f"{type(session.plan.site.model).__name__}: {reason}. Every update runs a full pass: "
+            "exact, but not incremental. explain() says what to write instead",
+            IncrementalWarning,
+            stacklevel=5,
+        )
+    return bool(reason)
 
 
 def from_state(content: dict[str, Any], model: nn.Module, settings: Settings) -> Session:

@@ -4,7 +4,7 @@ It is checked whole, before anything is touched, and turned into slots and rows.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -34,11 +34,13 @@ class ResolvedDelta:
         new_nodes: Number of nodes to append, for each kind of which there are any.
         edges: What happens to the edges of each graph that changes.
         rows: For each changed node input the distinct ids and their new rows, new nodes included.
+        removed: The distinct ids of the nodes to remove, for each kind of which there are any.
     """
 
     new_nodes: dict[str, int]
     edges: dict[str, ResolvedEdges]
     rows: dict[str, tuple[Tensor, Tensor]]
+    removed: dict[str, Ids] = field(default_factory=dict)
 
 
 class Resolver:
@@ -119,7 +121,8 @@ class Resolver:
                 edges[r.graph] = moved
                 if more:
                     new_nodes[r.target] = more
-        return ResolvedDelta(new_nodes, edges, rows)
+        removed = {kind: nodes.removed for kind, nodes in said.nodes.items() if nodes.removed.size}
+        return ResolvedDelta(new_nodes, edges, rows, removed)
 
     def _held(
         self,

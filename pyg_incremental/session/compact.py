@@ -1,0 +1,85 @@
+"""Ids of removed nodes given back: a state on the nodes that are left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyg_incremental.delta.journal import State
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.graph.edge_store import Ids
+from pyg_incremental.session.session import Session
+
+
+class Removed:
+    """The nodes that deltas have removed; some may have been given edges or features since."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, list[Ids]] = {}
+
+    def note(self, removed: Mapping[str, Ids]) -> None:
+        """Take note of removed nodes, int64 `[d]` for each kind of which there are any."""
+        for kind, ids in removed.items():
+            self._ids.setdefault(kind, []).append(ids)
+
+    def by_kind(self) -> dict[str, Ids]:
+        """The distinct ids of each kind, ascending."""
+        return {kind: np.unique(np.concatenate(ids)) for kind, ids in self._ids.items()}
+
+    def still(self, session: Session) -> dict[str, Ids]:
+        """Those that read as removed ones now: without edges, with features of zeros.
+
+        Nodes whose number cannot change, because each has a learned row, are left out.
+        """
+        found = {}
+        for kind, ids in self.by_kind().items():
+            name = session.roles.features(kind)
+            if name is None or kind in session.roles.fixed:
+                continue
+            rows = session.nodes()[name][torch.from_numpy(ids)]
+            bare = (rows == 0).flatten(1).all(1) if rows.dim() > 1 else rows == 0
+            gone = ids[bare.cpu().numpy()]
+            for r in session.roles.given:
+                graph = session.graphs[r.graph]
+                if r.source == kind:
+                    gone = gone[graph.out.degree[gone] == 0]
+                if r.target == kind:
+                    gone = gone[graph.inn.degree[gone] == 0]
+            if gone.size:
+                found[kind] = gone
+        return found
+
+
+def new_ids(num_nodes: Mapping[str, int], gone: Mapping[str, Ids]) -> dict[str, Tensor]:
+    """For each kind the id that every node will have, int64 `[num_nodes]`; -1 for those gone."""
+    found = {}
+    for kind, count in num_nodes.items():
+        stays = np.ones(count, bool)
+        stays[gone.get(kind, [])] = False
+        found[kind] = torch.from_numpy(np.where(stays, np.cumsum(stays) - 1, -1))
+    return found
+
+
+def left_over(session: Session, ids: Mapping[str, Tensor]) -> State:
+    """Graphs, numbers of nodes and node inputs of the nodes that are left, in their order.
+
+    Args:
+        session: The running state, of which nothing is shared.
+        ids: What `new_ids` has found.
+    """
+    counts = {kind: int((of >= 0).sum()) for kind, of in ids.items()}
+    graphs = {}
+    for r in session.roles.given:
+        data = session.graphs[r.graph].state()
+        src, dst = data.pop("edge_index")
+        edges = torch.stack([ids[r.source][src], ids[r.target][dst]])
+        room = max(counts[r.source], counts[r.target])
+        graphs[r.graph] = DynamicGraph(edges, room, data, r.by_target)
+    nodes = {
+        name: rows[(ids[session.roles.nodes[name]] >= 0).to(rows.device)]
+        for name, rows in session.nodes().items()
+    }
+    return graphs, counts, nodes
