@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.hypergraph_data import HyperGraphData
 
+from pyg_incremental.call.from_data import spread
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.typing import HAS_TORCH_SPARSE
 
@@ -198,14 +199,7 @@ def _fields_read(model: nn.Module, arguments: Mapping[str, Any], data: Data) -> 
 
 def bind(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSite:
     """The call site of `model(*args, **kwargs)`."""
-    first = next(iter(inspect.signature(model.forward).parameters), "")
-    if args and isinstance(args[0], (Data, HeteroData)) and first in (*_DATA_FIELDS, *_DICTS):
-        several = isinstance(args[0], HeteroData)
-        fields = "data.x_dict, data.edge_index_dict" if several else "data.x, data.edge_index"
-        raise InvalidDeltaError(
-            f"{type(model).__name__} takes tensors (got a {type(args[0]).__name__} object); pass "
-            f"{fields} and so on"
-        )
+    args, kwargs = spread(model, args, kwargs, (*_DATA_FIELDS, *_DICTS))
     try:
         bound = inspect.signature(model.forward).bind(*args, **kwargs)
     except TypeError as error:

@@ -20,6 +20,7 @@ from pyg_incremental.delta.given import (
     last_of_each,
     mirrored,
     pair_keys,
+    refuse_more_columns,
     repeated,
     without_common,
     x_change_parts,
@@ -59,8 +60,10 @@ class GraphDelta:
     node; hyperedges are nodes of the type `'hyperedge'`.
 
     Attributes:
-        edge_index_add: Edges to add, int64 `[2, k]`. An edge that is there already gets one more
-            occurrence.
+        edge_index_add: Edges to add, int64 `[2, k]`, or a table with columns `src` and `dst` (or
+            `source` and `target`, `from` and `to`, `u` and `v`), such as a data frame, of which
+            columns that are called like an edge input are the data of the edges. An edge that is
+            there already gets one more occurrence.
         edge_index_del: Edges to delete, int64 `[2, m]`; each listed pair loses its most recently
             added occurrence (but see `which`).
         x_changes: `(ids, rows)`: nodes, int64 `[c]`, and their new features, `[c, in_channels]`, or
@@ -68,8 +71,8 @@ class GraphDelta:
         edge_weight_add: Weights of the added edges, `[k]`.
         edge_attr_add: Attributes of the added edges, `[k, edge_dim]`.
         edge_changes: `(edge_index, {'edge_weight': w, 'edge_attr': a})`: new data for edges that
-            are there, `[2, r]` and `[r, ...]`; the most recently added occurrence of each pair
-            takes them (but see `which`).
+            are there, `[2, r]` and `[r, ...]`, or a table as above; the most recently added
+            occurrence of each pair takes them (but see `which`).
         x_add: Features of new nodes, `[n, in_channels]`, or `[in_channels]` of one; their ids
             follow the last one.
         nodes_del: Nodes to remove, int64 `[d]`: their edges leave, their ids stay and read as
@@ -179,6 +182,7 @@ class GraphDelta:
         """
         if self._keys():
             return self._key_by_key(GraphDelta.coalesce)
+        refuse_more_columns(self.edge_index_add, "edge_index_add")
         delta = self.both_directions()
         parts: dict[str, Any] = {}
         if delta.x_changes is not None:
@@ -273,6 +277,8 @@ class GraphDelta:
 
 def _joined(first: GraphDelta, second: GraphDelta) -> GraphDelta:
     """See `GraphDelta.__add__`."""
+    for delta in (first, second):
+        refuse_more_columns(delta.edge_index_add, "edge_index_add")
     a, b = first.both_directions(), second.both_directions()
     parts: dict[str, Any] = {}
     for name in ("missing", "which"):  # which is as good as another where nobody looks for an edge

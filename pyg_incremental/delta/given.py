@@ -15,7 +15,7 @@ from torch_geometric.data import Data, HeteroData
 from pyg_incremental.errors import InvalidDeltaError
 
 Ids = NDArray[np.int64]
-_COLUMNS = (("src", "dst"), ("source", "target"))
+_COLUMNS = (("src", "dst"), ("source", "target"), ("from", "to"), ("u", "v"))
 EDGE_DATA = {"edge_weight_add": "edge_weight", "edge_attr_add": "edge_attr"}
 
 
@@ -38,7 +38,7 @@ def as_rows(value: Any, name: str) -> Any:
         rows = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise _not_numbers(value, name, error) from error
-    return rows
+    return rows if rows.flags.writeable else rows.copy()  # torch takes no others, as of pandas
 
 
 def as_tensor(value: Any, name: str) -> Tensor:
@@ -99,8 +99,9 @@ def as_edges(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
     Raises:
         InvalidDeltaError: If it is something else, or does not say which ids are the sources.
     """
-    if hasattr(value, "columns") and hasattr(value, "__getitem__"):
-        value = _ends_of_table(value, name)
+    if is_table(value):
+        ends = ends_of_table(value, name)
+        value = np.stack([np.asarray(value[end]) for end in ends])
     elif isinstance(value, (list, tuple)) and np.shape(_plain(value)) == (2, 2):
         raise InvalidDeltaError(
             f"{name}: two lists of two ids may be two pairs, or sources above targets (got "
@@ -124,17 +125,43 @@ def _plain(value: Any) -> Any:
         return None
 
 
-def _ends_of_table(table: Any, name: str) -> np.ndarray[Any, Any]:
-    """The columns of sources and targets of a table such as a data frame, `[2, k]`."""
+def is_table(value: object) -> bool:
+    """Whether a value has named columns, as a data frame has."""
+    return hasattr(value, "columns") and hasattr(value, "__getitem__")
+
+
+def ends_of_table(table: Any, name: str) -> tuple[str, str]:
+    """The columns of sources and of targets of a table.
+
+    Raises:
+        InvalidDeltaError: If no columns have such names.
+    """
     columns = list(table.columns)
-    for source, target in _COLUMNS:
-        if source in columns and target in columns:
-            return np.stack([np.asarray(table[source]), np.asarray(table[target])])
+    for ends in _COLUMNS:
+        if ends[0] in columns and ends[1] in columns:
+            return ends
     raise InvalidDeltaError(
         f"{name}: expected a table with columns "
         f"{' or '.join(f'{s!r} and {t!r}' for s, t in _COLUMNS)} (got {columns}); rename them, or "
         "pass torch.tensor([sources, targets])"
     )
+
+
+def refuse_more_columns(value: Any, name: str) -> None:
+    """See that a table has no columns but those of its ends, where nobody would read them.
+
+    Raises:
+        InvalidDeltaError: If it has.
+    """
+    if is_table(value):
+        ends = ends_of_table(value, name)
+        more = [c for c in value.columns if c not in ends]
+        if more:
+            raise InvalidDeltaError(
+                f"{name}: what the columns {more} hold is only known to the model; give data of "
+                "edges by name, as in edge_weight_add=table['edge_weight'], and edges as "
+                f"table[{list(ends)}]"
+            )
 
 
 def as_ids(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:

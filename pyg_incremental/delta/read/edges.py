@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from pyg_incremental.delta.given import (
     added_data,
     as_edges,
     edge_change_parts,
+    is_table,
     last_of_each,
     pair_keys,
 )
@@ -77,6 +78,29 @@ class EdgeReader:
         self._unit_weights = unit_weights
         self._kinds = kinds
         self._names = {short_name(name): name for name in like}
+
+    def of_tables(self, delta: GraphDelta) -> GraphDelta:
+        """The same delta, with columns of tables that are called like an edge input as its data.
+
+        Other columns are left out, such as the times of events. Data that is given by name goes
+        before a column.
+        """
+        parts: dict[str, Any] = {}
+        table = delta.edge_index_add
+        if is_table(table):
+            given = dict(added_data(delta.edge_data_add))
+            named = {EDGE_DATA[k] for k in EDGE_DATA if getattr(delta, k) is not None} | {*given}
+            columns = {k: v for k, v in self._columns(table).items() if k not in named}
+            parts["edge_index_add"] = as_edges(table, f"edge_index_add{self.label}")
+            parts["edge_data_add"] = {**given, **columns} or None
+        if is_table(delta.edge_changes):
+            pairs = as_edges(delta.edge_changes, f"edge_changes{self.label}")
+            parts["edge_changes"] = (pairs, self._columns(delta.edge_changes))
+        return replace(delta, **parts) if parts else delta
+
+    def _columns(self, table: Any) -> dict[str, Any]:
+        """The columns of a table that are called like an edge input."""
+        return {short: np.asarray(table[short]) for short in self._names if short in table.columns}
 
     def read(self, delta: GraphDelta, before: tuple[int, int], total: tuple[int, int]) -> SaidEdges:
         """Check everything that can be checked without the edges.

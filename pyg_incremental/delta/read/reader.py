@@ -180,7 +180,7 @@ class DeltaReader:
             if own is not None:
                 before = self._num_nodes[r.source], self._num_nodes[r.target]
                 after = total[r.source], total[r.target]
-                both = _both_directions(own, r)
+                both = _both_directions(self.edges[r.graph].of_tables(own), r)
                 said.edges[r.graph] = self.edges[r.graph].read(both, before, after)
         return said
 

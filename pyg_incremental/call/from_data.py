@@ -1,0 +1,89 @@
+"""A `Data` object for a model that takes tensors: which call is meant, where only one can be."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+from torch_geometric.data import Data, HeteroData
+
+from pyg_incremental.errors import InvalidDeltaError
+
+_DICT = "_dict"
+
+
+def spread(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], names: tuple[str, ...]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call, with those in a `Data` object in the place of the object.
+
+    Args:
+        model: The model.
+        args: What is passed by position.
+        kwargs: What is passed by name, which goes before what the object holds.
+        names: What a parameter is called that is a tensor of a graph.
+
+    Returns:
+        The arguments, unchanged if the model takes the object itself.
+
+    Raises:
+        InvalidDeltaError: If the object lacks something, or holds something of which the model can
+            do without, so that two calls may be meant.
+    """
+    if not args or not isinstance(args[0], (Data, HeteroData)):
+        return args, kwargs
+    parameters = _parameters(model)
+    first = next(iter(parameters), "")
+    if first not in names or first in kwargs:
+        return args, kwargs
+    data, kind, name = args[0], type(args[0]).__name__, type(model).__name__
+    needed = [n for n, optional in parameters.items() if not optional and n not in kwargs]
+    held = {n: value for n in parameters if (value := _held(data, n)) is not None}
+    if "edge_index" in needed and "edge_index" not in held and "adj_t" in data:
+        held["edge_index"] = data["adj_t"]
+    lost = [n for n in needed if n not in held]
+    call = ", ".join(_worded(n, data) for n in needed)
+    if lost or len(args) > 1:
+        what = f"the {kind} object has no '{lost[0]}'"
+        if len(args) > 1:
+            what = f"what goes beside a {kind} object is given by name"
+        raise InvalidDeltaError(
+            f"{name} takes tensors ({', '.join(needed)}), and {what}; call it as inc({call})"
+        )
+    more = [n for n in parameters if n in held and n not in needed and n not in kwargs]
+    if more:
+        also = ", ".join(f"{n}={_worded(n, data)}" for n in more)
+        raise InvalidDeltaError(
+            f"{name} takes tensors, and the {kind} object holds '{more[0]}', without which it can "
+            f"be called, too; say which is meant: inc({call}) or inc({call}, {also})"
+        )
+    if "args" in inspect.signature(model.forward).parameters and not kwargs:  # PyG's Sequential
+        return tuple(held[n] for n in needed), {}
+    return (), {**{n: held[n] for n in needed}, **kwargs}
+
+
+def _parameters(model: nn.Module) -> Mapping[str, bool]:
+    """The names of what a model takes, and which of these it can do without."""
+    found = inspect.signature(model.forward).parameters
+    known = getattr(getattr(model, "signature", None), "param_dict", None)
+    if known and any(p.kind is p.VAR_POSITIONAL for p in found.values()):
+        return dict.fromkeys(known, False)
+    plain = {n: p for n, p in found.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    return {n: p.default is not p.empty for n, p in plain.items()}
+
+
+def _held(data: Any, name: str) -> Any:
+    """What an object holds under the name of a parameter, or None."""
+    if isinstance(data, HeteroData):
+        found = data.collect(name.removesuffix(_DICT), True) if name.endswith(_DICT) else None
+        return found or None
+    return data.to_dict().get(name)
+
+
+def _worded(name: str, data: Any) -> str:
+    """How a user writes an argument."""
+    if name == "edge_index" and name not in data and "adj_t" in data:
+        return "data.adj_t"
+    return f"data.{name}" if _held(data, name) is not None else f"{name}=..."
