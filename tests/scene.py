@@ -269,6 +269,12 @@ class Changes:
         x_add[""]["batch"] = torch.full((2,), int(scene.nodes[""]["batch"].max()) + 1)
         return self._linked(scene, x_add)
 
+    def other_graph(self, scene):
+        """Two nodes go to another graph."""
+        batch = scene.nodes[""]["batch"]
+        ids = torch.tensor(some(self.rng, range(len(batch)), 2))
+        return Change(x_changes={"": {"batch": (ids, batch[ids].flip(0))}})
+
     def _linked(self, scene, x_add):
         after, added = scene.apply(Change(x_add)), {}
         for g in scene.edges:
@@ -306,7 +312,8 @@ EVERY = ("features", "add_edges", "mixed", "delete_edges", "edge_data", "new_nod
          "remove_nodes", "self_loops", "all_edges_leave", "refill", "mixed")  # fmt: skip
 SAME_NODES = tuple(name for name in EVERY if name not in ("new_nodes", "remove_nodes"))
 OF_GRAPHS = ("features", "add_edges", "mixed", "delete_edges", "edge_data", "new_nodes",
-             "new_graph", "self_loops", "features", "mixed")  # fmt: skip
+             "new_graph", "remove_nodes", "other_graph", "self_loops", "all_edges_leave", "refill",
+             "features", "mixed")  # fmt: skip
 
 
 # Scenes ###########################################################################################
