@@ -60,12 +60,12 @@ def stream(model: GCN, graph: GrowingGraph) -> tuple[Record, Tensor, float]:
             x_add=graph.x[node : node + 1],
             edge_index_add=torch.stack([old, torch.full_like(old, node)]),
             undirected=True,
+            old=True,
         )
-        now = torch.cat([read, read.new_full((1,), -1)])
-        now[up.changed] = up.out.argmax(dim=1)
-        flipped = (now[:-1] != read).nonzero().view(-1).tolist()
-        record.flips += [(len(record.total), i, int(read[i])) for i in flipped]
-        read = now
+        flips = zip(*map(Tensor.tolist, up.flips), strict=True)  # id, digit before, digit now
+        record.flips += [(len(record.total), i, was) for i, was, _ in flips if i != node]
+        read = torch.cat([read, read.new_full((1,), -1)])
+        read[up.flips.ids] = up.flips.new
         record.changed.append(len(up.changed))
         record.total.append(inc.num_nodes)
         record.update_ms.append(1e3 * up.stats.seconds)

@@ -117,6 +117,7 @@ TASKS = {
     "nodes.py": ["--arrivals", "60", "--epochs", "20"],
     "links.py": ["--people", "600", "--links", "1500", "--coming", "60", "--pairs", "500",
                  "--epochs", "5"],
+    "graphs.py": ["--graphs", "60", "--edits", "40", "--epochs", "5"],
     "edges.py": ["--accounts", "300", "--transfers", "900", "--rings", "12", "--epochs", "5"],
 }  # fmt: skip
 
