@@ -335,7 +335,9 @@ class IncrementalModel(Readings):
             before.plan.site.whole = (
                 f"its program fails after a delta ({type(error).__name__}: {error})"
             )
+            was = before.output(copy=True)
             self._take(start.from_session(before, self._settings), before.committed)
+            self._require().compare_with(was)
             return self._apply(delta, delta_id, began, old)
 
     def _take_back(self, session: Session, error: Exception) -> None:

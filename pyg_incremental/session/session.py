@@ -419,6 +419,18 @@ class Session:
 
         return self._in_structure(fill)
 
+    def compare_with(self, before: Any) -> None:
+        """Let the next update say what differs from an earlier output, where the model runs whole.
+
+        Else rows would not be named that the model itself rounds in another way.
+        """
+        places, outputs = pytree.tree_leaves(self.plan.traced.structure), self.plan.program.outputs
+        rows = (t for t in pytree.tree_leaves(before) if isinstance(t, Tensor))
+        for place, was in zip((p for p in places if isinstance(p, Output)), rows, strict=True):
+            value = outputs[place.index]
+            if value.domain is Domain.WHOLE:
+                self._whole_outputs[value] = was
+
     @property
     def output_kinds(self) -> Any:
         """The kind of nodes of each output, in the structure of the output."""
