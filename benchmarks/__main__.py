@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks import (
     against_floor,
     all_nodes,
+    convs,
     evaluate,
     full_pass,
     machine,
@@ -30,6 +31,7 @@ WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "peers": side_by_side.run,
     "memory": memory.run,
     "all-nodes": all_nodes.run,
+    "convs": convs.run,
     "evaluate": evaluate.run,
     "threads": threads.run,
     "readers": readers.run,
@@ -64,6 +66,12 @@ def main(argv: list[str] | None = None) -> None:
         description=all_nodes.__doc__, formatter_class=raw,
     )  # fmt: skip
     all_nodes.add_options(every)
+
+    classes = commands.add_parser(
+        "convs", help="one edge for every conv class, and every kind of change",
+        description=convs.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    convs.add_options(classes)
 
     layer_wise = commands.add_parser(
         "evaluate", help="a whole graph in a number of bytes, against full passes and node-wise",

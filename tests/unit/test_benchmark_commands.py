@@ -5,10 +5,12 @@ import json
 import pytest
 import torch
 
-from benchmarks import report, sources
+from benchmarks import convs, report, sources
 from benchmarks.__main__ import main
+from benchmarks.conv_models import SAMPLES
 from benchmarks.peers import OURS
 from benchmarks.ranks import launch
+from pyg_incremental import supported_layers
 
 pytestmark = pytest.mark.unmeasured
 
@@ -56,6 +58,32 @@ def test_readers(tmp_path):
     (row,) = json.loads((tmp_path / "readers.json").read_text())["results"]
     assert row["reads"] > 2
     assert row["throughput"] > 0
+
+
+def test_convs(tmp_path, capsys):
+    sizes = ["--scale", "0.002", "--updates", "16", "--channels", "8", "--busy", "1"]
+    main(["convs", *sizes, "--conv", "GINEConv", "MFConv", "--out", str(tmp_path)])
+    result = json.loads((tmp_path / "convs.json").read_text())
+    rows = {row["conv"]: row for row in result["convs"]}
+    assert list(rows) == ["GATConv", "GINEConv", "MFConv"]
+    assert rows["GATConv"]["x GATConv"] == 1
+    for row in rows.values():
+        assert row["rows"] >= 1
+        assert row["relative_diff"] < 1e-5
+    assert rows["GINEConv"]["stops at"] == ""
+    assert "MFConv stops at MFConv.out" in capsys.readouterr().out
+    main(["convs", *sizes, "--conv", "GATConv", "--changes", "sage", "--out", str(tmp_path)])
+    changes = json.loads((tmp_path / "convs.json").read_text())["changes"]
+    assert [row["change"] for row in changes] == list(convs.KINDS)
+    assert changes[0]["x one edge"] == 1
+
+
+def test_every_conv_has_a_sample():
+    """But one whose kernels PyG may lack."""
+    wanted = {
+        one.name for one in supported_layers() if one.scheme in ("incremental", "constrained")
+    }
+    assert wanted - {"SplineConv"} == set(SAMPLES)
 
 
 def test_evaluate(tmp_path):
