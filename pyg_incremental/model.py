@@ -244,9 +244,9 @@ class IncrementalModel(Readings):
                 return report.repeated(self._require(), began, old)
             if torch.is_inference_mode_enabled():  # what is stored has to stay ordinary tensors
                 with torch.inference_mode(mode=False):
-                    update = self._apply_at_once(parts, delta_id, began, old)
+                    update = self._apply_at_once(parts, delta, delta_id, began, old)
             else:
-                update = self._apply_at_once(parts, delta_id, began, old)
+                update = self._apply_at_once(parts, delta, delta_id, began, old)
             if update is not None:
                 return update
             with torch.inference_mode(mode=False), torch.no_grad():
@@ -254,13 +254,22 @@ class IncrementalModel(Readings):
                 return self._apply(delta, delta_id, began, old)
 
     def _apply_at_once(
-        self, parts: tuple[Any, Any, Any] | None, delta_id: Any, began: float, old: bool
+        self,
+        parts: tuple[Any, Any, Any] | None,
+        delta: GraphDelta | None,
+        delta_id: Any,
+        began: float,
+        old: bool,
     ) -> Update | None:
         """What is common and valid goes through in one look; None if this is not."""
         session = self._session
-        if parts is None or session is None or self._settings.scrub_rows:
+        if session is None or self._settings.scrub_rows:
             return None
-        plain = session.plain(*parts)
+        plain = None
+        if parts is not None:
+            plain = session.plain(*parts)
+        elif delta is not None:
+            plain = session.plain_of(delta)
         if plain is None:
             return None
         self._refuse_stale()
@@ -269,10 +278,13 @@ class IncrementalModel(Readings):
         try:
             done = session.carry_out_at_once(plain)
         except Exception as error:
-            return self._failed(session, GraphDelta(*parts), delta_id, error, began, old)
+            delta = delta or GraphDelta(*(parts or ()))
+            return self._failed(session, delta, delta_id, error, began, old)
         if done is None:
             return None
-        session.commit(delta_id, at_once=True)
+        session.commit(delta_id, at_once=not (plain.more or plain.data))
+        if plain.leave:
+            self._removed.note(dict.fromkeys(session.num_nodes, plain.ids))
         if before is None:
             return self._noted(report.updated(session, done, began))
         left = session.removed_at_once(plain)

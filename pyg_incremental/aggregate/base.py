@@ -90,6 +90,11 @@ class Aggregator(ABC):
     def restored(self) -> None:  # noqa: B027 - most kinds have nothing to do
         """The stored rows were replaced by those of a saved state."""
 
+    def grow(self) -> None:
+        """See that what is kept beyond the output has room for all nodes."""
+        for extra in self.extra.values():
+            extra.grow(self.context.capacity)
+
     def all_rows(self) -> list[Rows]:
         """Everything that is kept for each node."""
         return [self.out, *self.extra.values()]

@@ -16,9 +16,13 @@ from torch import Tensor
 from pyg_incremental.aggregate.base import Aggregate, Aggregator
 from pyg_incremental.aggregate.message import BoundFunction, EdgeFunction, flat
 from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.kernels.threads import together
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids, Rows
 from pyg_incremental.typing import Array
+
+MANY_EDGES = 1 << 13
+"""Edges whose functions all threads of PyTorch compute."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +49,11 @@ class FunctionSum(Aggregate):
 class FunctionState(Aggregator):
     """What sums of edge functions have in common: which edges are computed, and when.
 
-    `drift` is the magnitude that has moved through each row since it was last made afresh.
+    `drift` is the magnitude that has moved through each row since it was last made afresh, and
+    `limit` how large it may become.
     """
+
+    limit: float
 
     def __init__(
         self,
@@ -173,9 +180,10 @@ class FunctionState(Aggregator):
             target, edge_rows = target[near], [c.read(slot[near]) for c in function.edges]
             dst = backend.array(target)
             if len(target):
-                self._apply(function.given([old[at]], target, edge_rows), dst, -1)
-                new = source.read(self._tensor(source.ids.array)[index[near] + first])
-                self._apply(function.given([new], target, edge_rows), dst, 1)
+                with together(len(target) > MANY_EDGES):
+                    self._apply(function.given([old[at]], target, edge_rows), dst, -1)
+                    new = source.read(self._tensor(source.ids.array)[index[near] + first])
+                    self._apply(function.given([new], target, edge_rows), dst, 1)
         return count, edges
 
     def _is_sound(self, ids: Tensor) -> Tensor:
@@ -190,7 +198,8 @@ class FunctionState(Aggregator):
             index, src, dst, slot, real = self._in_edges(some)
             read += len(index)
             rows = some.tensor
-            self._renew(rows, self._messages(src, dst, slot, real), index)
+            with together(len(index) > MANY_EDGES):
+                self._renew(rows, self._messages(src, dst, slot, real), index)
             self.drift.tensor[rows.to(self.drift.tensor.device)] = 0
         return read
 

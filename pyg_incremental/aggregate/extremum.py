@@ -67,13 +67,13 @@ class Extremum(Aggregate):
 
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "ExtremumState":
         """The executor: it keeps the extremum of every row and whose it is."""
-        messages: StoredMessages | _ComputedMessages
+        messages: StoredMessages | ComputedMessages
         if self.source is not None:
             messages = StoredMessages(
                 cell(self.source), None if self.weight is None else cell(self.weight)
             )
         elif self.message is not None:
-            messages = _ComputedMessages(self.message, cell, context)
+            messages = ComputedMessages(self.message, cell, context)
         return ExtremumState(self, cell(self.output), messages, context)
 
 
@@ -138,7 +138,7 @@ class StoredMessages:
         return self.source.array, edges.src, weight
 
 
-class _ComputedMessages(BoundFunction):
+class ComputedMessages(BoundFunction):
     """Messages that an edge function makes when they are needed."""
 
     def __init__(
@@ -181,7 +181,7 @@ class ExtremumState(Aggregator):
         self,
         step: Extremum,
         out: Cell,
-        messages: StoredMessages | _ComputedMessages,
+        messages: StoredMessages | ComputedMessages,
         context: Context,
     ) -> None:
         super().__init__(step, out, context)
@@ -213,6 +213,12 @@ class ExtremumState(Aggregator):
         rows = self.out.tensor
         self.full()
         self.out.hold(rows)
+
+    def grow(self) -> None:
+        """Likewise, and owners."""
+        super().grow()
+        if self.owner.rows is not None and self.owner.rows.shape[0] < self.context.capacity:
+            self._make_room()
 
     def _make_room(self) -> None:
         """See that every node that there is room for has owners, those that there are now later."""

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate.base import Aggregate, Aggregator
+from pyg_incremental.aggregate.edge_function import MANY_EDGES
+from pyg_incremental.kernels.threads import together
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids
 
@@ -128,7 +130,8 @@ class RowsState(Aggregator):
         if not ids.count:
             return
         around, edges = self._around(ids)
-        changed = self.out.commit(ids, self.fn(around), self.context.first_new)
+        with together(edges > MANY_EDGES):
+            changed = self.out.commit(ids, self.fn(around), self.context.first_new)
         self._report(ids.count, changed, reached + edges, ids.count, "pull")
 
     def _touched(self) -> tuple[Ids, int]:

@@ -131,35 +131,39 @@ class PlainJournal(NamedTuple):
         version: The version that it leads to.
         delta: The delta.
         order: The age of the next edge.
-        rows: What stands in the rows that change, `[c, ...]`, or None.
+        rows: What stands in the rows that change, `[c, ...]`, or None; of new nodes anything.
+        num_nodes: The number of nodes.
     """
 
     version: int
     delta: PlainDelta
     order: int
     rows: Any
+    num_nodes: dict[str, int]
 
     def undone(
         self,
         graphs: Mapping[str, DynamicGraph],
-        num_nodes: dict[str, int],
-        nodes: dict[str, Tensor],
+        nodes: Mapping[str, Tensor],
         slots: tuple[Ids, Ids] | None,
     ) -> State:
         """The state before the update, wherever it was interrupted; see `Journal.undone`.
 
         Args:
             graphs: The graph.
-            num_nodes: The number of nodes.
-            nodes: The node inputs, `[num_nodes, ...]`.
+            nodes: The node input, `[num_nodes or more, ...]`.
             slots: Those of the edges that leave, and of those that come; None if the delta was not
                 accepted yet.
         """
         left, taken = (_NONE, _NONE) if slots is None else slots
-        made = {n: g.before(g.num_nodes, self.order, left, taken) for n, g in graphs.items()}
+        (count,) = self.num_nodes.values()
+        made = {n: g.before(count, self.order, left, taken) for n, g in graphs.items()}
+        rows = {name: of[:count] for name, of in nodes.items()}
         if slots is not None and self.rows is not None:
-            nodes[self.delta.name][torch.from_numpy(self.delta.ids)] = torch.from_numpy(self.rows)
-        return made, num_nodes, nodes
+            there = self.delta.ids < count
+            at = torch.from_numpy(self.delta.ids[there])
+            rows[self.delta.name][at] = torch.from_numpy(self.rows[there])
+        return made, dict(self.num_nodes), rows
 
 
 def edge_data_before(

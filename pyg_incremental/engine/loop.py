@@ -11,17 +11,18 @@ One update is five lines:
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregate, Aggregator
-from pyg_incremental.delta.resolve.plain import PlainDelta
+from pyg_incremental.engine.few_rows import FewRows
 from pyg_incremental.engine.plan import plan
-from pyg_incremental.fused import FastPath
 from pyg_incremental.graph.dynamic import DynamicGraph
-from pyg_incremental.graph.edge_store import EdgeEvents, Ids
+from pyg_incremental.graph.edge_store import EdgeEvents
+from pyg_incremental.kernels.threads import Alone
 from pyg_incremental.program.steps import Domain, Ones, Program, RowMap, Step, Whole
 from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, Context, NodeSet, Rows
 from pyg_incremental.transform.maps import InputExecutor, MapExecutor, OnesExecutor, WholeExecutor
@@ -31,7 +32,7 @@ from pyg_incremental.update import Work
 NOTHING: Mapping[str, Tensor] = {}
 
 
-class Engine:
+class Engine(FewRows):
     """Runs one program over its graphs.
 
     Args:
@@ -109,9 +110,12 @@ class Engine:
         self._dirty = self._cells
         self._sizes: tuple[int, ...] = ()
         self._outputs = [self.cells[v] for v in program.outputs]
-        self._fast: FastPath | None = None
+        self._fast = None
+        self.stops_at = "the first step" if compile_after else ""
+        self._alone = Alone()
         if any(cell.maker is not None for cell in self._cells):
             compile_after = None  # compiled code reads stored rows
+            self._alone = nullcontext()  # the same number of threads gives the same bits again
         self._wait = self._compile_after = compile_after
 
     def _context(self, kind: str, graph: str | None) -> Context:
@@ -264,22 +268,23 @@ class Engine:
             nodes.begin(first_new + new_nodes.get(kind, 0), first_new, renew.get(kind, NO_IDS))
         stats: Work = []
         fast = self._fast if self._wait == 0 else self._compile()
-        if fast is not None and not new_nodes and not renew:
+        if fast is not None and not renew:
             happened = next(iter(events.values()), NO_EVENTS)
             if fast.takes(happened, rows):
                 self._update_few(fast, events, happened, rows, stats)
                 return stats
         num_events = self._begin(events, stats)
-        if new_nodes or num_events:
-            self._grow()
-            for edge_executor in self.edge_executors:
-                edge_executor.edges_changed()
-            for a in self.aggregators:
-                a.edges_changed()
-        for name, given in rows.items():
-            self.inputs[name].given = given
-        for e in self.node_executors:
-            e.rows_changed()
+        with self._alone:
+            if new_nodes or num_events:
+                self._grow()
+                for edge_executor in self.edge_executors:
+                    edge_executor.edges_changed()
+                for a in self.aggregators:
+                    a.edges_changed()
+            for name, given in rows.items():
+                self.inputs[name].given = given
+            for e in self.node_executors:
+                e.rows_changed()
         return stats
 
     def _begin(self, events: Mapping[str, EdgeEvents], stats: Work) -> int:
@@ -298,114 +303,6 @@ class Engine:
                 cell.reset()
         self._dirty = self._cells
 
-    # Few rows ------------------------------------------------------------------------------------
-
-    def _compile(self) -> FastPath | None:
-        """The fast path, once it is due: it takes time to make, and not everybody needs it."""
-        if self._wait is None:
-            return None
-        self._wait -= 1
-        if self._wait > 0:
-            return None
-        if self.backend.is_compiled and not self.backend.serves_compiled:
-            self._wait = 1  # the machine is not there yet; ask again before the next update
-            return None
-        self._wait = 0
-        if self.backend.is_compiled and len(self.graphs) == 1:
-            (graph,) = self.graphs.values()
-            kinds = [*self.nodes.values()]
-            fast = FastPath(self.node_executors, kinds, graph, self.backend)
-            self._fast = fast if fast.is_worth_it else None
-        return self._fast
-
-    def _update_few(
-        self,
-        fast: FastPath,
-        events: Mapping[str, EdgeEvents],
-        happened: EdgeEvents,
-        rows: Mapping[str, tuple[Tensor, Tensor]],
-        stats: Work,
-    ) -> None:
-        """One call of compiled code, and the executors from where it stops."""
-        self._clean()
-        if events and (self.edge_executors or fast.aggregators):
-            self._begin(events, stats)
-            self._grow()
-            for e in self.edge_executors:
-                e.edges_changed()
-            for a in fast.aggregators:
-                a.edges_changed()
-        done = fast.run(happened, rows, stats)
-        if done == len(self.node_executors):
-            self._finish(fast)
-        else:
-            self._go_on(fast, done, events, stats)
-
-    def interpret(self) -> None:
-        """From here on go step by step, whatever `compile_after` says."""
-        self._fast = self._wait = None
-
-    @property
-    def takes_at_once(self) -> bool:
-        """Whether compiled code has the whole plan, so that it may take an update at once."""
-        fast = self._fast
-        return not (fast is None or self._wait or self.edge_executors or fast.aggregators)
-
-    def update_at_once(self, delta: PlainDelta) -> Work | None:
-        """Change the graph, and bring every stored row up to date, in one call of compiled code.
-
-        Returns:
-            The work; None if the delta is not valid, or too large. Nothing was changed then.
-        """
-        fast = self._fast
-        if fast is None:
-            return None
-        for nodes in self.nodes.values():
-            nodes.begin_plain()
-        self._clean()
-        stats: Work = []
-        done = fast.run_at_once(delta, stats)
-        if done is None:
-            return None
-        if done == len(self.node_executors):
-            self._finish(fast)
-        else:
-            self._go_on(fast, done, dict.fromkeys(self.graphs, fast.events_of(delta)), stats)
-        return stats
-
-    def forget_at_once(self) -> None:
-        """Another update at once is about to begin."""
-        if self._fast is not None:
-            self._fast.forget()
-
-    def slots_at_once(self, delta: PlainDelta) -> tuple[Ids, Ids] | None:
-        """The slots of the edges that leave and of those that come in an update at once.
-
-        None if it was not accepted yet; nothing has changed then.
-        """
-        fast = self._fast
-        if fast is None or not fast.has_accepted:
-            return None
-        events = fast.events_of(delta)
-        return events.removed.slots, events.added.slots
-
-    def _finish(self, fast: FastPath) -> None:
-        """Compiled code has come to the end."""
-        fast.hand_over(self._outputs)
-        self._dirty = self._outputs  # it forgets by itself
-
-    def _go_on(
-        self, fast: FastPath, done: int, events: Mapping[str, EdgeEvents], stats: Work
-    ) -> None:
-        """The executors from where compiled code has stopped."""
-        self._begin(events, stats)
-        fast.hand_over(self._cells)
-        for graph in self._whole_graphs:  # the machine does not know of graphs as objects
-            graph.rows_changed()
-        with torch.no_grad():
-            for executor in self.node_executors[done:]:
-                executor.rows_changed()
-
     def _grow(self) -> None:
         """See that all rows have room for the nodes and edges that there are now."""
         nodes, graphs = self.nodes, self.graphs
@@ -422,5 +319,4 @@ class Engine:
             elif cell.domain is Domain.EDGE:
                 cell.grow(graphs[cell.value.kind].slot_capacity)
         for a in self.aggregators:
-            for extra in a.extra.values():
-                extra.grow(a.context.capacity)
+            a.grow()

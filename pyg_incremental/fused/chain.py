@@ -43,7 +43,7 @@ def chain_from(tables: Tables, first: int, count: int) -> Chain:
     made = {int(tables.steps[first, m.OUT]): 0}
     for step in range(first + 1, tables.known):
         kind = tables.steps[step, m.KIND]
-        if kind == m.NOTHING or kind == tables.steps[first, m.KIND] == m.INPUT:
+        if kind in (m.NOTHING, m.ONES) or kind == tables.steps[first, m.KIND] == m.INPUT:
             continue  # behind a map, the new rows of an input may still have to be put
         if kind != m.MAP or tables.room_of(step) < count:
             break

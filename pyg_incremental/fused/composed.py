@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pyg_incremental.fused.products import addmm, bmm, cross, mm, stack
 from pyg_incremental.fused.registers import Register, Results, UntranslatableError
-from pyg_incremental.fused.translator import Translator
+from pyg_incremental.fused.translator import Translator, side_by_side
 
 aten = torch.ops.aten
-
-
-def _cat(t: Translator, values: Sequence[Any], dim: int = 0) -> Register:
-    """Copies side by side."""
-    shapes = [v.place.shape if isinstance(v, Register) else v.shape for v in values]
-    dim %= len(shapes[0])
-    if dim == 0:
-        raise UntranslatableError("rows are put behind each other")
-    shape = list(shapes[0])
-    shape[dim] = sum(s[dim] for s in shapes)
-    out = t.register(shape[1:])
-    begin = 0
-    for value, s in zip(values, shapes, strict=True):
-        a = t.operand(value, torch.Size(s))
-        where = t.index(out.place.narrow(dim, begin, s[dim]))
-        begin += s[dim]
-        part = Register(out.at, where.numel(), out.place)
-        t.emit("place", part, a, part.width, out.width, index=t.space.positions(where))
-    return out
 
 
 def _where(t: Translator, condition: Any, a: Any, b: Any) -> Register:
@@ -82,6 +64,11 @@ def _mean(t: Translator, value: Any, dims: Any, keep: bool = False, dtype: Any =
 
 def _amax(t: Translator, value: Any, dims: Any = (), keep: bool = False) -> Register:
     return t.reduce("amax", value, dims, keep)
+
+
+def _max(t: Translator, value: Any, dim: int, keep: bool = False) -> Results:
+    """The largest elements; of which dimension they are of nobody may ask."""
+    return Results((t.reduce("amax", value, [dim], keep), None))
 
 
 def _norm(
@@ -142,6 +129,24 @@ def _like(fill: float) -> Callable[..., Tensor]:
     return lambda t, value, **_: torch.full(value.place.shape, fill, dtype=t.dtype)
 
 
+def _made(fill: float) -> Callable[..., Tensor]:
+    return lambda t, value, shape, **_: torch.full(shape, fill, dtype=t.dtype)
+
+
+def _full_like(t: Translator, value: Any, fill: float, **_: Any) -> Tensor:
+    return torch.full(value.place.shape, fill, dtype=t.dtype)
+
+
+def _new_full(t: Translator, value: Any, shape: Any, fill: float, **_: Any) -> Tensor:
+    return torch.full(shape, fill, dtype=t.dtype)
+
+
+def _softplus(t: Translator, value: Any, beta: float = 1.0, threshold: float = 20.0) -> Register:
+    scaled = t.compute("mul", value, beta)
+    low = t.compute("div", t.compute("log1p", t.compute("exp", scaled)), beta)
+    return t.compute("where", t.compute("gt", scaled, threshold), value, low)
+
+
 def _same(t: Translator, value: Any, **kwargs: Any) -> Any:
     if kwargs.get("dtype", t.dtype) != t.dtype:
         raise UntranslatableError("rows change their dtype")
@@ -149,9 +154,15 @@ def _same(t: Translator, value: Any, **kwargs: Any) -> Any:
 
 
 COMPOSED: dict[Any, Callable[..., Any]] = {
-    aten.mm.default: lambda t, a, b: t.product(a, b, None),
-    aten.addmm.default: lambda t, c, a, b: t.product(a, b, c),
-    aten.cat.default: _cat,
+    aten.mm.default: mm,
+    aten.addmm.default: addmm,
+    aten.bmm.default: bmm,
+    aten.cat.default: side_by_side,
+    aten.stack.default: stack,
+    aten.linalg_cross.default: cross,
+    aten.softplus.default: _softplus,
+    aten.new_zeros.default: _made(0.0),
+    aten.new_ones.default: _made(1.0),
     aten.pow.Tensor_Scalar: _pow,
     aten.native_batch_norm.default: _native_batch_norm,
     aten.where.self: _where,
@@ -168,6 +179,7 @@ COMPOSED: dict[Any, Callable[..., Any]] = {
     aten.sum.dim_IntList: _sum,
     aten.mean.dim: _mean,
     aten.amax.default: _amax,
+    aten.max.dim: _max,
     aten.linalg_vector_norm.default: _norm,
     aten._softmax.default: _softmax,
     aten._log_softmax.default: _log_softmax,
@@ -175,6 +187,8 @@ COMPOSED: dict[Any, Callable[..., Any]] = {
     aten.native_layer_norm.default: _layer_norm,
     aten.zeros_like.default: _like(0.0),
     aten.ones_like.default: _like(1.0),
+    aten.full_like.default: _full_like,
+    aten.new_full.default: _new_full,
     aten._to_copy.default: _same,
     aten.square.default: lambda t, a: t.compute("mul", a, a),
     aten.rsub.Scalar: lambda t, a, b: t.compute("sub", b, a),

@@ -88,9 +88,8 @@ def _written(
             found[node] = translator.call(node.target, tuple(args), dict(kwargs))
         elif node.op == "output":
             result = found[node.args[0]]
-            if not isinstance(result, Register):
-                raise UntranslatableError("the result does not depend on the rows")
-            output = translator.operand(result, result.place.shape)
+            shape = result.place.shape if isinstance(result, Register) else result.shape
+            output = translator.operand(result, shape)
     ops = np.array(translator.ops, np.int64).reshape(-1, COLUMNS)
     return RowOps(ops, tuple(inputs), output)
 

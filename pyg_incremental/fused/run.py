@@ -18,12 +18,12 @@ from torch import Tensor
 from pyg_incremental.aggregate import Aggregator
 from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.fused.chain import Chain, chain_from
-from pyg_incremental.fused.parts import Parts
+from pyg_incremental.fused.parts import NEVER, Parts
 from pyg_incremental.fused.tables import Tables
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Edges
 from pyg_incremental.kernels import graph_at
-from pyg_incremental.kernels.compiled.layout import EXCHANGE, INPUT, KIND, NOTHING
+from pyg_incremental.kernels.compiled.layout import EDGE_MAP, EXCHANGE, INPUT, KIND, NOTHING, ONES
 from pyg_incremental.kernels.compiled.machine import (
     EDGES,
     FOR_RANKS,
@@ -49,11 +49,13 @@ class FastPath:
 
     Args:
         executors: Those of node values, in order.
+        edge_executors: Those of edge values, which come before.
         kinds: Their nodes.
         graph: The only graph.
         backend: Its arrays; compiled.
 
     Attributes:
+        executors: All of them, in order.
         aggregators: Those that the machine does not run; they have to retract and insert edges
             before it does.
         is_worth_it: Whether it runs any aggregation.
@@ -62,19 +64,23 @@ class FastPath:
     def __init__(
         self,
         executors: Sequence[Any],
+        edge_executors: Sequence[Any],
         kinds: Sequence[NodeSet],
         graph: DynamicGraph,
         backend: Backend,
     ) -> None:
         self._kinds, self._graph, self._backend = kinds, graph, backend
-        self.tables = t = Tables(executors, kinds, backend.like.dtype)
-        self.aggregators = [e for e in executors[t.known :] if isinstance(e, Aggregator)]
+        self.executors = [*edge_executors, *executors]
+        self.tables = t = Tables(executors, edge_executors, kinds, backend.like.dtype)
+        self.aggregators = [e for e in self.executors[t.known :] if isinstance(e, Aggregator)]
         self.is_worth_it = any(isinstance(e, Aggregator) for e in t.executors)
         self._inputs = {
             e.out.value.name: s for s, e in enumerate(t.executors) if t.steps[s, KIND] == INPUT
         }
         steps = t.steps[:, KIND]
-        self._first_input = next((s for s, kind in enumerate(steps) if kind != NOTHING), -1)
+        self._first_input = next(
+            (s for s, kind in enumerate(steps) if kind not in (NOTHING, ONES, EDGE_MAP)), -1
+        )
         self._names = [(e.out.value.name, *_kind_of(e)) for e in t.executors]
         self._no_rows = np.empty((0, 1), t.space.dtype)
         self._zero = t.space.dtype.type(0)
@@ -85,12 +91,13 @@ class FastPath:
         ]
         self._slots = np.zeros((2, 1 + _EDGES), np.int64)
         self._located: tuple[int, ...] = ()
+        self._counted: list[tuple[int, int]] = []
 
     def takes(self, events: EdgeEvents, rows: Mapping[str, tuple[Tensor, Tensor]]) -> bool:
         """Whether an update is plain enough to begin with."""
         if len(events.changed.slots) or len(rows) > 1:
             return False
-        if not all(e.is_shared for e in self._exchanges):
+        if not all(e.is_shared for e in self._exchanges) or (self._exchanges and self._has_new):
             return False
         for name, (ids, _) in rows.items():
             step = self._inputs.get(name)
@@ -122,20 +129,18 @@ class FastPath:
         """
         added, gone, ids = delta.added, delta.gone, delta.ids
         comes, leaves = added.shape[1], gone.shape[1]
-        many = self._parts.many()
+        many = self._many()
         is_large = max(comes + leaves, len(ids)) * self._parts.widest > many
-        if max(comes, leaves) > _EDGES and not is_large:
+        if max(comes, leaves) > _EDGES and (not is_large or self.tables.is_for_one_thread):
             return None
         ready = self._graph.ready_for(comes, leaves)
-        if ready is None:
+        if ready is None or not self._has_room(delta):
             return None
         self._locate()
         given, new = -1, self._no_rows
         if delta.rows is not None:
             given, new = self._inputs[delta.name], self._flat(delta.rows)
-            if len(ids) > self.tables.room_of(given):
-                return None
-        if is_large:
+        if is_large and not self.tables.is_for_one_thread:
             return self._run_beside(delta, ready, given, new, stats)
         scratch = self.tables.nodes.scratch
         step, count, used = update(
@@ -147,11 +152,53 @@ class FastPath:
             return None
         scratch.epoch += SPARE * (self.tables.known + 1)
         self._graph.changed(comes, leaves, used)
+        self._graph.num_nodes += delta.more
         if count:
             edges = added, gone, self._slots
             return self._finish(step, -1, _NO_IDS, self._no_rows, edges, stats, count)
         stats.append((self._names, self.tables.stats.copy()))
         return int(step)
+
+    def change_graph(self, delta: PlainDelta) -> EdgeEvents | None:
+        """Take the edges of a delta that was not looked at yet, and make room for its nodes.
+
+        Returns:
+            What happened to the edges; None if the delta is not valid or too large. Nothing was
+            changed then.
+        """
+        graph, added, gone = self._graph, delta.added, delta.gone
+        comes, leaves, total = added.shape[1], gone.shape[1], graph.num_nodes + delta.more
+        ready = graph.ready_for(comes, leaves)
+        if ready is None or max(comes, leaves) > _EDGES or not self._has_room(delta):
+            return None
+        graph.make_node_room(total)
+        free, num_free, end, order = ready
+        slots = self._slots
+        if not graph_at.accept_now(
+            graph.places(), added, gone, delta.ids, total, free, num_free, end, slots
+        ):
+            return None
+        events = self.events_of(delta)
+        graph.write(events.added.slots, delta.data)
+        if comes or leaves:
+            taken = self._ends(delta)[5]
+            places, left = graph.places(), events.removed.slots
+            used = graph_at.change_pairs(places, added, left, taken, order)
+            for side in range(2):
+                graph_at.change_list(places, side, added, left, taken)
+            graph_at.has_changed(free, num_free, slots, comes, leaves)
+            graph.changed(comes, leaves, used)
+        graph.num_nodes = total
+        return events
+
+    def _has_room(self, delta: PlainDelta) -> bool:
+        """Whether the machine may begin with the rows of a delta."""
+        if not all(e.is_shared for e in self._exchanges) or (self._exchanges and delta.more):
+            return False
+        given = self._inputs.get(delta.name)
+        return delta.rows is None or (
+            given is not None and len(delta.ids) <= self.tables.room_of(given)
+        )
 
     def _run_beside(
         self, delta: PlainDelta, ready: tuple[Any, int, int, int], given: int, rows: Any,
@@ -211,12 +258,13 @@ class FastPath:
         added, gone, slots = edges
         ends = _ends_of(edges)
         tables, scratch, num_nodes = self.tables, self.tables.nodes.scratch, self._num_nodes
-        parts, places, many = self._parts, self._graph.places(), self._parts.many()
+        parts, places, many = self._parts, self._graph.places(), self._many()
         is_large = given >= 0 and ids.size * tables.width_of(given) > many
-        if step < 0 and (is_large or (ends[0].size + ends[3].size) * parts.widest > many):
+        is_shared = is_large or (ends[0].size + ends[3].size) * parts.widest > many
+        if step < 0 and is_shared and not tables.is_for_one_thread:
             parts.begin(places, num_nodes, ends)
             step = 0
-        if is_large and given == self._first_input:
+        if step >= 0 and is_large and given == self._first_input:
             step, given = self._compute(chain_from(tables, given, len(ids)), ids, new), -1
         while count <= 0 or count <= tables.room_of(step):
             if count == FOR_RANKS:
@@ -271,16 +319,29 @@ class FastPath:
         return True
 
     @property
+    def _has_new(self) -> bool:
+        """Whether there are new nodes."""
+        return any(nodes.first_new < nodes.num_nodes for nodes in self._kinds)
+
+    def _many(self) -> int:
+        """From more elements on than these a step is one for threads."""
+        return NEVER if self._has_new else self._parts.many()
+
+    @property
     def _num_nodes(self) -> int:
         """All ids are smaller."""
         return max(nodes.num_nodes for nodes in self._kinds)
 
     def _locate(self) -> None:
         """See that the machine knows where everything is."""
-        places = (self._backend.moves, *[nodes.num_nodes for nodes in self._kinds])
+        places = self._backend.moves, *[nodes.scratch.size for nodes in self._kinds]
         if self._located != places:
             self.tables.locate()
             self._located = places
+        counts = [(nodes.num_nodes, nodes.first_new) for nodes in self._kinds]
+        if self._counted != counts:
+            self.tables.count_nodes()
+            self._counted = counts
 
     def _flat(self, rows: Tensor) -> Any:
         """Rows as the kernels take them."""

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from pyg_incremental.aggregate.attention import FunctionSoftmaxState
 from pyg_incremental.aggregate.base import Aggregator
+from pyg_incremental.aggregate.edge_function import FunctionState
 from pyg_incremental.aggregate.extremum import ExtremumState, StoredMessages
 from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.aggregate.sum import SumState
-from pyg_incremental.fused.registers import RowOps, Space, UntranslatableError
-from pyg_incremental.fused.row_ops import translate
+from pyg_incremental.fused.known import Known, messages_of
+from pyg_incremental.fused.registers import RowOps, UntranslatableError
 from pyg_incremental.kernels.address import address_of, zeros
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS
@@ -24,8 +26,7 @@ from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Cell, NodeSet
 from pyg_incremental.transform.maps import InputExecutor, MapExecutor, OnesExecutor
 
-SAMPLE = 8
-"""Rows on which translated maps are tried."""
+_ONE_THREAD = m.EDGE_MAP, m.FUNCTION_TOTAL, m.FUNCTION_SOFTMAX, m.FUNCTION_EXTREMUM
 MOST = 1 << 24
 """Elements at most of the rows that are kept of one value: those that changed, or their ids."""
 
@@ -36,92 +37,69 @@ class Tables:
     Args:
         executors: Those of node values, in order. Steps from the first on that the machine does not
             know are left out.
+        edge_executors: Those of edge values, which come before.
         kinds: Their nodes. Ids of one kind and of another may be equal; marks are per step.
         dtype: That of all rows.
 
     Attributes:
         nodes: Those with most room for ids.
-        known: How many of the executors the machine knows.
+        known: How many of the executors the machine knows, those of edge values included.
+        runs_edge_maps: Whether it computes edge values; else their executors have to.
+        is_for_one_thread: Whether there is a step that threads may not begin with.
         why: What the first unknown one is, or an empty string.
     """
 
     def __init__(
-        self, executors: Sequence[Any], kinds: Sequence[NodeSet], dtype: torch.dtype
+        self,
+        executors: Sequence[Any],
+        edge_executors: Sequence[Any],
+        kinds: Sequence[NodeSet],
+        dtype: torch.dtype,
     ) -> None:
         self._kinds = kinds
         self.nodes = self._widest()
         self._dtype = dtype
         self._at: dict[Cell, int] = {}
         self._ids: list[Any] = []
-        self._samples: dict[Cell, torch.Tensor] = {}  # of values that are not stored
         self._rooms: dict[Cell, tuple[Any, Any, Any]] = {}
         self.why = ""
-        space, maps = Space(), dict[int, RowOps]()
+        known, found = Known(dtype), dict[int, RowOps]()
+        self._samples = known.samples
         self.executors: list[Any] = []
+        self.runs_edge_maps = self._take_edge_maps(known, edge_executors, found)
         for e in executors:
             try:
-                if isinstance(e, MapExecutor):
-                    maps[len(self.executors)] = self._translated(e, space)
-                else:
-                    self._refuse(e)
+                ops = known.operations(e)
             except UntranslatableError as error:
                 self.why = f"{e.out.value}: {error}"
                 break
+            if ops is not None:
+                found[len(self.executors)] = ops
             self.executors.append(e)
         self.known = len(self.executors)
-        self.space, self.index = space.arrays(dtype)
-        self._lay_out(maps)
+        self.space, self.index = known.space.arrays(dtype)
+        self._lay_out(found)
+        if self.known < len(executors) + len(edge_executors):
+            # Aggregations that are left to their executors read edge values first of all.
+            self.runs_edge_maps = False
+            self.steps[self.steps[:, m.KIND] == m.EDGE_MAP, m.KIND] = m.NOTHING
+        kinds_of_step = {*self.steps[:, m.KIND].tolist()}
+        self.is_for_one_thread = not kinds_of_step.isdisjoint(_ONE_THREAD)
+
+    def _take_edge_maps(
+        self, known: Known, executors: Sequence[Any], found: dict[int, RowOps]
+    ) -> bool:
+        """Whether the machine computes the values of edges that come; they are the first steps."""
+        self.executors += executors
+        try:
+            maps = known.edge_maps(executors)
+        except UntranslatableError:
+            return False
+        found |= {at: ops for at, ops in enumerate(maps) if ops is not None}
+        return True
 
     def _widest(self) -> NodeSet:
         return max(self._kinds, key=lambda nodes: nodes.scratch.size)
-
-    # Which steps the machine knows ---------------------------------------------------------------
-
-    def _translated(self, e: MapExecutor, space: Space) -> RowOps:
-        if e.out.domain is not Domain.NODE or any(c.domain is not Domain.NODE for c in e.inputs):
-            raise UntranslatableError("not all of its inputs are node rows")
-        rows = []
-        for cell in e.inputs:
-            if cell.out_dtype is not None:
-                raise UntranslatableError("sums are kept in another dtype")
-            if not cell.stored and cell not in self._samples:
-                raise UntranslatableError(f"'{cell.value}' is not stored")
-            rows.append(cell.tensor[:SAMPLE] if cell.stored else self._samples[cell])
-        found = translate(e.fn, rows, space)
-        if not e.out.stored:
-            self._samples[e.out] = e.fn(*rows)
-        return found
-
-    def _refuse(self, e: Any) -> None:
-        """See that a step other than a map is known."""
-        if isinstance(e, OnesExecutor):
-            return
-        if isinstance(e, InputExecutor):
-            if e.out.domain is Domain.NODE and e.out.rows is None:
-                raise UntranslatableError("it has no rows")
-            return
-        if e.step.kind == "exchange":
-            if not e.is_shared:
-                raise UntranslatableError("it has rows of its own")
-            return
-        if not isinstance(e, Aggregator) or e.step.loops == "only":
-            raise UntranslatableError("this kind of step is not known")
-        if e.out.out_dtype is not None or e.out.tensor.dtype != self._dtype:
-            raise UntranslatableError("its state is kept in another dtype")
-        edge = None
-        if isinstance(e, SumState):
-            edge, sources = e.weight, [e.source]
-        elif isinstance(e, SoftmaxState):
-            edge, sources = e.edge, [e.source, e.target, *([] if e.loop is None else [e.loop])]
-        elif isinstance(e, ExtremumState) and isinstance(e.messages, StoredMessages):
-            edge, sources = e.messages.weight, [e.messages.source]
-        else:
-            raise UntranslatableError("its messages are functions of edges")
-        if e.out.keeps_old and not isinstance(e, ExtremumState):
-            raise UntranslatableError("its old rows are retracted")
-        for cell in (*sources, *([] if edge is None else [edge])):
-            if cell.rows is None or cell.rows.dtype != self._dtype:
-                raise UntranslatableError("its messages are of another dtype")
 
     # Layout --------------------------------------------------------------------------------------
 
@@ -129,44 +107,25 @@ class Tables:
         self.steps = np.zeros((self.known, m.STEP_COLUMNS), np.int64)
         self.numbers = np.zeros((self.known, 2))
         self.stats = np.zeros((self.known, m.STAT_COLUMNS), np.int64)
-        inputs: list[tuple[int, int]] = []
+        inputs: list[tuple[int, ...]] = []
         ops: list[Any] = [np.empty((0, COLUMNS), np.int64)]
         count = 0
         for s, e in enumerate(self.executors):
-            step = self.steps[s]
-            if isinstance(e, InputExecutor):
-                if e.out.domain is not Domain.NODE:
-                    continue
-                step[m.KIND] = m.INPUT
-            elif isinstance(e, MapExecutor):
-                found = maps[s]
-                step[m.KIND] = m.MAP
-                step[m.FIRST_INPUT] = len(inputs)
-                inputs += [
-                    (self._cell(c), at) for c, at in zip(e.inputs, found.inputs, strict=True)
-                ]
-                step[m.LAST_INPUT] = len(inputs)
+            step, found = self.steps[s], maps.get(s)
+            if isinstance(e, InputExecutor) and e.out.domain is not Domain.NODE:
+                continue
+            step[m.FIRST_INPUT] = len(inputs)
+            if found is not None:
                 step[m.FIRST_OP], count = count, count + len(found.ops)
                 step[m.LAST_OP], step[m.RESULT] = count, found.output
                 ops.append(found.ops)
-            elif isinstance(e, SumState):
-                step[m.KIND], step[m.SOURCE] = m.TOTAL, self._cell(e.source)
-            elif isinstance(e, SoftmaxState):
-                step[m.KIND], step[m.SOURCE] = m.SOFTMAX, self._cell(e.source)
-                step[m.TARGET] = self._cell(e.target)
-                step[m.LOOP] = -1 if e.loop is None else self._cell(e.loop)
-                self.numbers[s, m.SLOPE] = e.slope
-            elif isinstance(e, ExtremumState) and isinstance(e.messages, StoredMessages):
-                step[m.KIND], step[m.SOURCE] = m.EXTREMUM, self._cell(e.messages.source)
-                step[m.LARGEST] = e.largest
-            elif e.step.kind == "exchange":
-                step[m.KIND], step[m.SOURCE] = m.EXCHANGE, self._cell(e.source)
-            if isinstance(e, Aggregator):
-                step[m.DROP], step[m.REVERSE] = e.drop, e.step.reverse
-                if isinstance(e, SumState | SoftmaxState):
-                    self.numbers[s, m.LIMIT] = e.limit
+                inputs += self._inputs_for(e, found)
+            elif isinstance(e, MapExecutor):
+                continue
+            step[m.LAST_INPUT] = len(inputs)
+            self._describe(e, step, self.numbers[s])
             step[m.OUT] = self._cell(e.out)
-        self.inputs = np.array(inputs, np.int64).reshape(-1, 2)
+        self.inputs = np.array(inputs, np.int64).reshape(-1, m.INPUT_COLUMNS)
         self._inputs_of = [
             frozenset(self.inputs[s[m.FIRST_INPUT] : s[m.LAST_INPUT], m.CELL].tolist())
             for s in self.steps
@@ -175,6 +134,10 @@ class Tables:
         self.cells = np.zeros((len(self._at), m.CELL_COLUMNS), np.int64)
         for cell, at in self._at.items():
             self._give_room(cell, self.cells[at])
+        self._of_kind = [
+            (nodes, [at for cell, at in self._at.items() if cell.nodes is nodes])
+            for nodes in self._kinds
+        ]
         for step, e in zip(self.steps, self.executors, strict=True):
             if step[m.KIND] == m.EXCHANGE:
                 self._share_room(e)
@@ -188,6 +151,59 @@ class Tables:
         ):  # fmt: skip
             self.plan[at], self.plan[size] = address_of(table), len(table)
         self.plan[m.NUMBERS], self.plan[m.STATS] = address_of(self.numbers), address_of(self.stats)
+
+    def _inputs_for(self, e: Any, found: RowOps) -> list[tuple[int, ...]]:
+        """The rows of the table of inputs for a step that has operations."""
+        messages = messages_of(e)
+        if messages is None:
+            return [
+                (self._cell(c), at, 0, -1) for c, at in zip(e.inputs, found.inputs, strict=True)
+            ]
+        function, ends, own = messages.function, list[int](), list[int]()
+        if function.source is not None:
+            ends.append(m.AT_SOURCE)
+        ends += [m.AT_TARGET] * len(function.target) + [m.ON_EDGE] * len(function.edges)
+        own += [-1] * (len(ends) - len(function.edges))
+        own += (
+            [-1] * len(function.edges) if messages.loop is None else map(self._cell, messages.loop)
+        )
+        cells = map(self._cell, messages.cells)
+        return [*zip(cells, found.inputs, ends, own, strict=True)]
+
+    def _describe(self, e: Any, step: Any, numbers: Any) -> None:
+        """Write what kind of step an executor is, and what it reads, into its row of the table."""
+        step[m.SOURCE] = step[m.LOOP] = -1
+        messages = messages_of(e)
+        if isinstance(e, InputExecutor):
+            step[m.KIND] = m.INPUT
+        elif isinstance(e, OnesExecutor):
+            step[m.KIND] = m.ONES
+        elif isinstance(e, MapExecutor):
+            step[m.KIND] = m.MAP if e.out.domain is Domain.NODE else m.EDGE_MAP
+        elif messages is not None:
+            kinds = (FunctionSoftmaxState, m.FUNCTION_SOFTMAX), (ExtremumState, m.FUNCTION_EXTREMUM)
+            step[m.KIND] = next((k for c, k in kinds if isinstance(e, c)), m.FUNCTION_TOTAL)
+            if messages.function.source is not None:
+                step[m.SOURCE] = self._cell(messages.function.source)
+            step[m.HEADS], step[m.LOOP] = messages.heads, -1 if messages.loop is None else 0
+            step[m.MESSAGE] = e.out.tensor.shape[1:].numel() - messages.heads
+        elif isinstance(e, SumState):
+            step[m.KIND], step[m.SOURCE] = m.TOTAL, self._cell(e.source)
+        elif isinstance(e, SoftmaxState):
+            step[m.KIND], step[m.SOURCE] = m.SOFTMAX, self._cell(e.source)
+            step[m.TARGET] = self._cell(e.target)
+            step[m.LOOP] = -1 if e.loop is None else self._cell(e.loop)
+            numbers[m.SLOPE] = e.slope
+        elif isinstance(e, ExtremumState) and isinstance(e.messages, StoredMessages):
+            step[m.KIND], step[m.SOURCE] = m.EXTREMUM, self._cell(e.messages.source)
+        elif e.step.kind == "exchange":
+            step[m.KIND], step[m.SOURCE] = m.EXCHANGE, self._cell(e.source)
+        if isinstance(e, ExtremumState):
+            step[m.LARGEST] = e.largest
+        if isinstance(e, Aggregator):
+            step[m.DROP], step[m.REVERSE] = e.drop, e.step.reverse
+            if isinstance(e, SumState | SoftmaxState | FunctionState):
+                numbers[m.LIMIT] = e.limit
 
     def _cell(self, cell: Cell) -> int:
         return self._at.setdefault(cell, len(self._at))
@@ -229,19 +245,26 @@ class Tables:
         self.plan[m.TOUCHED] = address_of(scratch.touched)
         for cell, at in self._at.items():
             row = self.cells[at]
-            row[m.NODES] = 0 if cell.nodes is None else cell.nodes.num_nodes
             if cell.stored and cell.array is not None:
                 row[m.ROWS], row[m.CAPACITY] = address_of(cell.array), cell.array.shape[0]
         for step, e in zip(self.steps, self.executors, strict=True):
             edge: Cell | None = None
+            if isinstance(e, SumState | SoftmaxState | FunctionState):
+                step[m.DRIFT], step[m.SCALE] = address_of(e.drift.array), address_of(e.scale.array)
             if isinstance(e, SumState | SoftmaxState):
                 edge = e.weight if isinstance(e, SumState) else e.edge
-                step[m.DRIFT], step[m.SCALE] = address_of(e.drift.array), address_of(e.scale.array)
-            elif isinstance(e, ExtremumState) and isinstance(e.messages, StoredMessages):
-                edge = e.messages.weight
+            elif isinstance(e, ExtremumState):
                 step[m.OWNER] = address_of(e.owner.array)
+                if isinstance(e.messages, StoredMessages):
+                    edge = e.messages.weight
             if edge is not None:
                 step[m.WEIGHT], step[m.SLOTS] = address_of(edge.array), edge.array.shape[0]
+
+    def count_nodes(self) -> None:
+        """Write down how many nodes there are now, and which are new."""
+        for nodes, cells in self._of_kind:
+            self.cells[cells, m.NODES] = nodes.num_nodes
+            self.cells[cells, m.FIRST_NEW] = nodes.first_new
 
     def room_of(self, step: int) -> int:
         """Rows that may change of what a step computes."""

@@ -28,7 +28,8 @@ _VIEWS = {
     aten.alias.default, aten.detach.default, aten.clone.default, aten.contiguous.default,
     aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int, aten.flatten.using_ints,
     aten.index_select.default, aten.lift_fresh_copy.default, aten.lift_fresh.default,
-    aten.repeat.default, aten.chunk.default,
+    aten.repeat.default, aten.chunk.default, aten.unsafe_split.Tensor,
+    aten.unsafe_split_with_sizes.default, aten.unsafe_chunk.default,
 }  # fmt: skip
 _ONE = {
     getattr(aten, name).default: name
@@ -42,12 +43,24 @@ _TWO = {
     for name in ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")
     for kind in ("Tensor", "Scalar")
 } | {
-    aten.pow.Tensor_Tensor: "pow",
+    aten.pow.Tensor_Tensor: "pow", aten.atan2.default: "atan2",
     aten.maximum.default: "maximum", aten.minimum.default: "minimum",
     aten.clamp_min.default: "maximum", aten.clamp_max.default: "minimum",
     aten.logical_and.default: "mul", aten.bitwise_and.Tensor: "mul",
     aten.logical_or.default: "maximum", aten.bitwise_or.Tensor: "maximum",
 }  # fmt: skip
+
+
+def _out_of_place(target: Any) -> Any:
+    """The operation that writes to nothing, for one that some kernels of torch leave in a trace.
+
+    Whoever reads what was written reads the result.
+    """
+    schema = getattr(target, "_schema", None)
+    if schema is None or not schema.name.endswith("_") or not schema.is_mutable:
+        return target
+    found = getattr(aten, schema.name.removeprefix("aten::")[:-1], None)
+    return getattr(found, schema.overload_name or "default", target)
 
 
 class Translator:
@@ -171,6 +184,7 @@ class Translator:
         flat = [a for arg in args for a in (arg if isinstance(arg, (list, tuple)) else [arg])]
         if target is operator.getitem:
             return args[0][args[1]]
+        target = _out_of_place(target)
         if not any(isinstance(a, Register) for a in flat):
             return target(*args, **kwargs)
         if target in _VIEWS:
@@ -189,3 +203,22 @@ class Translator:
         if known is None:
             raise UntranslatableError(f"{target} is not known")
         return known(self, *args, **kwargs)
+
+
+def side_by_side(t: Translator, values: Sequence[Any], dim: int = 0) -> Register:
+    """Copies side by side along a dimension other than that of the rows."""
+    shapes = [v.place.shape if isinstance(v, Register) else v.shape for v in values]
+    dim %= len(shapes[0])
+    if dim == 0:
+        raise UntranslatableError("rows are put behind each other")
+    shape = list(shapes[0])
+    shape[dim] = sum(s[dim] for s in shapes)
+    out = t.register(shape[1:])
+    begin = 0
+    for value, s in zip(values, shapes, strict=True):
+        a = t.operand(value, torch.Size(s))
+        where = t.index(out.place.narrow(dim, begin, s[dim]))
+        begin += s[dim]
+        part = Register(out.at, where.numel(), out.place)
+        t.emit("place", part, a, part.width, out.width, index=t.space.positions(where))
+    return out

@@ -287,7 +287,7 @@ class EdgeStore:
         self.num_edges += added - removed
         self._used += used
 
-    def write(self, slots: Ids, data: dict[str, Tensor]) -> None:
+    def write(self, slots: Ids, data: Mapping[str, Tensor]) -> None:
         """Set data of some slots: tensors `[k, ...]` by name."""
         for name, rows in data.items():
             self.edge_data[name][torch.from_numpy(slots)] = rows

@@ -13,7 +13,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import carray, config, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
-from pyg_incremental.kernels.jit import njit
+from pyg_incremental.kernels.jit import inner
 
 _LINE = 64
 """Bytes of a cache line."""
@@ -76,21 +76,21 @@ else:
         return types.void(types.int64), codegen
 
 
-@njit(cache=True)
+@inner()
 def rows_at(address, count, width, like):  # type: ignore[no-untyped-def]
     """The array `[count, width]` of the type of `like` at an address; without rows at zero."""
     shape = (int(count) if address else 0, int(width))
     return carray(_pointer(address, like), shape)  # type: ignore[no-untyped-call]
 
 
-@njit(cache=True)
+@inner()
 def line_at(address, count, like):  # type: ignore[no-untyped-def]
     """The array `[count]` of the type of `like` at an address; empty at zero."""
     shape = (int(count) if address else 0,)
     return carray(_pointer(address, like), shape)  # type: ignore[no-untyped-call]
 
 
-@njit(cache=True)
+@inner()
 def fetch(rows, i):  # type: ignore[no-untyped-def]
     """Ask for row `i` ahead of time.
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyg_incremental.kernels.address import fetch
-from pyg_incremental.kernels.jit import njit
+from pyg_incremental.kernels.jit import inner, njit
 from pyg_incremental.typing import Array
 
 STAGE = 8
@@ -116,7 +116,7 @@ def fits(key, adj, top):  # type: ignore[no-untyped-def]
     return room <= adj.neighbor.size or top + needed(key, adj) <= adj.neighbor.size
 
 
-@njit(cache=True)
+@inner()
 def _ask_for_list(v, adj):  # type: ignore[no-untyped-def]
     """Ask for where a list is."""
     fetch(adj.start, v)
@@ -124,7 +124,7 @@ def _ask_for_list(v, adj):  # type: ignore[no-untyped-def]
     fetch(adj.capacity, v)
 
 
-@njit(cache=True)
+@inner()
 def _ask_for_entry(v, at, adj):  # type: ignore[no-untyped-def]
     """Ask for an entry of a list."""
     fetch(adj.neighbor, adj.start[v] + at)
@@ -159,7 +159,7 @@ def put(key, other, taken, positions, adj, top):  # type: ignore[no-untyped-def]
         positions[taken[i]] = n
 
 
-@njit(cache=True)
+@inner()
 def _ask_to_drop(i, gone, key, positions, adj):  # type: ignore[no-untyped-def]
     """Ask for what edges behind the `i`-th need: slots, lists, their entries, who moves up."""
     if i + 4 * STAGE < gone.size:
@@ -176,7 +176,7 @@ def _ask_to_drop(i, gone, key, positions, adj):  # type: ignore[no-untyped-def]
         fetch(positions, adj.edge[adj.start[v] + adj.degree[v] - 1])
 
 
-@njit(cache=True)
+@inner()
 def drop(gone, key, positions, adj):  # type: ignore[no-untyped-def]
     """Take the edges of some slots out of their lists; the last entry takes the place of each.
 
@@ -196,7 +196,7 @@ def drop(gone, key, positions, adj):  # type: ignore[no-untyped-def]
         positions[slot] = -1
 
 
-@njit(cache=True)
+@inner()
 def incident(nodes, slots, adj, found):  # type: ignore[no-untyped-def]
     """The slots of all unclaimed edges in the lists of some nodes, marked as by `claim`.
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pyg_incremental.kernels import adjacency, pairs
 from pyg_incremental.kernels.address import address_of, line_at
 from pyg_incremental.kernels.adjacency import Adjacency, Slots
-from pyg_incremental.kernels.jit import njit
+from pyg_incremental.kernels.jit import inner, njit
 
 # Columns: lists along out-edges and along in-edges, slots, hash table, ends of both pools.
 START, DEGREE, ROOM, NEIGHBOR, EDGE, NODES, POOL = range(7)
@@ -27,7 +27,7 @@ def places_of(
     return np.array([*places, address_of(tops)], np.int64)
 
 
-@njit(cache=True)
+@inner()
 def lists_at(places, at):  # type: ignore[no-untyped-def]
     """The neighbour lists described from column `at` on."""
     nodes, pool, long, short = places[at + NODES], places[at + POOL], np.int64(0), np.int32(0)
@@ -40,7 +40,7 @@ def lists_at(places, at):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(cache=True)
+@inner()
 def _slots(places):  # type: ignore[no-untyped-def]
     count, short = places[NUM_SLOTS], np.int32(0)
     return Slots(
@@ -53,12 +53,12 @@ def _slots(places):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(cache=True)
+@inner()
 def _table(places):  # type: ignore[no-untyped-def]
     return line_at(places[TABLE], places[TABLE_SIZE], np.int32(0))
 
 
-@njit(cache=True)
+@inner()
 def _are_distinct(ids, num_nodes):  # type: ignore[no-untyped-def]
     """Whether all ids are in `[0, num_nodes)`, and none is listed twice."""
     ascend, before = True, -1

@@ -98,3 +98,16 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         return made
 
     return compiled
+
+
+def inner(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """`numba.njit` for what only kernels call: a part of each of them.
+
+    It can't be called from Python, for which it would take longer to compile, and is not kept.
+
+    Args:
+        **options: As for Numba.
+    """
+    about: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **options}
+    made: Callable[[Callable[..., Any]], Any] = numba.njit(**about)
+    return made

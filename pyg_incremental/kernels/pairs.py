@@ -7,13 +7,13 @@ import numpy as np
 
 from pyg_incremental.kernels.address import fetch
 from pyg_incremental.kernels.adjacency import STAGE
-from pyg_incremental.kernels.jit import njit
+from pyg_incremental.kernels.jit import inner, njit
 
 EMPTY = -1
 GONE = -2
 
 
-@njit(cache=True)
+@inner()
 def _hash(u, v, mask):  # type: ignore[no-untyped-def]
     h = (np.uint64(u) << np.uint64(32)) ^ np.uint64(v)
     h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -21,7 +21,7 @@ def _hash(u, v, mask):  # type: ignore[no-untyped-def]
     return np.int64((h ^ (h >> np.uint64(31))) & np.uint64(mask))
 
 
-@njit(cache=True)
+@inner()
 def _seek(u, v, table, slots):  # type: ignore[no-untyped-def]
     """Where the pair stands in the table, or -1 - (the first place where it could be put)."""
     mask = table.size - 1
@@ -39,7 +39,7 @@ def _seek(u, v, table, slots):  # type: ignore[no-untyped-def]
         at = (at + 1) & mask
 
 
-@njit(cache=True)
+@inner()
 def _ask_for_pair(i, us, vs, table, slots):  # type: ignore[no-untyped-def]
     """Ask for what it takes to find pairs behind the `i`-th: the table first, then the slots."""
     mask = table.size - 1
@@ -52,7 +52,7 @@ def _ask_for_pair(i, us, vs, table, slots):  # type: ignore[no-untyped-def]
         fetch(slots.out_at, head)
 
 
-@njit(cache=True)
+@inner()
 def _enter(slot, table, slots):  # type: ignore[no-untyped-def]
     at = _seek(slots.src[slot], slots.dst[slot], table, slots)
     if at >= 0:
@@ -78,7 +78,7 @@ def enter(chosen, table, slots):  # type: ignore[no-untyped-def]
     return used
 
 
-@njit(cache=True)
+@inner()
 def enter_new(us, vs, taken, order, table, slots):  # type: ignore[no-untyped-def]
     """Put pairs into the slots `taken` and enter these; the first is of age `order`.
 
@@ -97,7 +97,7 @@ def enter_new(us, vs, taken, order, table, slots):  # type: ignore[no-untyped-de
     return used
 
 
-@njit(cache=True)
+@inner()
 def _ask_for_slot(slot, slots):  # type: ignore[no-untyped-def]
     """Ask for what a slot holds."""
     fetch(slots.src, slot)
@@ -106,7 +106,7 @@ def _ask_for_slot(slot, slots):  # type: ignore[no-untyped-def]
     fetch(slots.order, slot)
 
 
-@njit(cache=True)
+@inner()
 def leave(gone, table, slots):  # type: ignore[no-untyped-def]
     """Take slots out of the table, which keep their ends until they are taken again."""
     mask = table.size - 1
@@ -158,7 +158,7 @@ def find_distinct(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
     return distinct, complete
 
 
-@njit(cache=True)
+@inner()
 def find_left(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
     """The most recently added slot of each pair that is not marked (`out_at` flipped), or -1."""
     for i in range(us.size):
@@ -182,7 +182,7 @@ def find_without(removed, us, vs, table, slots, found):  # type: ignore[no-untyp
         slots.out_at[removed[i]] = ~slots.out_at[removed[i]]
 
 
-@njit(cache=True)
+@inner()
 def claim(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
     """Like `find`, but a pair listed k times gets its k youngest slots, one each.
 
@@ -199,7 +199,7 @@ def claim(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
         found[i] = slot
 
 
-@njit(cache=True)
+@inner()
 def unclaim(found, table, slots):  # type: ignore[no-untyped-def]
     """Undo a `claim`, last first, so that every chain is as it was."""
     for i in range(found.size - 1, -1, -1):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,11 +27,65 @@ TURNS = 4
 _COMPILED = (np.float32, np.float64)
 _pools: dict[int, ThreadPoolExecutor] = {}
 _one_waits = threading.Lock()
+_of_this_thread = threading.local()
+_OPENMP: Any = ctypes.CDLL(None) if os.name == "posix" else None  # PyTorch makes its symbols known
 
 
 def number_of_threads() -> int:
     """How many threads share large steps: as many as PyTorch has."""
-    return torch.get_num_threads()
+    return getattr(_of_this_thread, "count", 0) or torch.get_num_threads()
+
+
+class Alone:
+    """While it is entered, PyTorch computes in this thread alone, but for what is `together`.
+
+    Where other processes keep the cores busy, each operation that threads share waits until all of
+    them have had a turn, which takes milliseconds. (`torch.set_num_threads` would count for threads
+    that begin to use PyTorch meanwhile, too; OpenMP itself has a number for each thread.)
+
+    Attributes:
+        is_off: Whether there is no such number here.
+    """
+
+    def __init__(self) -> None:
+        self.is_off = False
+
+    def __enter__(self) -> None:
+        count = torch.get_num_threads()
+        if count > 1 and not self.is_off:
+            self.is_off = not _use(1)
+            if self.is_off:
+                torch.set_num_threads(count)
+            else:
+                _of_this_thread.count = count
+
+    def __exit__(self, *raised: object) -> None:
+        count = getattr(_of_this_thread, "count", 0)
+        if count:
+            _of_this_thread.count = 0
+            _use(count)
+
+
+@contextmanager
+def together(is_large: bool) -> Iterator[None]:
+    """In the midst of `Alone`: all threads, if it is for something large."""
+    count = getattr(_of_this_thread, "count", 0) if is_large else 0
+    if count:
+        _use(count)
+    try:
+        yield
+    finally:
+        if count:
+            _use(1)
+
+
+def _use(count: int) -> bool:
+    """Give OpenMP so many threads for what this one begins; returns whether PyTorch sees that."""
+    try:
+        _OPENMP.omp_set_num_threads(count)
+    except AttributeError:  # PyTorch runs its threads in another way
+        return False
+    return torch.get_num_threads() == count
 
 
 def in_parts(count: int, work: Callable[[int], T]) -> list[T]:

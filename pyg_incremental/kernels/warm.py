@@ -72,8 +72,6 @@ def _run_graph_kernels() -> tuple[Any, ...]:
     places = graph_at.places_of(out, inn, slots, table, tops)
     pairs.enter(ids, table, slots)
     pairs.find(u, v, table, slots, found)
-    pairs.claim(u, v, table, slots, found)
-    pairs.unclaim(found[:1], table, slots)
     graph_at.leaving(u, v, ids, ids, out, inn, table, slots, found[:1], found[1:])
     pairs.find_without(ids[:0], u, v, table, slots, found)
     pair, both, none = np.zeros((2, 0), np.int64), np.zeros((2, 1), np.int64), ids[:0]

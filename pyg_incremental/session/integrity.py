@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyg_incremental.aggregate.attention import FunctionSoftmaxState
 from pyg_incremental.aggregate.extremum import ExtremumState
 from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.graph.dynamic import DynamicGraph
@@ -167,9 +168,9 @@ def _problems_of_rows(session: Session) -> list[str]:
     fresh = session.made_afresh()
     theirs = dict(zip(session.engine.cells, fresh.engine.cells.values(), strict=True))
     softmaxes = {
-        a.step.output: a.target.tensor.shape[1]
+        a.step.output: a.target.tensor.shape[1] if isinstance(a, SoftmaxState) else a.heads
         for a in session.engine.aggregators
-        if isinstance(a, SoftmaxState)
+        if isinstance(a, SoftmaxState | FunctionSoftmaxState)
     }
     for value, cell in session.engine.cells.items():
         if not cell.stored and cell.maker is None and value.domain is not Domain.WHOLE:

@@ -193,6 +193,13 @@ class Session:
             return None
         return resolver.plain(edge_index_add, edge_index_del, x_changes)
 
+    def plain_of(self, delta: GraphDelta) -> PlainDelta | None:
+        """The same of a delta with other parts."""
+        resolver = self.resolver.plain
+        if resolver is None or not self.engine.takes_at_once:
+            return None
+        return resolver.of(delta)
+
     def carry_out_at_once(self, delta: PlainDelta) -> tuple[int, int, Work] | None:
         """Take a plain delta in one look, and bring every row up to date; see `carry_out`.
 
@@ -209,12 +216,16 @@ class Session:
             before = self.engine.cells[self.plan.program.inputs[delta.name]].listed(delta.ids)
         (graph,) = self.graphs.values()
         self.engine.forget_at_once()
-        about = self.committed.version + 1, delta, graph.next_order, before
+        num_nodes = dict(self.num_nodes) if delta.more else self.num_nodes
+        about = self.committed.version + 1, delta, graph.next_order, before, num_nodes
         self.journal = tuple.__new__(PlainJournal, about)  # sooner made than `PlainJournal(...)`
         work = self.engine.update_at_once(delta)
         if work is None:
             self.journal = None
             return None
+        if delta.more:
+            (kind,) = num_nodes
+            self.num_nodes[kind] = num_nodes[kind] + delta.more
         return delta.added.shape[1], delta.gone.shape[1], work
 
     def removed_at_once(self, delta: PlainDelta) -> dict[str, NDArray[np.int64]]:
@@ -319,7 +330,7 @@ class Session:
         if isinstance(journal, Journal):
             return journal.undone(graphs, roles, {n: self._rows_of(n) for n in roles.nodes})
         slots = self.engine.slots_at_once(journal.delta)
-        return journal.undone(graphs, self.num_nodes, self.nodes(), slots)
+        return journal.undone(graphs, self.nodes(), slots)
 
     def finished(self, broken: bool) -> State:
         """Graphs, numbers of nodes and node inputs, an interrupted update applied.

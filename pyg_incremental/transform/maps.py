@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.errors import RowCountError
+from pyg_incremental.kernels.threads import together
 from pyg_incremental.program.steps import Domain, RowMap, Step, Whole
 from pyg_incremental.rows import Cell, Context, Ids
 
@@ -191,20 +192,26 @@ class MapExecutor:
         else:
             # An input that is not stored was computed at all rows that are dirty here (see `plan`).
             ids = context.unite(sets) if shared is None else shared
-        count = changed = ids.count
-        if out.stored and count > PART:
-            changed = out.commit_parts(ids, partial(self._new_rows, ids), PART, context.first_new)
-        elif out.stored:
-            changed = out.commit(ids, self._new_rows(ids, 0, count), context.first_new)
-        else:
-            out.ids, new_rows = ids, partial(self._new_rows, ids)
-            if count <= PART:
-                out.fresh = new_rows(0, count)
-            elif out.is_read_once:
-                out.make_part = new_rows
-            else:
-                out.fresh = self._joined(new_rows, count, count)
+        count = ids.count
+        with together(count > PART):
+            changed = self._run(ids, count)
         context.stats.append((out.value.name, "map", count, changed, 0, 0))
+
+    def _run(self, ids: Ids, count: int) -> int:
+        """Compute the rows `ids`; returns how many changed."""
+        out, first_new = self.out, self.context.first_new
+        if out.stored and count > PART:
+            return out.commit_parts(ids, partial(self._new_rows, ids), PART, first_new)
+        if out.stored:
+            return out.commit(ids, self._new_rows(ids, 0, count), first_new)
+        out.ids, new_rows = ids, partial(self._new_rows, ids)
+        if count <= PART:
+            out.fresh = new_rows(0, count)
+        elif out.is_read_once:
+            out.make_part = new_rows
+        else:
+            out.fresh = self._joined(new_rows, count, count)
+        return count
 
     def _new_rows(self, ids: Ids, first: int, last: int) -> Tensor:
         """New rows of the `ids` from `first` to before `last`."""
@@ -274,8 +281,9 @@ class WholeExecutor:
         )
         if not graph_changed and not any(c.dirty or c.ids is not None for c in self.inputs):
             return
-        result = self._compute()
         rows = context.num_nodes
+        with together(rows > PART):
+            result = self._compute()
         changed = rows
         if out.domain is Domain.NODE:
             old = out.tensor

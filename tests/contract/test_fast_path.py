@@ -2,14 +2,18 @@
 
 import pytest
 import torch
-from torch.nn.functional import linear, softplus
-from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
+from torch.nn.functional import linear, logsigmoid
+from torch_geometric.nn import GAT, GCN, GIN, EdgeCNN, GATv2Conv, GraphConv, GraphSAGE
 
-from pyg_incremental import to_incremental
+from pyg_incremental import InvalidDeltaError, to_incremental
+from pyg_incremental.delta.resolve.resolver import Resolver
 from pyg_incremental.fused import parts, tables
 from pyg_incremental.fused.registers import Space
 from pyg_incremental.fused.row_ops import translate
+from pyg_incremental.kernels.compiled.machine import MOST
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, ONE_THREAD, run_rows
+from pyg_incremental.kernels.threads import number_of_threads
+from pyg_incremental.transform import maps
 from tests.side_by_side import SideBySide
 from tests.strategies import generator, index
 from tests.zoo_attention import ATTENTION_CASES
@@ -23,7 +27,14 @@ RUNS = [
     *(pytest.param(case, torch.float64, id=f"{case}-f64") for case in CASES),
     *(pytest.param(case, torch.float32, id=f"{case}-f32") for case in CONV_CASES),
 ]
-WHOLE = ("gcn-plain", "graph-weights", "sage-mean", "sage-max", "gin-two-linears", "gat-heads")
+WHOLE = (
+    "gcn-plain", "graph-weights", "sage-mean", "sage-max", "gin-two-linears", "gat-heads",
+    # messages that are functions of edges
+    "gatv2-heads", "gatv2-attr-tensor", "transformer-beta", "gen-plain", "dna-plain", "film-plain",
+    "edge-conv-plain", "edge-conv-mean", "edge-conv-softmax", "gine-plain", "nn-max",
+    "nn-one-linear",
+    "point-net-list", "res-gated-attr-max", "cg-backward-attr", "pna-attr", "gatedgraph-weights",
+)  # fmt: skip
 
 
 def fast_of(inc):
@@ -42,11 +53,11 @@ def test_every_kind_of_delta(case, dtype, seed):
 @pytest.mark.kernels
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_plans_are_compiled(name, seed):
-    case = next(case for case in CONV_CASES if case.name == name)
+    case = next(case for case in CASES if case.name == name)
     sides = SideBySide(case, seed=seed, compile_after=1, backend="compiled")
     sides.walk()
     fast = fast_of(sides.inc)
-    assert fast.tables.known == len(sides.inc._session.engine.node_executors), fast.tables.why
+    assert fast.tables.known == len(fast.executors), fast.tables.why
 
 
 @pytest.mark.kernels
@@ -55,8 +66,25 @@ def test_whole_plans_are_compiled(name, seed):
 def test_executors_go_on_where_there_is_no_room(name, most, seed, monkeypatch):
     """Whichever step the machine stops at, and whatever rows it leaves behind."""
     monkeypatch.setattr(tables, "MOST", most)
-    case = next(case for case in CONV_CASES if case.name == name)
+    case = next(case for case in CASES if case.name == name)
     SideBySide(case, seed=seed, compile_after=1, backend="compiled").walk()
+
+
+def test_functions_of_many_edges_are_left_to_their_executor(seed):
+    """A hub whose messages would take more than `MOST` elements."""
+    rng, out = generator(seed), 1024
+    inc = to_incremental(GATv2Conv(4, out, add_self_loops=False).eval(), compile_after=1)
+    far = torch.arange(1, MOST // out + 8)
+    edges = torch.stack([torch.zeros_like(far), far])
+    inc(torch.from_numpy(rng.standard_normal((len(far) + 1, 4))).float(), edges)
+    hub = torch.tensor([0])
+    for _ in range(2):
+        update = inc.apply_delta(
+            x_changes=(hub, torch.from_numpy(rng.standard_normal((1, 4))).float())
+        )
+        assert inc.verify() < 1e-4
+    assert update.stats.edges >= len(far)
+    assert torch.equal(update.changed, far)
 
 
 # The same work ####################################################################################
@@ -68,6 +96,8 @@ MODELS = {
     "sage-max": lambda: GraphSAGE(CHANNELS, 16, 2, 5, aggr="max"),
     "gin": lambda: GIN(CHANNELS, 16, 2, 5, norm="batch_norm"),
     "gat": lambda: GAT(CHANNELS, 16, 2, 5, heads=4),
+    "gatv2": lambda: GAT(CHANNELS, 16, 2, 5, heads=4, v2=True),
+    "edge-cnn": lambda: EdgeCNN(CHANNELS, 16, 2, 5),
 }
 
 
@@ -109,6 +139,137 @@ def test_the_same_work(name, changes, at_a_time, seed, monkeypatch):
     assert fast_of(slow) is None
 
 
+# The short way ####################################################################################
+
+
+def drawn(rng, *shape):
+    return torch.from_numpy(rng.standard_normal(shape))
+
+
+def arrival(inc, rng):
+    """Two nodes come with edges, from and to old ones and each other; and a feature changes."""
+    first = inc.num_nodes
+    ends = [[first, first + 1, 3, first], [5, first, first + 1, first + 1]]
+    return {
+        "x_add": drawn(rng, 2, CHANNELS), "edge_index_add": torch.tensor(ends),
+        "x_changes": (torch.tensor([7]), drawn(rng, 1, CHANNELS)),
+    }  # fmt: skip
+
+
+def undirected(inc, rng):
+    return {
+        "edge_index_add": torch.tensor([[1, 2], [2, 2]]),
+        "x_add": drawn(rng, 1, CHANNELS), "undirected": True,
+    }  # fmt: skip
+
+
+def leaving(inc, rng):
+    return {"nodes_del": torch.from_numpy(rng.permutation(inc.num_nodes)[:2])}
+
+
+def maybe_there(inc, rng):
+    return {"edge_index_del": inc.graph.to_edge_index()[:, 4:6], "missing": "ignore"}
+
+
+SHORT = {"arrival": arrival, "both": undirected, "leaving": leaving, "ignore": maybe_there}
+
+
+def refuse(*_):
+    raise AssertionError("the delta was resolved step by step")
+
+
+@pytest.mark.parametrize("kind", SHORT)
+@pytest.mark.parametrize("name", MODELS)
+def test_many_kinds_of_delta_take_the_short_way(name, kind, seed, monkeypatch):
+    """They are looked at once, go through compiled code, and the work is what executors do."""
+    rng = generator(seed)
+    fast, slow = pair(name, rng)
+    for inc in (fast, slow):
+        inc.apply_delta(index([(0, 1)]))
+    for _ in range(4):
+        delta = SHORT[kind](fast, rng)
+        with monkeypatch.context() as patched:
+            patched.setattr(Resolver, "resolve", refuse)
+            one = fast.apply_delta(**delta)
+        other = slow.apply_delta(**delta)
+        assert [s[:6] for s in one.stats.steps] == [s[:6] for s in other.stats.steps]
+        assert torch.equal(one.changed, other.changed)
+        assert fast.verify() < 1e-12
+        assert not fast.check()
+        assert fast.num_nodes == slow.num_nodes
+
+
+@pytest.mark.parametrize("with_loops", [False, True])
+def test_edges_with_data_take_the_short_way(with_loops, seed, monkeypatch):
+    rng = generator(seed)
+    model = GraphConv(CHANNELS, 5)
+    if with_loops:
+        model = GATv2Conv(CHANNELS, 5, edge_dim=1, fill_value=0.5)
+    name = "edge_attr" if with_loops else "edge_weight"
+    inc = to_incremental(model.double().eval(), compile_after=1)
+    edges, tail = torch.from_numpy(rng.integers(0, N, (2, 3 * N))), (1,) * with_loops
+    inc(drawn(rng, N, CHANNELS), edges, drawn(rng, 3 * N, *tail).abs())
+    inc.apply_delta(nodes_del=[0])
+    monkeypatch.setattr(Resolver, "resolve", refuse)
+    for given in ("field", "mapping"):
+        rows = drawn(rng, 3, *tail).abs()
+        data = {f"{name}_add": rows} if given == "field" else {"edge_data_add": {name: rows}}
+        inc.apply_delta(torch.from_numpy(rng.integers(0, N, (2, 3))), **data)
+        assert inc.verify() < 1e-12
+        inc.apply_delta(x_add=drawn(rng, 1, CHANNELS), undirected=True, **data,
+                        edge_index_add=torch.tensor([[4, 5, 6], [N, 5, 8]]))  # fmt: skip
+        assert inc.verify() < 1e-12
+        inc.apply_delta(edge_index_del=inc.graph.to_edge_index()[:, -5:])
+        assert inc.verify() < 1e-12
+        assert not inc.check()
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"x_add": torch.ones(1, CHANNELS), "edge_index_add": index([(N + 1, 0)])},
+        {"x_add": torch.ones(1, CHANNELS + 1)},
+        {"nodes_del": torch.tensor([N])},
+        {"edge_index_del": index([(0, 0)]), "undirected": True},
+        {"edge_index_add": index([(0, 1)]), "edge_attr_add": torch.ones(1, 2)},
+    ],
+    ids=["no such node", "too wide", "no such node to remove", "no such edge", "no such data"],
+)
+def test_what_is_refused_leaves_every_byte(delta, seed):
+    inc, _ = pair("sage", generator(seed))
+    inc.apply_delta(nodes_del=torch.tensor([0]))
+    inc.apply_delta(index([(1, 2)]))
+    digest = inc.state_digest()
+    delta = {k: v.double() if k == "x_add" else v for k, v in delta.items()}
+    with pytest.raises(InvalidDeltaError):
+        inc.apply_delta(**delta)
+    assert inc.state_digest() == digest
+    assert inc.num_nodes == N
+    inc.apply_delta(index([(3, 4)]))
+    assert inc.verify() < 1e-12
+
+
+@pytest.mark.parametrize("place", ["_grow", "_make_room_for", "_finish"])
+def test_an_arrival_that_fails_is_taken_back(place, seed, monkeypatch):
+    rng = generator(seed)
+    inc, _ = pair("sage", rng)
+    inc.apply_delta(index([(1, 2)]))
+    before, out = inc.graph.to_edge_index(), inc.out.clone()
+
+    def fail(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(inc._session.engine), place, fail)
+        with pytest.raises(MemoryError):
+            inc.apply_delta(**arrival(inc, rng))
+    assert inc.num_nodes == N
+    assert torch.equal(inc.graph.to_edge_index(), before)
+    assert torch.allclose(inc.out, out)
+    inc.apply_delta(**arrival(inc, rng))
+    assert inc.verify() < 1e-12
+
+
 def test_new_parameters_are_used_after_refresh(seed):
     rng = generator(seed)
     inc, _ = pair("sage", rng)
@@ -124,17 +285,19 @@ def test_new_parameters_are_used_after_refresh(seed):
     assert fast_of(inc) is not None
 
 
+class Odd(torch.nn.Module):
+    """A model with a step that the machine does not know."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = GraphSAGE(CHANNELS, 8, 1), GraphSAGE(8, 8, 1)
+
+    def forward(self, x, edge_index):
+        return self.second(logsigmoid(self.first(x, edge_index)), edge_index)
+
+
 def test_a_step_that_is_unknown_is_left_to_its_executor(seed):
     """The machine runs what comes before it."""
-
-    class Odd(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = GraphSAGE(CHANNELS, 8, 1), GraphSAGE(8, 8, 1)
-
-        def forward(self, x, edge_index):
-            return self.second(softplus(self.first(x, edge_index)), edge_index)
-
     rng = generator(seed)
     inc = to_incremental(Odd().double().eval(), compile_after=1)
     x = torch.from_numpy(rng.standard_normal((N, CHANNELS)))
@@ -144,7 +307,35 @@ def test_a_step_that_is_unknown_is_left_to_its_executor(seed):
         assert inc.verify() < 1e-12
     fast = fast_of(inc)
     assert 0 < fast.tables.known < len(inc._session.engine.node_executors)
-    assert "aten.softplus" in fast.tables.why
+    assert "aten.log_sigmoid" in fast.tables.why
+
+
+@pytest.mark.parametrize("part", [1, 2048])
+def test_small_steps_keep_out_of_the_threads_of_pytorch(part, seed, monkeypatch):
+    """Whoever carries them out; ours still know how many there are."""
+    rng, threads, seen = generator(seed), torch.get_num_threads(), set()
+    inc = to_incremental(Odd().double().eval())
+    inc(drawn(rng, N, CHANNELS), torch.from_numpy(rng.integers(0, N, (2, 4 * N))))
+    monkeypatch.setattr(maps, "PART", part)
+    run = maps.MapExecutor._new_rows
+
+    def watched(self, ids, first, last):
+        seen.add((torch.get_num_threads(), number_of_threads()))
+        return run(self, ids, first, last)
+
+    monkeypatch.setattr(maps.MapExecutor, "_new_rows", watched)
+    torch.set_num_threads(2)
+    try:
+        for _ in range(12):  # without a fast path, and with one that stops in the midst
+            inc.apply_delta(torch.from_numpy(rng.integers(0, N, (2, 3))))
+            assert torch.get_num_threads() == number_of_threads() == 2
+        assert seen == {(1 if part > 1 else 2, 2)}
+        with pytest.raises(InvalidDeltaError):
+            inc.apply_delta(index([(N, 0)]))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert inc.verify() < 1e-12
 
 
 def test_compile_after_is_checked():

@@ -1,4 +1,4 @@
-"""The most common delta in one look: edges without data come and go, and rows of one input change.
+"""The most common deltas in one look: edges come and go, rows of one input change, nodes come.
 
 Everything else, and everything that is not valid, is left to those who look closer and can say what
 is wrong.
@@ -12,13 +12,15 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.given import EDGE_DATA
 from pyg_incremental.delta.resolve.edges import ResolvedEdges
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import Ids
-from pyg_incremental.typing import MAX_EDGES
+from pyg_incremental.typing import MAX_EDGES, MAX_NODES
 
 _NONE = np.empty(0, np.int64)
 _NO_EDGES = np.empty((2, 0), np.int64)
+_NO_DATA: Mapping[str, Tensor] = {}
 _LONG, _STRIDED = torch.int64, torch.strided  # looked up in every small update
 
 
@@ -29,8 +31,11 @@ class PlainDelta(NamedTuple):
         added: Edges that come, int64 `[2, k]`.
         gone: Edges that leave, int64 `[2, m]`.
         name: The node input.
-        ids: Its rows that change, int64 `[c]`.
+        ids: Its rows that change, int64 `[c]`; those of new nodes first.
         rows: The new rows, `[c, ...]`, or None.
+        more: How many nodes are new.
+        data: What belongs to the edges that come, `[k, ...]`, by name.
+        leave: Whether `ids` are nodes that leave.
     """
 
     added: Ids
@@ -38,23 +43,33 @@ class PlainDelta(NamedTuple):
     name: str
     ids: Ids
     rows: Tensor | None
+    more: int = 0
+    data: Mapping[str, Tensor] = _NO_DATA
+    leave: bool = False
 
 
 class PlainResolver:
     """Accepts plain deltas.
 
     Args:
-        graph: The only graph, without edge data.
+        graph: The only graph.
         num_nodes: The current number of nodes of each kind.
         kind: The only kind.
         name: Its only input.
         like: That input without rows, `[0, ...]`.
+        can_grow: Whether there can be more nodes.
     """
 
     def __init__(
-        self, graph: DynamicGraph, num_nodes: Mapping[str, int], kind: str, name: str, like: Tensor
+        self,
+        graph: DynamicGraph,
+        num_nodes: Mapping[str, int],
+        kind: str,
+        name: str,
+        like: Tensor,
+        can_grow: bool,
     ) -> None:
-        self._graph = graph
+        self._graph, self._can_grow = graph, can_grow
         self._num_nodes, self._kind = num_nodes, kind
         self._name, self._like = name, like
         self._tail = like.shape[1:]
@@ -63,14 +78,14 @@ class PlainResolver:
         self, delta: GraphDelta
     ) -> tuple[ResolvedEdges | None, tuple[Tensor, Tensor] | None] | None:
         """Changes of edges, and ids and rows of features; None if the delta is not plain."""
-        parts = delta.plain_parts
+        parts = None if self._graph.edge_data else delta.plain_parts
         plain = None if parts is None else self.plain(*parts)
         return None if plain is None else self.accepted(plain)
 
     def plain(self, edge_index_add: Any, edge_index_del: Any, x_changes: Any) -> PlainDelta | None:
         """The parts of a delta, if they come in the most common form."""
         added, gone = _edges(edge_index_add), _edges(edge_index_del)
-        if added is None or gone is None:
+        if added is None or gone is None or (self._graph.edge_data and added.shape[1]):
             return None
         ids, rows = _NONE, None
         if x_changes is not None:
@@ -80,6 +95,111 @@ class PlainResolver:
             ids = given[0].numpy()  # of an id listed twice others find out which row counts
             rows = given[1] if ids.size else None
         return PlainDelta(added, gone, self._name, ids, rows)
+
+    def of(self, delta: GraphDelta) -> PlainDelta | None:
+        """A delta with more than the most common parts, if these come in their common form too.
+
+        New nodes, data of edges that come, both directions, edges that need not be there (but are);
+        or nodes that leave, and nothing else.
+        """
+        if delta.edge_changes is not None or delta.which != "newest":
+            return None
+        if delta.nodes_del is not None:
+            return self._of_leaving(delta)
+        added, gone = _edges(delta.edge_index_add), _edges(delta.edge_index_del)
+        if added is None or gone is None:
+            return None
+        data = self._data(delta, added.shape[1])
+        if data is None:
+            return None
+        if delta.undirected:
+            added, data = _in_both(added, data)
+            gone, _ = _in_both(gone, _NO_DATA)
+        new, changed = self._new(delta.x_add), None
+        if delta.x_add is not None and new is None:
+            return None
+        if delta.x_changes is not None:
+            changed = self._rows(delta.x_changes)
+            if changed is None:
+                return None
+        more = 0 if new is None else new.shape[0]
+        ids, rows = self._joined(new, changed)
+        return PlainDelta(added, gone, self._name, ids, rows, more, data)
+
+    def _of_leaving(self, delta: GraphDelta) -> PlainDelta | None:
+        """Nodes whose edges leave, and whose features become zero."""
+        nodes = delta.nodes_del
+        beside = (delta.edge_index_add, delta.edge_index_del, delta.x_changes, delta.x_add)
+        if type(nodes) is not Tensor or nodes.dtype is not _LONG or nodes.dim() != 1:
+            return None
+        if nodes.is_cpu and nodes.layout is _STRIDED and all(part is None for part in beside):
+            ids = np.unique(nodes.numpy())
+            if ids.size and ids[0] >= 0 and ids[-1] < self._num_nodes[self._kind]:
+                _, slots = self._graph.resolve_removal(_NONE, _NONE, ids, ids)
+                rows = self._like.new_zeros((ids.size, *self._tail))
+                gone = self._graph.ends_of(slots)
+                return PlainDelta(_NO_EDGES, gone, self._name, ids, rows, leave=True)
+        return None
+
+    def _joined(
+        self, new: Tensor | None, changed: tuple[Tensor, Tensor] | None
+    ) -> tuple[Ids, Tensor | None]:
+        """Ids and rows of new nodes and of others."""
+        first = self._num_nodes[self._kind]
+        ids, rows = _NONE, None
+        if new is not None:
+            ids, rows = np.arange(first, first + new.shape[0]), new
+        if changed is not None and changed[0].shape[0]:
+            others = changed[0].numpy()
+            ids = np.concatenate([ids, others]) if ids.size else others
+            rows = changed[1] if rows is None else torch.cat([rows, changed[1]])
+        return ids, rows if ids.size else None
+
+    def _new(self, x_add: Any) -> Tensor | None:
+        """Rows of new nodes."""
+        like = self._like
+        if (
+            type(x_add) is not Tensor
+            or x_add.dtype is not like.dtype
+            or x_add.requires_grad
+            or x_add.device != like.device
+            or x_add.layout is not _STRIDED
+            or x_add.dim() != like.dim()
+            or x_add.shape[1:] != self._tail
+            or not self._can_grow
+            or self._num_nodes[self._kind] + x_add.shape[0] > MAX_NODES
+        ):
+            return None
+        return x_add
+
+    def _data(self, delta: GraphDelta, count: int) -> Mapping[str, Tensor] | None:
+        """Data of the edges that come, by name; None if they are said in any other way."""
+        given: dict[str, Any] = {
+            name: rows
+            for key, name in EDGE_DATA.items()
+            if (rows := getattr(delta, key)) is not None
+        }
+        more, expected = delta.edge_data_add, self._graph.edge_data
+        if more is not None:
+            if type(more) is not dict or not given.keys().isdisjoint(more):
+                return None
+            given |= more
+        if not count and not given:
+            return _NO_DATA
+        if given.keys() != expected.keys():
+            return None
+        for name, rows in given.items():
+            like = expected[name]
+            if (
+                type(rows) is not Tensor
+                or rows.dtype is not like.dtype
+                or rows.requires_grad
+                or rows.device != like.device
+                or rows.layout is not _STRIDED
+                or rows.shape != (count, *like.shape[1:])
+            ):
+                return None
+        return given
 
     def accepted(
         self, delta: PlainDelta
@@ -122,6 +242,14 @@ def resolved_plain(
     if delta.added.shape[1] or slots.size:
         edges = ResolvedEdges(slots, delta.added, {}, _NONE, {})
     return edges, None if delta.rows is None else (torch.from_numpy(delta.ids), delta.rows)
+
+
+def _in_both(edges: Ids, data: Mapping[str, Tensor]) -> tuple[Ids, Mapping[str, Tensor]]:
+    """Edges and their data in both directions, a self-loop once."""
+    again = edges[0] != edges[1]
+    both = np.concatenate([edges, edges[::-1, again]], axis=1)
+    at = torch.from_numpy(again)
+    return both, {name: torch.cat([rows, rows[at]]) for name, rows in data.items()}
 
 
 def _edges(value: Any) -> Ids | None:

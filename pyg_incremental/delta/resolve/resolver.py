@@ -72,10 +72,10 @@ class Resolver:
         if len(roles.relations) == len(num_nodes) == len(roles.nodes) == 1:
             self._only_graph, kind = roles.relations[0].graph, next(iter(num_nodes))
             self._only_input = next(iter(roles.nodes))
-            graph = graphs[self._only_graph]
-            if not graph.edge_data:
-                like = rows[self._only_input]
-                self.plain = PlainResolver(graph, num_nodes, kind, self._only_input, like)
+            self.plain = PlainResolver(
+                graphs[self._only_graph], num_nodes, kind, self._only_input,
+                rows[self._only_input], kind not in roles.fixed and not roles.grows(kind),
+            )  # fmt: skip
 
     def ids(self, value: Any, name: str) -> dict[str, Ids]:
         """Node ids by kind, checked."""

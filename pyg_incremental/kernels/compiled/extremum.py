@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from pyg_incremental.kernels.address import fetch
-from pyg_incremental.kernels.jit import njit
+from pyg_incremental.kernels.jit import inner, njit
 
 EMPTY = -1
 EXPOSED = -2
@@ -29,7 +29,7 @@ AHEAD = 4
 """How many edges ahead of their use rows are asked for."""
 
 
-@njit(cache=True)
+@inner()
 def _takes(a, b, slot, owner, one):  # type: ignore[no-untyped-def]
     """Whether `a` of a slot comes before `b` of its owner when the largest is sought.
 
@@ -40,7 +40,7 @@ def _takes(a, b, slot, owner, one):  # type: ignore[no-untyped-def]
     return (a > b) | same | ((a != a) & ((b == b) | tie))
 
 
-@njit(cache=True)
+@inner()
 def _offer(state, owner, v, f, m, slot, sign):  # type: ignore[no-untyped-def]
     """Let message `m` have channel `f` of row `v` if it is ahead of what stands there.
 
@@ -105,7 +105,7 @@ def extremum_exposed(owner, rows, stamp, lost, found):  # type: ignore[no-untype
     return n
 
 
-@njit(cache=True)
+@inner()
 def _offer_row(best, own, row, slot, w):  # type: ignore[no-untyped-def]
     """Let the messages `w * row` have the channels in which they are ahead of `best`.
 
@@ -119,7 +119,7 @@ def _offer_row(best, own, row, slot, w):  # type: ignore[no-untyped-def]
         own[f] = slot if takes else o
 
 
-@njit(cache=True)
+@inner()
 def _cover(state, owner, best, own, sign, afresh):  # type: ignore[no-untyped-def]
     """Write what was found to one row: to exposed channels, or to all; likewise on vectors."""
     none, nan, empty = state.dtype.type(0), state.dtype.type(np.nan), owner.dtype.type(EMPTY)

@@ -13,27 +13,32 @@ from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.kernels.graph_at import INN as GRAPH_INN
 from pyg_incremental.kernels.graph_at import OUT as GRAPH_OUT
 from pyg_incremental.kernels.graph_at import lists_at
-from pyg_incremental.kernels.jit import njit
+from pyg_incremental.kernels.jit import inner
 from pyg_incremental.typing import Array
 
 # A cell for every value: where its rows are, how many there are and how wide; room for the ids of
 # `ROOM` changed rows, for their OLD rows if somebody retracts these, and for the new rows if these
 # are not stored; how many rows have changed; whether rows are compared by value, not bit by bit;
-# how many nodes there are of the kind whose rows they are.
-ROWS, CAPACITY, WIDTH, IDS, OLD, FRESH, ROOM, COUNT, BY_VALUE, NODES = range(10)
-CELL_COLUMNS = 10
+# how many nodes there are of the kind whose rows they are, and the first of them that is new.
+ROWS, CAPACITY, WIDTH, IDS, OLD, FRESH, ROOM, COUNT, BY_VALUE, NODES, FIRST_NEW = range(11)
+CELL_COLUMNS = 11
 
 # A step for each executor.
 KIND, OUT, SOURCE, DROP, REVERSE, WEIGHT, SLOTS, DRIFT, SCALE, TARGET, LOOP, OWNER = range(12)
-LARGEST, FIRST_INPUT, LAST_INPUT, FIRST_OP, LAST_OP, RESULT = range(12, 18)
-STEP_COLUMNS = 18
-NOTHING, INPUT, MAP, TOTAL, SOFTMAX, EXTREMUM, EXCHANGE = range(7)
-"""Kinds of step."""
+LARGEST, FIRST_INPUT, LAST_INPUT, FIRST_OP, LAST_OP, RESULT, HEADS, MESSAGE = range(12, 20)
+STEP_COLUMNS = 20
+NOTHING, INPUT, MAP, TOTAL, SOFTMAX, EXTREMUM, EXCHANGE, ONES, EDGE_MAP = range(9)
+FUNCTION_TOTAL, FUNCTION_SOFTMAX, FUNCTION_EXTREMUM = range(9, 12)
+"""Kinds of step; the last three are those of messages that are functions of edges, which have
+`MESSAGE` elements."""
 
 LIMIT, SLOPE = range(2)
 """Columns of the numbers of a step, which are floats."""
-CELL, REGISTER = range(2)
-"""Columns of the inputs of maps."""
+CELL, REGISTER, END, OWN = range(4)
+"""Columns of the inputs of maps and of functions of edges. For the latter, at which `END` of an
+edge the input is read, and for one on the edge the cell that a self-loop has in its place."""
+INPUT_COLUMNS = 4
+AT_SOURCE, AT_TARGET, ON_EDGE = range(3)
 STAT_COLUMNS = 9
 
 # Where all that is, in one line.
@@ -54,7 +59,7 @@ class Machine(NamedTuple):
         cells: The values.
         steps: The executors.
         numbers: Floats that go with the steps.
-        inputs: Cells and registers of the inputs of maps.
+        inputs: Cells and registers of the inputs of maps and functions.
         stats: What was done, step by step.
         stamp: Marks for rows.
         touched: Room for rows.
@@ -86,7 +91,7 @@ class Machine(NamedTuple):
     bits: int
 
 
-@njit(cache=True)
+@inner()
 def machine_of(plan, places, events, num_nodes, zero, bits, op_columns):  # type: ignore[no-untyped-def]
     """The tables of a plan as arrays; `places` is the graph, see `graph_at`."""
     long = np.int64(0)
@@ -98,7 +103,7 @@ def machine_of(plan, places, events, num_nodes, zero, bits, op_columns):  # type
         rows_at(plan[CELLS], plan[NUM_CELLS], CELL_COLUMNS, long),
         rows_at(plan[STEPS], steps, STEP_COLUMNS, long),
         rows_at(plan[NUMBERS], steps, 2, np.float64(0)),
-        rows_at(plan[INPUTS], plan[NUM_INPUTS], 2, long),
+        rows_at(plan[INPUTS], plan[NUM_INPUTS], INPUT_COLUMNS, long),
         rows_at(plan[STATS], steps, STAT_COLUMNS, long),
         line_at(plan[STAMP], plan[NUM_ROWS], long),
         line_at(plan[TOUCHED], plan[NUM_ROWS], long),
@@ -112,25 +117,25 @@ def machine_of(plan, places, events, num_nodes, zero, bits, op_columns):  # type
     )
 
 
-@njit(cache=True)
+@inner()
 def stored(cell, like):  # type: ignore[no-untyped-def]
     """The rows of a cell."""
     return rows_at(cell[ROWS], cell[CAPACITY], cell[WIDTH], like)
 
 
-@njit(cache=True)
+@inner()
 def old_rows(cell, like):  # type: ignore[no-untyped-def]
     """What stood in the rows of a cell that changed; without rows where nobody asks."""
     return rows_at(cell[OLD], cell[ROOM], cell[WIDTH], like)
 
 
-@njit(cache=True)
+@inner()
 def changed_ids(cell):  # type: ignore[no-untyped-def]
     """The rows of a cell that changed."""
     return line_at(cell[IDS], cell[COUNT], np.int64(0))
 
 
-@njit(cache=True)
+@inner()
 def id_room(cell):  # type: ignore[no-untyped-def]
     """Room for the rows of a cell that changed."""
     return line_at(cell[IDS], cell[ROOM], np.int64(0))

@@ -8,47 +8,41 @@ threads, and at one that other processes have a part in; behind these two it is 
 import numpy as np
 
 from pyg_incremental.kernels import graph_at
-from pyg_incremental.kernels.address import fetch, rows_at
 from pyg_incremental.kernels.compiled.layout import (
-    BY_VALUE,
-    CELL,
     COUNT,
+    EDGE_MAP,
     EXCHANGE,
     EXTREMUM,
-    FIRST_INPUT,
-    FIRST_OP,
-    FRESH,
+    FUNCTION_EXTREMUM,
+    FUNCTION_SOFTMAX,
+    FUNCTION_TOTAL,
     KIND,
-    LAST_INPUT,
-    LAST_OP,
     MAP,
+    MESSAGE,
+    ONES,
     OUT,
-    REGISTER,
-    RESULT,
-    ROOM,
     SOFTMAX,
     SOURCE,
     TOTAL,
     WIDTH,
-    changed_ids,
     id_room,
     machine_of,
-    old_rows,
-    stored,
 )
+from pyg_incremental.kernels.compiled.machine_extremum import extremum
+from pyg_incremental.kernels.compiled.machine_functions import function, function_events
+from pyg_incremental.kernels.compiled.machine_maps import compute, edge_map, ones_map, put, row_map
 from pyg_incremental.kernels.compiled.machine_steps import (
     collect,
     edges_changed,
-    extremum,
     reach_of,
     shares_of,
     softmax,
     spread,
     total,
 )
-from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS, run_rows
-from pyg_incremental.kernels.compiled.rows import ALL, DENSE, commit, marked, unite
-from pyg_incremental.kernels.jit import njit
+from pyg_incremental.kernels.compiled.row_ops import COLUMNS
+from pyg_incremental.kernels.compiled.rows import ALL
+from pyg_incremental.kernels.jit import inner, njit
 
 EDGES, GRAPH = -1, -2
 """In place of the first step of an update; see `update`."""
@@ -56,159 +50,60 @@ _ZERO, _EVERYTHING = np.int64(0), np.int64(ALL)
 """Not literals, see `machine_steps`."""
 MANY = 1024
 """Changed messages up to which a step is never left to its executor because most changed."""
+MOST = 1 << 22
+"""Elements of messages up to which functions of edges are computed here."""
 SPARE = 4
 """Marks that each step may use."""
 FOR_THREADS, FOR_RANKS = -1, -2
 """Why `update` stops at a sum, or at an exchange with other processes."""
 
 
-@njit(cache=True)
-def _copy(to, rows):  # type: ignore[no-untyped-def]
-    """Copy some rows."""
-    for i in range(rows.shape[0]):
-        for f in range(rows.shape[1]):
-            to[i, f] = rows[i, f]
+@inner()
+def _most(m, s):  # type: ignore[no-untyped-def]
+    """Whether a step over edges is better left to its executor.
 
-
-@njit(cache=True)
-def _gather(to, rows, ids, begin, out):  # type: ignore[no-untyped-def]
-    """Copy the rows `ids` from `begin` on, and ask for those of the next block.
-
-    The same rows of `out`, if it has any, are asked for too: the results go there.
-    """
-    count = to.shape[0]
-    for i in range(begin, begin + count):
-        if i + count < ids.size:
-            fetch(rows, ids[i + count])
-        v = np.uint64(ids[i])  # no index from the end
-        if out.shape[0]:
-            fetch(out, ids[i])
-        for f in range(rows.shape[1]):
-            to[i - begin, f] = rows[v, f]
-
-
-@njit(cache=True)
-def _put(cell, ids, new, done, where, num_nodes, zero, bits):  # type: ignore[no-untyped-def]
-    """Commit new rows behind the `done` rows that have changed already; returns how many did.
-
-    It is given what it needs of the machine: to hand over all of that costs as much as some rows.
-    """
-    if cell[FRESH]:
-        _copy(rows_at(cell[FRESH], cell[ROOM], cell[WIDTH], zero)[done:], new)
-        id_room(cell)[done : done + ids.size] = ids
-        return ids.size
-    changed = id_room(cell)[done:]
-    if cell[BY_VALUE]:
-        old = old_rows(cell, zero)[done:]
-        return commit(stored(cell, zero), ids, new, old, num_nodes, changed, where[done:])
-    store, old = stored(cell, bits), old_rows(cell, bits)[done:]
-    return commit(store, ids, new.view(store.dtype), old, num_nodes, changed, where[done:])
-
-
-@njit(cache=True)
-def _dirty(m, step, epoch):  # type: ignore[no-untyped-def]
-    """The rows where an input of a map changed."""
-    dirty, chosen, shared = 0, -1, -1
-    for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
-        c = m.inputs[k, CELL]
-        if m.cells[c, COUNT]:
-            dirty, chosen = dirty + 1, c
-            if m.cells[c, FRESH]:
-                shared = c  # it was computed at all rows that are dirty here
-    if not dirty:
-        return m.touched[:0]
-    if shared >= 0 or dirty == 1:
-        return changed_ids(m.cells[shared if shared >= 0 else chosen])
-    count, listed = 0, 0
-    for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
-        listed += m.cells[m.inputs[k, CELL], COUNT]
-    by_stamps = listed * DENSE > m.num_nodes
-    for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
-        ids = changed_ids(m.cells[m.inputs[k, CELL]])
-        if by_stamps:
-            for i in range(ids.size):
-                m.stamp[ids[i]] = epoch
-        else:
-            count = unite(ids, m.touched, count, m.stamp, epoch)
-    if by_stamps:
-        count = marked(m.stamp, epoch, 0, m.num_nodes, m.touched)
-    return m.touched[:count]
-
-
-@njit(cache=True)
-def _load(space, inputs, cells, out, ids, begin, rows, zero):  # type: ignore[no-untyped-def]
-    """Put a block of rows of the inputs of a map into their registers."""
-    for k in range(inputs.shape[0]):
-        cell, at = cells[inputs[k, CELL]], inputs[k, REGISTER]
-        wide = cell[WIDTH]
-        register = space[at : at + rows * wide].reshape(rows, wide)
-        if cell[FRESH]:
-            _copy(register, rows_at(cell[FRESH], cell[ROOM], wide, zero)[begin : begin + rows])
-        else:
-            _gather(register, stored(cell, zero), ids, begin, out)
-            out = out[:0]
-
-
-@njit(cache=True)
-def _compute(m, s, ids, first, last):  # type: ignore[no-untyped-def]
-    """Compute and put the rows of a map from `first` to before `last`; returns how many changed.
-
-    These stand from `first` on.
-    """
-    step, space, cells, zero, bits = m.steps[s], m.space, m.cells, m.zero, m.bits
-    ops, index, where, num_nodes = m.ops, m.index, m.where, m.num_nodes
-    inputs = m.inputs[step[FIRST_INPUT] : step[LAST_INPUT]]
-    out = cells[step[OUT]]
-    to, width, done = stored(out, zero), out[WIDTH], first
-    for begin in range(first, last, BLOCK):
-        rows = min(BLOCK, last - begin)
-        _load(space, inputs, cells, to, ids, begin, rows, zero)
-        run_rows(space, ops, step[FIRST_OP], step[LAST_OP], index, rows)
-        result = space[step[RESULT] : step[RESULT] + rows * width].reshape(rows, width)
-        done += _put(out, ids[begin : begin + rows], result, done, where, num_nodes, zero, bits)
-    return done - first
-
-
-@njit(cache=True)
-def _map(m, s, epoch, many):  # type: ignore[no-untyped-def]
-    """Compute the rows where an input changed.
-
-    Returns whether that was done, and else how many rows there are, which stand in `touched`.
+    Most of its messages changed, and it then makes rows afresh; or many functions of edges are to
+    be computed.
     """
     step = m.steps[s]
-    ids = _dirty(m, step, epoch)
-    if not ids.size:
-        return True, 0
-    out = m.cells[step[OUT]]
-    if ids.size * out[WIDTH] > many or ids.size > out[ROOM]:
-        for i in range(ids.size):
-            m.touched[i] = ids[i]
-        return False, ids.size
-    out[COUNT] = _compute(m, s, ids, _ZERO, ids.size)
-    m.stats[s, 0], m.stats[s, 1] = ids.size, out[COUNT]
-    return True, 0
-
-
-@njit(cache=True)
-def _most(m, s):  # type: ignore[no-untyped-def]
-    """Whether most messages of an aggregation changed; its executor then makes rows afresh."""
-    count = m.cells[m.steps[s, SOURCE], COUNT]
+    if step[SOURCE] < 0:
+        return False
+    if step[KIND] >= FUNCTION_TOTAL:
+        return reach_of(m, s) * max(step[MESSAGE], 1) > MOST
+    count = m.cells[step[SOURCE], COUNT]
     return count > MANY and 2 * count > m.num_nodes
 
 
-@njit(cache=True)
+@inner()
+def _forget(m):  # type: ignore[no-untyped-def]
+    """Forget the update before."""
+    m.cells[:, COUNT] = 0
+    m.stats[:] = 0
+
+
+@inner()
 def _begin(m, low, high):  # type: ignore[no-untyped-def]
-    """Forget the update before, and retract and insert edges.
+    """Retract and insert edges.
 
     Those into the rows from `low` to before `high`; what is not split so is done with the last.
     """
-    if high == ALL:
-        m.cells[:, COUNT] = 0
-        m.stats[:] = 0
     if m.events[0].size or m.events[3].size:
         for s in range(m.steps.shape[0]):
             if m.steps[s, KIND] == TOTAL or (m.steps[s, KIND] == SOFTMAX and high == ALL):
                 edges_changed(m, s, low, high)
+
+
+@inner()
+def _begin_functions(m):  # type: ignore[no-untyped-def]
+    """Compute values of the edges that came, and do the same for functions of edges."""
+    if m.events[5].size:
+        for s in range(m.steps.shape[0]):
+            if m.steps[s, KIND] == EDGE_MAP:
+                edge_map(m, s)
+    if m.events[0].size or m.events[3].size:
+        for s in range(m.steps.shape[0]):
+            if m.steps[s, KIND] in (FUNCTION_TOTAL, FUNCTION_SOFTMAX):
+                function_events(m, s)
 
 
 @njit(cache=True, nogil=True)
@@ -219,14 +114,17 @@ def arrive(plan, places, s, num_nodes, events, ids, rows, zero, bits):  # type: 
     """
     m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
     out, done = m.cells[m.steps[s, OUT]], m.cells[m.steps[s, SOURCE], COUNT]
-    out[COUNT] = done + _put(out, ids, rows, done, m.where, num_nodes, zero, bits)
+    out[COUNT] = done + put(out, ids, rows, done, m.where, zero, bits)
     m.stats[s, 0], m.stats[s, 1] = done + ids.size, out[COUNT]
 
 
 @njit(cache=True, nogil=True)
 def begin_part(plan, places, num_nodes, events, low, high, zero, bits):  # type: ignore[no-untyped-def]
     """What `update` does first, for the edges into the rows from `low` to before `high`."""
-    _begin(machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS), low, high)
+    m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
+    if high == ALL:
+        _forget(m)
+    _begin(m, low, high)
 
 
 @njit(cache=True, nogil=True)
@@ -284,12 +182,12 @@ def chain_of_part(  # type: ignore[no-untyped-def]
         cell = m.cells[m.steps[s, OUT]]
         if at == 0 and rows.shape[0]:
             some = ids[first:last]
-            changed[0] = _put(cell, some, rows, first, m.where, num_nodes, zero, bits)
+            changed[0] = put(cell, some, rows, first, m.where, zero, bits)
         elif source < 0:
-            changed[at] = _compute(m, s, ids, first, last)
+            changed[at] = compute(m, s, ids, first, last)
         else:
             found = id_room(m.cells[m.steps[chain[source, 0], OUT]])
-            changed[at] = _compute(m, s, found, first, first + changed[source])
+            changed[at] = compute(m, s, found, first, first + changed[source])
     return changed
 
 
@@ -341,6 +239,8 @@ def update(  # type: ignore[no-untyped-def]
     events = gone[0], gone[1], left, added[0], added[1], taken
     m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
     if first < 0:
+        _forget(m)
+        _begin_functions(m)
         _begin(m, _ZERO, _EVERYTHING)
         first = 0
     for s in range(first, m.steps.shape[0]):
@@ -348,13 +248,13 @@ def update(  # type: ignore[no-untyped-def]
         epoch += SPARE
         if s == given:
             cell = m.cells[m.steps[s, OUT]]
-            cell[COUNT] = _put(cell, ids, rows, _ZERO, m.where, num_nodes, zero, bits)
+            cell[COUNT] = put(cell, ids, rows, _ZERO, m.where, zero, bits)
             m.stats[s, 0], m.stats[s, 1] = ids.size, cell[COUNT]
         elif kind == MAP:
-            done, count = _map(m, s, epoch, many)
+            done, count = row_map(m, s, epoch, many)
             if not done:
                 return s, count, used
-        elif kind in (TOTAL, SOFTMAX, EXTREMUM) and _most(m, s):
+        elif (kind in (TOTAL, SOFTMAX, EXTREMUM) or kind >= FUNCTION_TOTAL) and _most(m, s):
             return s, 0, used
         elif kind == TOTAL:
             if reach_of(m, s) * m.cells[m.steps[s, OUT], WIDTH] > many:
@@ -364,8 +264,14 @@ def update(  # type: ignore[no-untyped-def]
         elif kind == SOFTMAX:
             if not softmax(m, s, epoch):
                 return s + 1, 0, used
-        elif kind == EXTREMUM and not extremum(m, s, epoch):
-            return s, 0, used
+        elif kind in (FUNCTION_TOTAL, FUNCTION_SOFTMAX):
+            if not function(m, s, epoch):
+                return s + 1, 0, used
+        elif kind in (EXTREMUM, FUNCTION_EXTREMUM):
+            if not extremum(m, s, epoch):
+                return s, 0, used
+        elif kind == ONES:
+            ones_map(m, s)
         elif kind == EXCHANGE:
             return s, FOR_RANKS, used
     return m.steps.shape[0], 0, used

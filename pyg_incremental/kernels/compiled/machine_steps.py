@@ -1,34 +1,23 @@
-"""The steps of the machine that follow edges: sums, softmaxes, extrema.
+"""The steps of the machine that follow edges: sums and softmaxes; and what all such steps share.
 
 Each does what `rows_changed` of its executor does, see `aggregate`, and returns whether there was
-room for the result. If not, its rows stand in `touched`, and the cell has their negative number; an
-extremum has then done nothing.
+room for the result. If not, its rows stand in `touched`, and the cell has their negative number.
 """
 
 import numpy as np
 
 from pyg_incremental.kernels.address import line_at, rows_at
-from pyg_incremental.kernels.compiled.extremum import (
-    extremum_exposed,
-    extremum_fill,
-    extremum_insert,
-    extremum_retract,
-    extremum_settle,
-)
 from pyg_incremental.kernels.compiled.layout import (
-    BY_VALUE,
     CAPACITY,
     COUNT,
     DRIFT,
     DROP,
+    FIRST_NEW,
     KIND,
-    LARGEST,
     LIMIT,
     LOOP,
     NODES,
-    OLD,
     OUT,
-    OWNER,
     REVERSE,
     ROOM,
     SCALE,
@@ -52,13 +41,37 @@ from pyg_incremental.kernels.compiled.sums import (
     sum_push,
     sum_spread,
 )
-from pyg_incremental.kernels.jit import njit
+from pyg_incremental.kernels.jit import inner
 
 _ZERO, _EVERYTHING = np.int64(0), np.int64(ALL)
 """Numbers that Numba does not compile a function once more for, as it does for a literal."""
 
 
-@njit(cache=True)
+@inner()
+def counting(src, dst, slots, drop):  # type: ignore[no-untyped-def]
+    """Edges without self-loops, if these do not count."""
+    if not drop:
+        return src, dst, slots
+    kept = src != dst
+    return src[kept], dst[kept], slots[kept]
+
+
+@inner()
+def expanded(ids, lists, drop):  # type: ignore[no-untyped-def]
+    """Position in `ids`, neighbour and slot of every entry of their lists that counts."""
+    size = 0
+    for i in range(ids.size):
+        size += lists.degree[ids[i]]
+    at, neighbor, slots = (
+        np.empty(size, np.int64),
+        np.empty(size, np.int64),
+        np.empty(size, np.int64),
+    )
+    size = expand(ids, lists, 1 if drop else 0, at, neighbor, slots)
+    return at[:size], neighbor[:size], slots[:size]
+
+
+@inner()
 def _chosen(values, slots):  # type: ignore[no-untyped-def]
     """`values[slots]`, or nothing of nothing."""
     found = np.empty((slots.size if values.shape[0] else 0, values.shape[1]), values.dtype)
@@ -68,7 +81,7 @@ def _chosen(values, slots):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(cache=True)
+@inner()
 def edges_changed(m, s, low, high):  # type: ignore[no-untyped-def]
     """Retract and insert the messages of edges that left and came, all OLD.
 
@@ -106,10 +119,18 @@ def edges_changed(m, s, low, high):  # type: ignore[no-untyped-def]
             )  # fmt: skip
 
 
-@njit(cache=True)
-def _reached(m, step, touched, count, epoch, low, high):  # type: ignore[no-untyped-def]
-    """Collect the targets of the edges that left or came, behind `count` rows of `touched`."""
-    drop, stamp = step[DROP] != 0, m.stamp
+@inner()
+def reached(m, step, touched, count, epoch, low, high):  # type: ignore[no-untyped-def]
+    """Collect new nodes, and the targets of the edges that left or came.
+
+    They go behind `count` rows of `touched`; only those from `low` to before `high`.
+    """
+    drop, stamp, out = step[DROP] != 0, m.stamp, m.cells[step[OUT]]
+    for v in range(max(low, out[FIRST_NEW]), min(high, out[NODES])):
+        if stamp[v] != epoch:
+            stamp[v] = epoch
+            touched[count] = v
+            count += 1
     removed_src, removed_dst, _, added_src, added_dst, _ = m.events
     if step[REVERSE]:
         removed_src, removed_dst = removed_dst, removed_src
@@ -120,16 +141,16 @@ def _reached(m, step, touched, count, epoch, low, high):  # type: ignore[no-unty
     return unite_ends_within(added_src, added_dst, drop, touched, count, stamp, epoch, low, high)
 
 
-@njit(cache=True)
-def _lists(m, step):  # type: ignore[no-untyped-def]
+@inner()
+def lists_of(m, step):  # type: ignore[no-untyped-def]
     """The lists along which messages are pushed, and those over which rows are read."""
     if step[REVERSE]:
         return m.inn, m.out
     return m.out, m.inn
 
 
-@njit(cache=True)
-def _done(m, s, count, edges, reread, read):  # type: ignore[no-untyped-def]
+@inner()
+def done(m, s, count, edges, reread, read):  # type: ignore[no-untyped-def]
     """The first `count` of `touched` are the rows that changed; whether there is room for them."""
     at = m.steps[s, OUT]
     m.stats[s, 0], m.stats[s, 1], m.stats[s, 3] = count, count, reread
@@ -142,65 +163,65 @@ def _done(m, s, count, edges, reread, read):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True)
+@inner()
 def total(m, s, epoch):  # type: ignore[no-untyped-def]
     """Push what changed in the messages of a sum."""
     step = m.steps[s]
-    count = _reached(m, step, m.touched, _ZERO, epoch, _ZERO, _EVERYTHING)
+    count = reached(m, step, m.touched, _ZERO, epoch, _ZERO, _EVERYTHING)
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
     if not source[COUNT] and not count:
         return True
-    pushed, read_over = _lists(m, step)
+    pushed, read_over = lists_of(m, step)
     count, edges, reread, read = sum_push(
         stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero), m.numbers[s, LIMIT],
         line_at(step[SCALE], out[WIDTH], m.zero), stored(source, m.zero),
         line_at(step[WEIGHT], step[SLOTS], m.zero), changed_ids(source), old_rows(source, m.zero),
         pushed, read_over, step[DROP] != 0, m.touched, count, m.stamp, epoch,
     )  # fmt: skip
-    return _done(m, s, count, edges, reread, read)
+    return done(m, s, count, edges, reread, read)
 
 
-@njit(cache=True)
+@inner()
 def spread(m, s, first, last, difference, moved, edges, begin):  # type: ignore[no-untyped-def]
     """What some of the changed messages of a sum will push; see `sums.sum_spread`."""
     step = m.steps[s]
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
     return sum_spread(
         stored(source, m.zero), changed_ids(source), old_rows(source, m.zero), first, last,
-        _lists(m, step)[0], step[DROP] != 0, line_at(step[SCALE], out[WIDTH], m.zero), difference,
+        lists_of(m, step)[0], step[DROP] != 0, line_at(step[SCALE], out[WIDTH], m.zero), difference,
         moved, edges, begin,
     )  # fmt: skip
 
 
-@njit(cache=True)
+@inner()
 def collect(m, s, touched, epoch, low, high, difference, moved, edges, begins, ends):  # type: ignore[no-untyped-def]
     """Add that to the rows from `low` to before `high`, which stand in `touched` then.
 
     Returns what `sums.sum_collect` does.
     """
     step = m.steps[s]
-    count = _reached(m, step, touched, _ZERO, epoch, low, high)
+    count = reached(m, step, touched, _ZERO, epoch, low, high)
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
     return sum_collect(
         stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero), m.numbers[s, LIMIT],
         line_at(step[SCALE], out[WIDTH], m.zero), stored(source, m.zero),
         line_at(step[WEIGHT], step[SLOTS], m.zero), difference, moved, edges, begins, ends,
-        _lists(m, step)[1], step[DROP] != 0, touched, count, m.stamp, epoch, low, high,
+        lists_of(m, step)[1], step[DROP] != 0, touched, count, m.stamp, epoch, low, high,
     )  # fmt: skip
 
 
-@njit(cache=True)
+@inner()
 def reach_of(m, s):  # type: ignore[no-untyped-def]
     """How many edges lead out of the rows that changed in the messages of a sum."""
     step, edges = m.steps[s], 0
-    lists = _lists(m, step)[0]
+    lists = lists_of(m, step)[0]
     ids = changed_ids(m.cells[step[SOURCE]])
     for i in range(ids.size):
         edges += lists.degree[ids[i]]
     return edges
 
 
-@njit(cache=True)
+@inner()
 def shares_of(m, s, parts):  # type: ignore[no-untyped-def]
     """The changed messages of a sum in parts of about as many edges each.
 
@@ -208,7 +229,7 @@ def shares_of(m, s, parts):  # type: ignore[no-untyped-def]
         For each part and for the end, `[parts + 1, 2]`: the first message, and the edges before it.
     """
     step, edges, p = m.steps[s], 0, 1
-    lists = _lists(m, step)[0]
+    lists = lists_of(m, step)[0]
     ids = changed_ids(m.cells[step[SOURCE]])
     whole = reach_of(m, s)
     shares = np.zeros((parts + 1, 2), np.int64)
@@ -222,7 +243,7 @@ def shares_of(m, s, parts):  # type: ignore[no-untyped-def]
     return shares
 
 
-@njit(cache=True)
+@inner()
 def softmax(m, s, epoch):  # type: ignore[no-untyped-def]
     """The same for a softmax; rows whose own part of the logits changed are made afresh."""
     step = m.steps[s]
@@ -238,10 +259,10 @@ def softmax(m, s, epoch):  # type: ignore[no-untyped-def]
         if source[NODES] > out[NODES]:  # the others have no self-loop here
             ids = ids[ids < out[NODES]]
         renewed = unite(ids, m.touched, renewed, m.stamp, epoch)
-    count = _reached(m, step, m.touched, renewed, epoch, _ZERO, _EVERYTHING)
+    count = reached(m, step, m.touched, renewed, epoch, _ZERO, _EVERYTHING)
     if not source[COUNT] and not count:
         return True
-    pushed, read_over = _lists(m, step)
+    pushed, read_over = lists_of(m, step)
     count, edges, reread, read = softmax_push(
         stored(out, m.zero), rows_at(step[DRIFT], out[CAPACITY], 2, m.zero), m.numbers[s, LIMIT],
         line_at(step[SCALE], wide - heads, m.zero), stored(source, m.zero), stored(target, m.zero),
@@ -249,94 +270,4 @@ def softmax(m, s, epoch):  # type: ignore[no-untyped-def]
         changed_ids(source), old_rows(source, m.zero), pushed, read_over, step[DROP] != 0,
         m.touched, count, renewed, m.stamp, epoch,
     )  # fmt: skip
-    return _done(m, s, count, edges, reread, read)
-
-
-@njit(cache=True)
-def _counting(src, dst, slots, drop):  # type: ignore[no-untyped-def]
-    """Edges without self-loops, if these do not count."""
-    if not drop:
-        return src, dst, slots
-    kept = src != dst
-    return src[kept], dst[kept], slots[kept]
-
-
-@njit(cache=True)
-def _expanded(ids, lists, drop):  # type: ignore[no-untyped-def]
-    """Position in `ids`, neighbour and slot of every entry of their lists."""
-    size = 0
-    for i in range(ids.size):
-        size += lists.degree[ids[i]]
-    at, neighbor, slots = (
-        np.empty(size, np.int64),
-        np.empty(size, np.int64),
-        np.empty(size, np.int64),
-    )
-    size = expand(ids, lists, 1 if drop else 0, at, neighbor, slots)
-    return at[:size], neighbor[:size], slots[:size]
-
-
-@njit(cache=True)
-def extremum(m, s, epoch):  # type: ignore[no-untyped-def]
-    """Retract, insert, and read again what is left exposed."""
-    step = m.steps[s]
-    drop = step[DROP] != 0
-    pushed, read_over = _lists(m, step)
-    removed_src, removed_dst, removed_slots, added_src, added_dst, added_slots = m.events
-    if step[REVERSE]:
-        removed_src, removed_dst = removed_dst, removed_src
-        added_src, added_dst = added_dst, added_src
-    _, gone, gone_slots = _counting(removed_src, removed_dst, removed_slots, drop)
-    new_src, new, new_slots = _counting(added_src, added_dst, added_slots, drop)
-    source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
-    ids = changed_ids(source)
-    at, again, again_slots = _expanded(ids, pushed, drop)
-    again_src = ids[at]
-    count = unite(gone, m.touched, _ZERO, m.stamp, epoch)
-    count = unite(new, m.touched, count, m.stamp, epoch)
-    count = unite(again, m.touched, count, m.stamp, epoch)
-    if count > out[ROOM]:
-        return False
-    if not count:
-        return True
-    lost, read = epoch + 1, epoch + 2
-    width, largest = out[WIDTH], step[LARGEST] != 0
-    rows = m.touched[:count].copy()
-    state, message = stored(out, m.zero), stored(source, m.zero)
-    owner = rows_at(step[OWNER], out[CAPACITY], width, np.int32(0))
-    weight = line_at(step[WEIGHT], step[SLOTS], m.zero)
-    before = np.empty((count, width), state.dtype)
-    for i in range(count):
-        before[i] = state[rows[i]]
-    extremum_retract(owner, gone, gone_slots, m.stamp, lost)
-    extremum_retract(owner, again, again_slots, m.stamp, lost)
-    extremum_insert(state, owner, message, new_src, weight, new, new_slots, largest)
-    extremum_insert(state, owner, message, again_src, weight, again, again_slots, largest)
-    edges = gone.size + new.size + again.size
-    exposed, channels = 0, 0
-    found = np.empty(count, np.int64)
-    left = extremum_exposed(owner, rows, m.stamp, lost, found)
-    if left:
-        position, src, slots = _expanded(found[:left], read_over, drop)
-        exposed, channels = extremum_fill(
-            state, owner, message, src, weight, found[:left], position, slots, largest, m.stamp,
-            read, False,
-        )  # fmt: skip
-        edges += slots.size
-    changed = id_room(out)
-    if out[BY_VALUE]:
-        n, resilient, no_reset, covered = extremum_settle(
-            state, before, rows, m.num_nodes, m.stamp, lost, read, changed
-        )
-    else:
-        store = stored(out, m.bits)
-        n, resilient, no_reset, covered = extremum_settle(
-            store, before.view(store.dtype), rows, m.num_nodes, m.stamp, lost, read, changed
-        )
-    if out[OLD]:
-        old_rows(out, m.zero)[:n] = before[:n]
-    out[COUNT] = n
-    m.stats[s] = np.array(
-        [count, n, edges, exposed, channels, resilient, no_reset, covered, exposed]
-    )
-    return True
+    return done(m, s, count, edges, reread, read)

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from pyg_incremental.kernels.jit import njit
+from pyg_incremental.kernels.jit import inner, njit
 
 BLOCK = 32
 """Rows that one pass over the operations computes."""
@@ -33,24 +33,25 @@ NAMES = (
     "neg", "abs", "relu", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sigmoid", "tanh", "erf",
     "log1p", "expm1", "isnan", "isinf", "logical_not", "sign",
     # Two operands.
-    "add", "sub", "mul", "div", "pow", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge",
+    "add", "sub", "mul", "div", "pow", "atan2", "maximum", "minimum", "eq", "ne", "lt", "le", "gt",
+    "ge",
     # Three operands.
     "where",
 )  # fmt: skip
 CODES = {name: code for code, name in enumerate(NAMES)}
 (
     LINEAR, COPY, SPLAT, SLICE, PLACE, SUM, AMAX, NEG, ABS, RELU, EXP, LOG, SQRT, RSQRT, RECIPROCAL,
-    SIGMOID, TANH, ERF, LOG1P, EXPM1, ISNAN, ISINF, NOT, SIGN, ADD, SUB, MUL, DIV, POW, MAXIMUM,
-    MINIMUM, EQ, NE, LT, LE, GT, GE, WHERE,
+    SIGMOID, TANH, ERF, LOG1P, EXPM1, ISNAN, ISINF, NOT, SIGN, ADD, SUB, MUL, DIV, POW, ATAN2,
+    MAXIMUM, MINIMUM, EQ, NE, LT, LE, GT, GE, WHERE,
 ) = range(len(NAMES))  # fmt: skip
 
 
-@njit(cache=True)
+@inner()
 def _part(space, first, size):  # type: ignore[no-untyped-def]
     return space[first : first + size]
 
 
-@njit(cache=True)
+@inner()
 def _linear(space, to, width, a, inner, matrix, bias, rows):  # type: ignore[no-untyped-def]
     """`a @ matrix + bias`, by BLAS, a few rows at a time (see `ONE_THREAD`)."""
     matrices = _part(space, matrix, inner * width).reshape(inner, width)
@@ -70,7 +71,7 @@ def _linear(space, to, width, a, inner, matrix, bias, rows):  # type: ignore[no-
                     out[i, f] += added[f]
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _rare(op, a, b):  # type: ignore[no-untyped-def]
     """Operations on elements that are not worth a loop of their own; `b` is the second operand."""
     if op == NEG:
@@ -99,6 +100,8 @@ def _rare(op, a, b):  # type: ignore[no-untyped-def]
         return math.expm1(a)
     if op == POW:
         return a**b
+    if op == ATAN2:
+        return math.atan2(a, b)
     if op == MINIMUM:
         return a if (a < b) | (a != a) else b
     if op == SIGN:
@@ -122,7 +125,7 @@ def _rare(op, a, b):  # type: ignore[no-untyped-def]
     return 1.0 if a >= b else 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _elements(op, out, a, b):  # type: ignore[no-untyped-def]
     """Operations on elements. The loops of the frequent ones run on vectors."""
     if op == ADD:
@@ -149,7 +152,7 @@ def _elements(op, out, a, b):  # type: ignore[no-untyped-def]
             out[f] = _rare(op, a[f], b[f])
 
 
-@njit(cache=True)
+@inner()
 def _splat(space, to, width, a, wide, rows):  # type: ignore[no-untyped-def]
     """One element of each row, everywhere in it."""
     for i in range(rows):
@@ -158,7 +161,7 @@ def _splat(space, to, width, a, wide, rows):  # type: ignore[no-untyped-def]
             out[f] = element
 
 
-@njit(cache=True)
+@inner()
 def _within(space, op, ops, o, index, rows):  # type: ignore[no-untyped-def]
     """Operations that move or reduce elements within a row."""
     width, wide, at = ops[o, WIDTH], ops[o, A_WIDTH], ops[o, INDEX]

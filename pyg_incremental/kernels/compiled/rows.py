@@ -3,7 +3,7 @@
 import numpy as np
 
 from pyg_incremental.kernels.address import fetch
-from pyg_incremental.kernels.jit import njit
+from pyg_incremental.kernels.jit import inner, njit
 
 AHEAD = 8
 """How many rows ahead of its use a row is asked for, where little is done with each."""
@@ -16,13 +16,13 @@ _BYTES = 1 << 13
 a core can have."""
 
 
-@njit(cache=True)
+@inner()
 def rows_ahead(rows):  # type: ignore[no-untyped-def]
     """How many rows ahead of its use a row is asked for, by how wide it is."""
     return min(max(_BYTES // max(rows.strides[0], 1), 4), 48)
 
 
-@njit(cache=True, fastmath={"reassoc"})
+@inner(fastmath={"reassoc"})
 def magnitude(row, scale):  # type: ignore[no-untyped-def]
     """Sum of the absolute values of one row, each times the `scale` of its channel."""
     total = row.dtype.type(0)
@@ -74,7 +74,7 @@ def take_rows(rows, ids, found):  # type: ignore[no-untyped-def]
             found[i, f] = rows[v, f]
 
 
-@njit(cache=True)
+@inner()
 def marked(stamp, epoch, low, high, touched):  # type: ignore[no-untyped-def]
     """List the rows from `low` to before `high` that have the mark `epoch`; returns how many."""
     count = 0
@@ -102,7 +102,7 @@ def unite_ends(src, dst, drop, touched, count, stamp, epoch):  # type: ignore[no
     return unite_ends_within(src, dst, drop, touched, count, stamp, epoch, 0, ALL)
 
 
-@njit(cache=True)
+@inner()
 def unite_ends_within(  # type: ignore[no-untyped-def]
     src, dst, drop, touched, count, stamp, epoch, low, high
 ):

@@ -13,7 +13,7 @@ import numpy as np
 
 from pyg_incremental.kernels.address import fetch
 from pyg_incremental.kernels.compiled.rows import magnitude
-from pyg_incremental.kernels.jit import njit
+from pyg_incremental.kernels.jit import inner, njit
 
 AHEAD = 4
 """How many edges or rows ahead of their use rows are asked for."""
@@ -26,8 +26,8 @@ _ADD, _TAKE = np.int64(1), np.int64(-1)
 """Signs; for a literal Numba would compile a function once more."""
 
 
-@njit(cache=True)
-def _logit(a, slope, state):  # type: ignore[no-untyped-def]
+@inner()
+def logit(a, slope, state):  # type: ignore[no-untyped-def]
     """Leaky ReLU, rounded as it is kept in a state row.
 
     A row's reference is one of its logits. Far from zero that logit would be no exact match for
@@ -36,8 +36,8 @@ def _logit(a, slope, state):  # type: ignore[no-untyped-def]
     return state.dtype.type(a if a > 0 else (a * slope if a <= 0 else a))
 
 
-@njit(cache=True)
-def _softmax_term(row, h, heads, channels, message, shift, sign):  # type: ignore[no-untyped-def]
+@inner()
+def softmax_term(row, h, heads, channels, message, shift, sign):  # type: ignore[no-untyped-def]
     """Add one edge of logit `shift + reference` to head `h` of a state row.
 
     Returns the mass that moved.
@@ -50,7 +50,7 @@ def _softmax_term(row, h, heads, channels, message, shift, sign):  # type: ignor
     return p
 
 
-@njit(cache=True)
+@inner()
 def _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop):  # type: ignore[no-untyped-def]
     """One row afresh over its in-edges and its self-loop, with the largest logit as reference."""
     heads = target.shape[1]
@@ -73,12 +73,12 @@ def _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop)
             a = message[u, width + h] + target[v, h]
             if edge.size:
                 a += edge[inn.edge[k], h]
-            a = _logit(a, slope, state)
+            a = logit(a, slope, state)
             if not a <= top[h]:
                 top[h] = a
     if loop.size:
         for h in range(heads):
-            a = _logit(loop[v, h], slope, state)
+            a = logit(loop[v, h], slope, state)
             if not a <= top[h]:
                 top[h] = a
     for k in range(begin, end):
@@ -91,12 +91,12 @@ def _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop)
             a = message[u, width + h] + target[v, h]
             if edge.size:
                 a += edge[inn.edge[k], h]
-            shift = np.float64(_logit(a, slope, state)) - top[h]
-            _softmax_term(row, h, heads, channels, message[u], shift, _ADD)
+            shift = np.float64(logit(a, slope, state)) - top[h]
+            softmax_term(row, h, heads, channels, message[u], shift, _ADD)
     if loop.size:
         for h in range(heads):
-            shift = np.float64(_logit(loop[v, h], slope, state)) - top[h]
-            _softmax_term(row, h, heads, channels, message[v], shift, _ADD)
+            shift = np.float64(logit(loop[v, h], slope, state)) - top[h]
+            softmax_term(row, h, heads, channels, message[v], shift, _ADD)
 
 
 @njit(cache=True)
@@ -109,7 +109,7 @@ def softmax_rows(ids, state, drift, message, target, edge, loop, slope, inn, dro
     return edges
 
 
-@njit(cache=True)
+@inner()
 def _softmax_edge(v, source, state, drift, scale, target, edge_row, slope, sign):  # type: ignore[no-untyped-def]
     """Add or retract one edge.
 
@@ -125,11 +125,11 @@ def _softmax_edge(v, source, state, drift, scale, target, edge_row, slope, sign)
         a = source[width + h] + target[v, h]
         if edge_row.size:
             a += edge_row[h]
-        shift = np.float64(_logit(a, slope, state)) - row[width + heads + h]
+        shift = np.float64(logit(a, slope, state)) - row[width + heads + h]
         if not shift <= REACH or (sign > 0 and row[width + h] == 0 and drift[v, 0] == 0):
             drift[v, 0] = np.inf
             return
-        p = _softmax_term(row, h, heads, channels, source, shift, sign)
+        p = softmax_term(row, h, heads, channels, source, shift, sign)
         drift[v, 0] += p
         first, last = h * channels, (h + 1) * channels
         drift[v, 1] += p * magnitude(source[first:last], scale[first:last])
@@ -151,7 +151,7 @@ def softmax_edges(state, drift, scale, message, target, src, dst, edge_rows, slo
         _softmax_edge(dst[i], message[src[i]], state, drift, scale, target, row, slope, sign)
 
 
-@njit(cache=True)
+@inner()
 def _is_sound(v, state, drift, limit, scale, heads, channels):  # type: ignore[no-untyped-def]
     """Whether every head still has enough of its bits.
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from pyg_incremental.kernels.address import fetch
 from pyg_incremental.kernels.compiled.rows import AHEAD, ALL, DENSE, magnitude, marked, rows_ahead
-from pyg_incremental.kernels.jit import njit
+from pyg_incremental.kernels.jit import inner, njit
 
 FEW = 4096
 """Edges that are written down at a time before something is added along them."""
@@ -59,7 +59,7 @@ def sum_edges(  # type: ignore[no-untyped-def]
     sum_edges_within(state, drift, scale, message, src, dst, factor, sign, drop, 0, ALL)
 
 
-@njit(cache=True)
+@inner()
 def sum_edges_within(  # type: ignore[no-untyped-def]
     state, drift, scale, message, src, dst, factor, sign, drop, low, high
 ):
@@ -110,7 +110,7 @@ def sum_settle(state, drift, limit, scale, inn, touched, count, again):  # type:
     return n
 
 
-@njit(cache=True)
+@inner()
 def _settled(  # type: ignore[no-untyped-def]
     state, drift, limit, scale, message, weight, inn, drop, touched, count, stamp, epoch, low, high
 ):
@@ -127,7 +127,7 @@ def _settled(  # type: ignore[no-untyped-def]
     return fresh, sum_rows(again[:fresh], state, drift, message, weight, inn, drop)
 
 
-@njit(cache=True)
+@inner()
 def _differences(message, ids, old, first, last, scale, difference, moved):  # type: ignore[no-untyped-def]
     """`message - old` of the rows `ids[first:last]`, and the magnitude of that.
 
@@ -151,7 +151,7 @@ def _differences(message, ids, old, first, last, scale, difference, moved):  # t
                 moved[at] = -1
 
 
-@njit(cache=True)
+@inner()
 def _list_edges(ids, first, position, last, out, drop, moved, base, edges, end):  # type: ignore[no-untyped-def]
     """Write down the edges along which differences go, behind the `end` that stand in `edges`.
 
@@ -190,7 +190,7 @@ def _list_edges(ids, first, position, last, out, drop, moved, base, edges, end):
     return last, 0, end, pushed
 
 
-@njit(cache=True)
+@inner()
 def _add_along(  # type: ignore[no-untyped-def]
     edges, count, difference, moved, weight, state, drift, touched, n, stamp, epoch
 ):
@@ -259,7 +259,7 @@ def sum_push(  # type: ignore[no-untyped-def]
     return count, pushed, fresh, read
 
 
-@njit(cache=True)
+@inner()
 def sum_spread(  # type: ignore[no-untyped-def]
     message, ids, old, first, last, out, drop, scale, difference, moved, edges, begin
 ):
@@ -278,7 +278,7 @@ def sum_spread(  # type: ignore[no-untyped-def]
     return end, pushed
 
 
-@njit(cache=True)
+@inner()
 def sum_collect(  # type: ignore[no-untyped-def]
     state, drift, limit, scale, message, weight, difference, moved, edges, begins, ends, inn, drop,
     touched, count, stamp, epoch, low, high,

@@ -1,0 +1,191 @@
+"""Updates of few rows: as far as compiled code carries them, and the executors from there."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyg_incremental.delta.resolve.plain import PlainDelta
+from pyg_incremental.fused import FastPath
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.graph.edge_store import EdgeEvents, Ids
+from pyg_incremental.rows import NO_IDS, Backend, Cell, NodeSet
+from pyg_incremental.transform.maps import InputExecutor
+from pyg_incremental.update import Work
+
+
+class FewRows:
+    """What an engine does where an update is small.
+
+    Attributes:
+        stops_at: The step at which the fast path ends, and why; empty if it has the whole plan.
+    """
+
+    graphs: Mapping[str, DynamicGraph]
+    backend: Backend
+    nodes: dict[str, NodeSet]
+    edge_executors: list[Any]
+    node_executors: list[Any]
+    stops_at: str
+    _fast: FastPath | None
+    _wait: int | None
+    _alone: AbstractContextManager[None]
+    _whole_graphs: list[InputExecutor]
+    _outputs: list[Cell]
+    _cells: list[Cell]
+    _dirty: list[Cell]
+
+    @abstractmethod
+    def _begin(self, events: Mapping[str, EdgeEvents], stats: Work) -> int:
+        """Tell contexts and cells that an update begins; returns the number of edge events."""
+
+    @abstractmethod
+    def _clean(self) -> None:
+        """Let cells forget the update before."""
+
+    @abstractmethod
+    def _grow(self) -> None:
+        """See that all rows have room for the nodes and edges that there are now."""
+
+    def _compile(self) -> FastPath | None:
+        """The fast path, once it is due: it takes time to make, and not everybody needs it."""
+        if self._wait is None:
+            return None
+        self._wait -= 1
+        if self._wait > 0:
+            return None
+        if self.backend.is_compiled and not self.backend.serves_compiled:
+            self._wait = 1  # the machine is not there yet; ask again before the next update
+            return None
+        self._wait = 0
+        if self.backend.is_compiled and len(self.graphs) == 1:
+            (graph,) = self.graphs.values()
+            kinds = [*self.nodes.values()]
+            fast = FastPath(self.node_executors, self.edge_executors, kinds, graph, self.backend)
+            self._fast = fast if fast.is_worth_it else None
+            self.stops_at = fast.tables.why
+        return self._fast
+
+    def _update_few(
+        self,
+        fast: FastPath,
+        events: Mapping[str, EdgeEvents],
+        happened: EdgeEvents,
+        rows: Mapping[str, tuple[Tensor, Tensor]],
+        stats: Work,
+    ) -> None:
+        """One call of compiled code, and the executors from where it stops."""
+        self._clean()
+        self._grow()
+        if events and (self.edge_executors or fast.aggregators):
+            self._begin(events, stats)
+            with self._alone:
+                for e in self.edge_executors:
+                    if isinstance(e, InputExecutor) or not fast.tables.runs_edge_maps:
+                        e.edges_changed()
+                for a in fast.aggregators:
+                    a.edges_changed()
+        done = fast.run(happened, rows, stats)
+        if done == len(fast.executors):
+            self._finish(fast)
+        else:
+            self._go_on(fast, done, events, stats)
+
+    def interpret(self) -> None:
+        """From here on go step by step, whatever `compile_after` says."""
+        self._fast = self._wait = None
+
+    @property
+    def takes_at_once(self) -> bool:
+        """Whether compiled code may take an update at once, graph and all."""
+        return self._fast is not None and self._wait == 0
+
+    def update_at_once(self, delta: PlainDelta) -> Work | None:
+        """Change the graph, and bring every stored row up to date, in one call of compiled code.
+
+        It is two calls if new nodes, edge values or unknown steps need something in between.
+
+        Returns:
+            The work; None if the delta is not valid, or too large. Nothing was changed then.
+        """
+        fast = self._fast
+        if fast is None:
+            return None
+        stats: Work = []
+        if self.edge_executors or fast.aggregators:
+            return stats if self._update_in_two(fast, delta, stats) else None
+        if delta.more:
+            self._make_room_for(delta.more)
+        else:
+            for nodes in self.nodes.values():
+                nodes.begin_plain()
+        self._clean()
+        done = fast.run_at_once(delta, stats)
+        if done is None:
+            for nodes in self.nodes.values() if delta.more else ():
+                nodes.begin(nodes.first_new, nodes.first_new, NO_IDS)
+            return None
+        if done == len(fast.executors):
+            self._finish(fast)
+        else:
+            self._go_on(fast, done, dict.fromkeys(self.graphs, fast.events_of(delta)), stats)
+        return stats
+
+    def _make_room_for(self, more: int) -> None:
+        """See that there is room for new nodes of the only kind, which begin here."""
+        for nodes in self.nodes.values():
+            nodes.begin(nodes.num_nodes + more, nodes.num_nodes, NO_IDS)
+            for graph in self.graphs.values():
+                graph.make_node_room(nodes.num_nodes)
+        self._grow()
+
+    def _update_in_two(self, fast: FastPath, delta: PlainDelta, stats: Work) -> bool:
+        """The same where edge values or unknown steps need something in between."""
+        events = fast.change_graph(delta)
+        if events is None:
+            return False
+        for nodes in self.nodes.values():
+            nodes.begin(nodes.num_nodes + delta.more, nodes.num_nodes, NO_IDS)
+        rows = {}
+        if delta.rows is not None:
+            rows[delta.name] = torch.from_numpy(delta.ids), delta.rows
+        has_events = events.removed.slots.size or events.added.slots.size
+        by_graph = dict.fromkeys(self.graphs, events) if has_events else {}
+        self._update_few(fast, by_graph, events, rows, stats)
+        return True
+
+    def forget_at_once(self) -> None:
+        """Another update at once is about to begin."""
+        if self._fast is not None:
+            self._fast.forget()
+
+    def slots_at_once(self, delta: PlainDelta) -> tuple[Ids, Ids] | None:
+        """The slots of the edges that leave and of those that come in an update at once.
+
+        None if it was not accepted yet; nothing has changed then.
+        """
+        fast = self._fast
+        if fast is None or not fast.has_accepted:
+            return None
+        events = fast.events_of(delta)
+        return events.removed.slots, events.added.slots
+
+    def _finish(self, fast: FastPath) -> None:
+        """Compiled code has come to the end."""
+        fast.hand_over(self._outputs)
+        self._dirty = self._outputs  # it forgets by itself
+
+    def _go_on(
+        self, fast: FastPath, done: int, events: Mapping[str, EdgeEvents], stats: Work
+    ) -> None:
+        """The executors from where compiled code has stopped."""
+        self._begin(events, stats)
+        fast.hand_over(self._cells)
+        for graph in self._whole_graphs:  # the machine does not know of graphs as objects
+            graph.rows_changed()
+        with torch.no_grad(), self._alone:
+            for executor in fast.executors[done:]:
+                executor.rows_changed()

@@ -1,0 +1,179 @@
+"""Which steps the machine knows, and the operations of those that compute something.
+
+Row maps and the functions of edges that messages are have to be translated; what is not stored, or
+of another dtype, the machine cannot read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyg_incremental.aggregate.attention import FunctionSoftmaxState
+from pyg_incremental.aggregate.base import Aggregator
+from pyg_incremental.aggregate.edge_function import FunctionState
+from pyg_incremental.aggregate.extremum import ComputedMessages, ExtremumState, StoredMessages
+from pyg_incremental.aggregate.message import BoundFunction, flat
+from pyg_incremental.aggregate.softmax import SoftmaxState
+from pyg_incremental.aggregate.sum import SumState
+from pyg_incremental.fused.registers import RowOps, Space, UntranslatableError
+from pyg_incremental.fused.row_ops import translate
+from pyg_incremental.program.steps import Domain
+from pyg_incremental.rows import Cell
+from pyg_incremental.transform.maps import InputExecutor, MapExecutor, OnesExecutor
+
+SAMPLE = 8
+"""Rows on which translated functions are tried."""
+
+
+class Messages(NamedTuple):
+    """Messages that are functions of edges.
+
+    Attributes:
+        function: What they are computed of.
+        fn: The same function with flat rows `[k, width]` as result; of a softmax, the values and
+            then the logits.
+        heads: How many of the elements are logits.
+        loop: The cells that a self-loop has in the place of edge values, or None for no such loop.
+    """
+
+    function: BoundFunction
+    fn: Callable[..., Tensor]
+    heads: int
+    loop: Sequence[Cell] | None
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All that is read."""
+        source = self.function.source
+        read = [*([] if source is None else [source]), *self.function.target]
+        return [*read, *self.function.edges]
+
+
+def messages_of(e: Any) -> Messages | None:
+    """The messages of an aggregation, if they are functions of edges."""
+    function: BoundFunction
+    if isinstance(e, FunctionState):
+        function, heads, loop = e.function, 0, e.loop
+        if isinstance(e, FunctionSoftmaxState):
+            heads = e.heads
+    elif isinstance(e, ExtremumState) and isinstance(e.messages, ComputedMessages):
+        function, heads, loop = e.messages, 0, None
+    else:
+        return None
+
+    def rows(*given: Tensor) -> Tensor:
+        made = function.fn(*given)
+        if not heads:
+            return flat(made)
+        logits, values = made
+        return torch.cat([flat(values), logits], 1)
+
+    return Messages(function, rows, heads, loop)
+
+
+class Known:
+    """What is known of the steps of one plan.
+
+    Args:
+        dtype: That of all rows.
+
+    Attributes:
+        space: Registers and constants of what was translated.
+        samples: Rows of values that are not stored.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.space = Space()
+        self.samples: dict[Cell, Tensor] = {}
+        self._dtype = dtype
+
+    def operations(self, e: Any) -> RowOps | None:
+        """The operations of a step; None for one that has none.
+
+        Raises:
+            UntranslatableError: If the machine does not know the step.
+        """
+        if isinstance(e, MapExecutor):
+            return self._of_map(e)
+        messages = messages_of(e)
+        self._refuse(e, messages)
+        return None if messages is None else self._of_messages(messages)
+
+    def edge_maps(self, executors: Sequence[Any]) -> list[RowOps | None]:
+        """The operations of values of edges, in order.
+
+        Raises:
+            UntranslatableError: If the machine does not know all of them.
+        """
+        return [self._of_edge_map(e) if isinstance(e, MapExecutor) else None for e in executors]
+
+    def _of_map(self, e: MapExecutor) -> RowOps:
+        if e.out.domain is not Domain.NODE or any(c.domain is not Domain.NODE for c in e.inputs):
+            raise UntranslatableError("not all of its inputs are node rows")
+        rows = []
+        for cell in e.inputs:
+            if cell.out_dtype is not None:
+                raise UntranslatableError("sums are kept in another dtype")
+            if not cell.stored and cell not in self.samples:
+                raise UntranslatableError(f"'{cell.value}' is not stored")
+            rows.append(cell.tensor[:SAMPLE] if cell.stored else self.samples[cell])
+        found = translate(e.fn, rows, self.space)
+        if not e.out.stored:
+            self.samples[e.out] = e.fn(*rows)
+        return found
+
+    def _of_edge_map(self, e: MapExecutor) -> RowOps:
+        if any(c.domain is not Domain.EDGE or not c.stored for c in (e.out, *e.inputs)):
+            raise UntranslatableError("not all of its inputs are edge rows")
+        if e.out.tensor.dtype != self._dtype:
+            raise UntranslatableError("its rows are of another dtype")
+        return translate(e.fn, [c.tensor[:SAMPLE] for c in e.inputs], self.space)
+
+    def _of_messages(self, messages: Messages) -> RowOps:
+        rows = [cell.tensor[:SAMPLE] for cell in messages.cells]
+        count = min(map(len, rows), default=0)
+        if not count:
+            raise UntranslatableError("its messages are functions of nothing")
+        return translate(messages.fn, [r[:count] for r in rows], self.space)
+
+    def _refuse(self, e: Any, messages: Messages | None) -> None:
+        """See that a step other than a map is known."""
+        if isinstance(e, OnesExecutor):
+            return
+        if isinstance(e, InputExecutor):
+            if e.out.domain is Domain.NODE and e.out.rows is None:
+                raise UntranslatableError("it has no rows")
+            return
+        if e.step.kind == "exchange":
+            if not e.is_shared:
+                raise UntranslatableError("it has rows of its own")
+            return
+        if not isinstance(e, Aggregator) or e.step.loops == "only":
+            raise UntranslatableError("this kind of step is not known")
+        if e.out.out_dtype is not None or e.out.tensor.dtype != self._dtype:
+            raise UntranslatableError("its state is kept in another dtype")
+        if e.out.keeps_old and not isinstance(e, ExtremumState):
+            raise UntranslatableError("its old rows are retracted")
+        for cell in _read(e, messages):
+            if cell.rows is None or cell.rows.dtype != self._dtype:
+                raise UntranslatableError("its messages are of another dtype")
+
+
+def _read(e: Aggregator, messages: Messages | None) -> list[Cell]:
+    """What an aggregation reads."""
+    edge, read = None, []
+    if messages is not None:
+        read = [*messages.cells, *(messages.loop or ())]
+    elif isinstance(e, SumState):
+        edge, read = e.weight, [e.source]
+    elif isinstance(e, SoftmaxState):
+        edge, read = e.edge, [e.source, e.target, *([] if e.loop is None else [e.loop])]
+    elif isinstance(e, ExtremumState) and isinstance(e.messages, StoredMessages):
+        edge, read = e.messages.weight, [e.messages.source]
+    else:
+        raise UntranslatableError("this kind of aggregation is not known")
+    return [*read, *([] if edge is None else [edge])]

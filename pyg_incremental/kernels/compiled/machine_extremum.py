@@ -1,0 +1,152 @@
+"""The step of the machine that takes the largest or smallest messages; see `extremum`."""
+
+import numpy as np
+
+from pyg_incremental.kernels.address import line_at, rows_at
+from pyg_incremental.kernels.compiled.extremum import (
+    extremum_exposed,
+    extremum_fill,
+    extremum_insert,
+    extremum_retract,
+    extremum_settle,
+)
+from pyg_incremental.kernels.compiled.layout import (
+    BY_VALUE,
+    CAPACITY,
+    COUNT,
+    DROP,
+    EXTREMUM,
+    FIRST_NEW,
+    KIND,
+    LARGEST,
+    MESSAGE,
+    OLD,
+    OUT,
+    OWNER,
+    REVERSE,
+    ROOM,
+    SLOTS,
+    SOURCE,
+    WEIGHT,
+    WIDTH,
+    changed_ids,
+    id_room,
+    old_rows,
+    stored,
+)
+from pyg_incremental.kernels.compiled.machine_functions import messages, own_changed
+from pyg_incremental.kernels.compiled.machine_steps import counting, expanded, lists_of, reached
+from pyg_incremental.kernels.compiled.row_ops import BLOCK
+from pyg_incremental.kernels.compiled.rows import ALL, unite
+from pyg_incremental.kernels.jit import inner
+
+_ZERO, _EVERYTHING = np.int64(0), np.int64(ALL)
+
+
+@inner()
+def _offered(m, s, src, dst, slots):  # type: ignore[no-untyped-def]
+    """Messages, `[k, width]`, and which of them each of some edges has."""
+    step = m.steps[s]
+    if step[KIND] == EXTREMUM:
+        return stored(m.cells[step[SOURCE]], m.zero), src
+    made = np.empty((src.size, step[MESSAGE]), m.space.dtype)
+    for begin in range(0, src.size, BLOCK):
+        end = min(begin + BLOCK, src.size)
+        rows = messages(m, s, src[begin:end], dst[begin:end], slots[begin:end], end - begin, False)
+        made[begin:end] = rows
+    return made, np.arange(src.size)
+
+
+@inner()
+def _insert(m, s, state, owner, src, dst, slots):  # type: ignore[no-untyped-def]
+    """Offer the messages of some edges to their targets."""
+    step = m.steps[s]
+    weight = line_at(step[WEIGHT], step[SLOTS], m.zero)
+    message, at = _offered(m, s, src, dst, slots)
+    extremum_insert(state, owner, message, at, weight, dst, slots, step[LARGEST] != 0)
+
+
+@inner()
+def _fill(m, s, state, owner, ids, read, afresh):  # type: ignore[no-untyped-def]
+    """Make the exposed channels, or all, of some rows afresh; returns rows, channels and edges."""
+    step = m.steps[s]
+    weight = line_at(step[WEIGHT], step[SLOTS], m.zero)
+    position, src, slots = expanded(ids, lists_of(m, step)[1], step[DROP] != 0)
+    message, at = _offered(m, s, src, ids[position], slots)
+    rows, channels = extremum_fill(
+        state, owner, message, at, weight, ids, position, slots, step[LARGEST] != 0, m.stamp, read,
+        afresh,
+    )  # fmt: skip
+    return rows, channels, slots.size
+
+
+@inner()
+def _elsewhere(m, src, dst, slots, epoch):  # type: ignore[no-untyped-def]
+    """The edges that do not lead to rows which are made afresh."""
+    kept = m.stamp[dst] != epoch
+    return src[kept], dst[kept], slots[kept]
+
+
+@inner()
+def extremum(m, s, epoch):  # type: ignore[no-untyped-def]
+    """Retract, insert, and read again what is left exposed; or do nothing if there is no room."""
+    step = m.steps[s]
+    drop = step[DROP] != 0
+    removed_src, removed_dst, removed_slots, added_src, added_dst, added_slots = m.events
+    if step[REVERSE]:
+        removed_src, removed_dst = removed_dst, removed_src
+        added_src, added_dst = added_dst, added_src
+    gone_src, gone, gone_slots = counting(removed_src, removed_dst, removed_slots, drop)
+    new_src, new, new_slots = counting(added_src, added_dst, added_slots, drop)
+    out = m.cells[step[OUT]]
+    ids = m.touched[:0]
+    if step[SOURCE] >= 0:
+        ids = changed_ids(m.cells[step[SOURCE]])
+    at, again, again_slots = expanded(ids, lists_of(m, step)[0], drop)
+    again_src = ids[at]
+    edges = gone.size + new.size + again.size
+    afresh = 0 if step[KIND] == EXTREMUM else own_changed(m, s, epoch)
+    if afresh:  # nothing is to be offered to rows that are made afresh
+        gone_src, gone, gone_slots = _elsewhere(m, gone_src, gone, gone_slots, epoch)
+        new_src, new, new_slots = _elsewhere(m, new_src, new, new_slots, epoch)
+        again_src, again, again_slots = _elsewhere(m, again_src, again, again_slots, epoch)
+    count = reached(m, step, m.touched, afresh, epoch, _ZERO, _EVERYTHING)
+    count = unite(again, m.touched, count, m.stamp, epoch)
+    if count > out[ROOM]:
+        return False
+    if not count:
+        return True
+    lost, read = epoch + 1, epoch + 2
+    width = out[WIDTH]
+    rows, state = m.touched[:count].copy(), stored(out, m.zero)
+    owner = rows_at(step[OWNER], out[CAPACITY], width, np.int32(0))
+    before = np.empty((count, width), state.dtype)
+    for i in range(count):
+        before[i] = state[rows[i]]
+    exposed, channels, read_over = _fill(m, s, state, owner, rows[:afresh], read, True)
+    extremum_retract(owner, gone, gone_slots, m.stamp, lost)
+    extremum_retract(owner, again, again_slots, m.stamp, lost)
+    _insert(m, s, state, owner, new_src, new, new_slots)
+    _insert(m, s, state, owner, again_src, again, again_slots)
+    found = np.empty(count, np.int64)
+    left = extremum_exposed(owner, rows[afresh:], m.stamp, lost, found)
+    more = _fill(m, s, state, owner, found[:left], read, False)
+    exposed, channels = exposed + more[0], channels + more[1]
+    edges += read_over + more[2]
+    changed = id_room(out)
+    if out[BY_VALUE]:
+        n, resilient, no_reset, covered = extremum_settle(
+            state, before, rows, out[FIRST_NEW], m.stamp, lost, read, changed
+        )
+    else:
+        store = stored(out, m.bits)
+        n, resilient, no_reset, covered = extremum_settle(
+            store, before.view(store.dtype), rows, out[FIRST_NEW], m.stamp, lost, read, changed
+        )
+    if out[OLD]:
+        old_rows(out, m.zero)[:n] = before[:n]
+    out[COUNT] = n
+    m.stats[s] = np.array(
+        [count, n, edges, exposed, channels, resilient, no_reset, covered, exposed]
+    )
+    return True

@@ -1,0 +1,345 @@
+"""The steps of the machine whose messages are functions of edges, `f(x_j, x_i, e)`.
+
+The function is a list of operations (`row_ops`), run on a block of edges at a time. What is added,
+retracted and made afresh, and when, is what `aggregate.edge_function` does.
+"""
+
+import numpy as np
+
+from pyg_incremental.kernels.address import fetch, line_at, rows_at
+from pyg_incremental.kernels.compiled.layout import (
+    AT_SOURCE,
+    AT_TARGET,
+    CAPACITY,
+    CELL,
+    COUNT,
+    DRIFT,
+    DROP,
+    END,
+    FIRST_INPUT,
+    FIRST_NEW,
+    FIRST_OP,
+    FUNCTION_TOTAL,
+    HEADS,
+    KIND,
+    LAST_INPUT,
+    LAST_OP,
+    LIMIT,
+    LOOP,
+    MESSAGE,
+    NODES,
+    OUT,
+    OWN,
+    REGISTER,
+    RESULT,
+    REVERSE,
+    SCALE,
+    SOURCE,
+    WIDTH,
+    changed_ids,
+    old_rows,
+    stored,
+)
+from pyg_incremental.kernels.compiled.machine_steps import (
+    counting,
+    done,
+    expanded,
+    lists_of,
+    reached,
+)
+from pyg_incremental.kernels.compiled.row_ops import BLOCK, run_rows
+from pyg_incremental.kernels.compiled.rows import ALL, magnitude, unite
+from pyg_incremental.kernels.compiled.softmax import REACH, logit, softmax_settle, softmax_term
+from pyg_incremental.kernels.compiled.sums import sum_settle
+from pyg_incremental.kernels.jit import inner
+
+AHEAD = 4
+"""How many edges ahead of their use rows are asked for."""
+_ZERO, _EVERYTHING, _ADD, _TAKE = np.int64(0), np.int64(ALL), np.int64(1), np.int64(-1)
+"""Numbers that Numba does not compile a function once more for, as it does for a literal."""
+
+
+# Messages -----------------------------------------------------------------------------------------
+
+
+@inner()
+def _filled(register, rows, ids):  # type: ignore[no-untyped-def]
+    """Put the rows `ids` into a register."""
+    for i in range(ids.size):
+        if i + AHEAD < ids.size:
+            fetch(rows, ids[i + AHEAD])
+        v = np.uint64(ids[i])  # no index from the end
+        for f in range(rows.shape[1]):
+            register[i, f] = rows[v, f]
+
+
+@inner()
+def messages(m, s, src, dst, slots, real, old):  # type: ignore[no-untyped-def]
+    """The messages of a block of edges, `[k, width]`; the next block comes to the same place.
+
+    Args:
+        m: The machine.
+        s: The step.
+        src: Where they come from; with `old`, places among the changed rows of the source.
+        dst: Where they lead.
+        slots: Their slots; those behind the first `real` are self-loops that have none.
+        real: How many have slots.
+        old: Whether the OLD rows of the source are read.
+    """
+    step, count = m.steps[s], src.size
+    for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
+        cell, end, at = m.cells[m.inputs[k, CELL]], m.inputs[k, END], m.inputs[k, REGISTER]
+        wide = cell[WIDTH]
+        register = m.space[at : at + count * wide].reshape(count, wide)
+        if end == AT_SOURCE:
+            _filled(register, old_rows(cell, m.zero) if old else stored(cell, m.zero), src)
+        elif end == AT_TARGET:
+            _filled(register, stored(cell, m.zero), dst)
+        else:
+            _filled(register[:real], stored(cell, m.zero), slots[:real])
+            if real < count:
+                own = m.cells[m.inputs[k, OWN]]
+                _filled(register[real:], stored(own, m.zero), dst[real:])
+    run_rows(m.space, m.ops, step[FIRST_OP], step[LAST_OP], m.index, count)
+    at, width = step[RESULT], step[MESSAGE]
+    return m.space[at : at + count * width].reshape(count, width)
+
+
+@inner()
+def _drift(m, step):  # type: ignore[no-untyped-def]
+    """What has moved through each row: one number for a sum, two for a softmax."""
+    columns = 1 if step[KIND] == FUNCTION_TOTAL else 2
+    return rows_at(step[DRIFT], m.cells[step[OUT], CAPACITY], columns, m.zero)
+
+
+@inner()
+def _in_softmax(row, state, drift, scale, heads, sign):  # type: ignore[no-untyped-def]
+    """Add or retract one message `[values | logits]`; see `softmax.softmax_edges`."""
+    width = row.size - heads
+    channels = width // max(heads, 1)
+    for h in range(heads):
+        shift = np.float64(logit(row[width + h], row.dtype.type(1), state)) - state[-heads + h]
+        if not shift <= REACH or (sign > 0 and state[width + h] == 0 and drift[0] == 0):
+            drift[0] = np.inf
+            return
+        p = softmax_term(state, h, heads, channels, row, shift, sign)
+        first, last = h * channels, (h + 1) * channels
+        drift[0] += p
+        drift[1] += p * magnitude(row[first:last], scale[first:last])
+
+
+@inner()
+def _apply(m, s, rows, dst, sign):  # type: ignore[no-untyped-def]
+    """Add (`sign` 1) or retract (-1) the messages of a block of edges."""
+    step = m.steps[s]
+    out, drift, heads = m.cells[step[OUT]], _drift(m, step), step[HEADS]
+    state = stored(out, m.zero)
+    scale, w = line_at(step[SCALE], step[MESSAGE] - heads, m.zero), rows.dtype.type(sign)
+    for i in range(dst.size):
+        row, to = rows[i], state[np.uint64(dst[i])]
+        if step[KIND] == FUNCTION_TOTAL:
+            for f in range(row.size):
+                to[f] += w * row[f]
+            drift[dst[i], 0] += magnitude(row, scale)
+        else:
+            _in_softmax(row, to, drift[dst[i]], scale, heads, sign)
+
+
+# Edges that come and go ---------------------------------------------------------------------------
+
+
+@inner()
+def function_events(m, s):  # type: ignore[no-untyped-def]
+    """Retract and insert the messages of edges that left and came, all OLD."""
+    step = m.steps[s]
+    removed_src, removed_dst, removed_slots, added_src, added_dst, added_slots = m.events
+    for src, dst, slots, sign in (
+        (removed_src, removed_dst, removed_slots, -1),
+        (added_src, added_dst, added_slots, 1),
+    ):
+        if not slots.size:
+            continue
+        if step[REVERSE]:
+            src, dst = dst, src
+        src, dst, slots = counting(src, dst, slots, step[DROP] != 0)
+        for begin in range(0, src.size, BLOCK):
+            end = min(begin + BLOCK, src.size)
+            to = dst[begin:end]
+            rows = messages(m, s, src[begin:end], to, slots[begin:end], to.size, False)
+            _apply(m, s, rows, to, sign)
+
+
+# Changed sources ----------------------------------------------------------------------------------
+
+
+@inner()
+def own_changed(m, s, epoch):  # type: ignore[no-untyped-def]
+    """Collect the rows whose own (target) part of the messages changed; returns how many."""
+    step, count = m.steps[s], 0
+    has_loop, nodes = step[LOOP] >= 0, m.cells[step[OUT], NODES]
+    for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
+        cell, end = m.cells[m.inputs[k, CELL]], m.inputs[k, END]
+        if end == AT_TARGET:
+            count = unite(changed_ids(cell), m.touched, count, m.stamp, epoch)
+        elif end == AT_SOURCE and has_loop:
+            ids = changed_ids(cell)
+            if cell[NODES] > nodes:  # the others have no self-loop here
+                ids = ids[ids < nodes]
+            count = unite(ids, m.touched, count, m.stamp, epoch)
+        elif has_loop:
+            own = m.cells[m.inputs[k, OWN]]
+            count = unite(changed_ids(own), m.touched, count, m.stamp, epoch)
+    if has_loop:  # a new node has a loop, even if nothing is read at it
+        for v in range(m.cells[step[OUT], FIRST_NEW], nodes):
+            if m.stamp[v] != epoch:
+                m.stamp[v] = epoch
+                m.touched[count] = v
+                count += 1
+    return count
+
+
+@inner()
+def _pushed(m, s, count, epoch):  # type: ignore[no-untyped-def]
+    """Along the out-edges of changed sources OLD messages leave and new ones come.
+
+    Returns (rows touched, edges).
+    """
+    step = m.steps[s]
+    ids, drift = changed_ids(m.cells[step[SOURCE]]), _drift(m, step)
+    at, dst, slots = expanded(ids, lists_of(m, step)[0], step[DROP] != 0)
+    count, edges, n = unite(dst, m.touched, count, m.stamp, epoch), dst.size, 0
+    for e in range(edges):  # a row that is made afresh anyway need not take part
+        at[n], dst[n], slots[n] = at[e], dst[e], slots[e]
+        n += drift[dst[e], 0] < np.inf
+    src = ids[at[:n]]
+    for begin in range(0, n, BLOCK):
+        end = min(begin + BLOCK, n)
+        to, on = dst[begin:end], slots[begin:end]
+        _apply(m, s, messages(m, s, at[begin:end], to, on, to.size, True), to, _TAKE)
+        _apply(m, s, messages(m, s, src[begin:end], to, on, to.size, False), to, _ADD)
+    return count, edges
+
+
+# Rows afresh --------------------------------------------------------------------------------------
+
+
+@inner()
+def _in_edges(m, step, v, src, slots):  # type: ignore[no-untyped-def]
+    """Write down the in-edges of a row that count; returns how many."""
+    inn, n = lists_of(m, step)[1], 0
+    for k in range(inn.start[v], inn.start[v] + inn.degree[v]):
+        src[n], slots[n] = inn.neighbor[k], inn.edge[k]
+        n += not (step[DROP] and src[n] == v)
+    return n
+
+
+@inner()
+def _find_tops(rows, heads, top):  # type: ignore[no-untyped-def]
+    """Take the largest logits of some messages into `top`; NaN is larger than all."""
+    first = rows.shape[1] - heads
+    for i in range(rows.shape[0]):
+        for h in range(heads):
+            a = rows[i, first + h]
+            if top[h] == top[h] and not a <= top[h]:
+                top[h] = a
+
+
+@inner()
+def _add_terms(row, rows, heads, top):  # type: ignore[no-untyped-def]
+    """Add some messages to a row of a softmax whose references are `top`.
+
+    Where the reference is not finite, they all count alike: only whether they are finite matters.
+    """
+    width = rows.shape[1] - heads
+    channels = width // max(heads, 1)
+    for i in range(rows.shape[0]):
+        for h in range(heads):
+            shift = 0.0
+            if abs(top[h]) < np.inf:
+                shift = np.float64(rows[i, width + h]) - np.float64(top[h])
+            softmax_term(row, h, heads, channels, rows[i], shift, _ADD)
+
+
+@inner()
+def _finish_softmax(row, heads, top, is_empty):  # type: ignore[no-untyped-def]
+    """Write references; one that is not finite spoils its head.
+
+    If it is minus infinity, the numerator is what it is for weights of zero.
+    """
+    width = row.size - 2 * heads
+    channels = width // max(heads, 1)
+    for h in range(heads):
+        row[width + heads + h] = 0 if is_empty else top[h]
+        if not is_empty and not abs(top[h]) < np.inf:
+            row[width + h] = np.nan
+            for c in range(h * channels, (h + 1) * channels):
+                row[c] = row[c] * 0 if top[h] == -np.inf else np.nan
+
+
+@inner()
+def _renewed(m, s, ids):  # type: ignore[no-untyped-def]
+    """Make rows afresh over their in-edges; returns how many edges were read."""
+    step = m.steps[s]
+    inn, state, drift = lists_of(m, step)[1], stored(m.cells[step[OUT]], m.zero), _drift(m, step)
+    most, read, heads = 0, 0, step[HEADS]
+    for i in range(ids.size):
+        most = max(most, inn.degree[ids[i]])
+    room = np.empty((3, most + 1), np.int64)
+    src, slots, dst, top = room[0], room[1], room[2], np.empty(heads, state.dtype)
+    for i in range(ids.size):
+        v = ids[i]
+        real = _in_edges(m, step, v, src, slots)
+        n = real
+        if step[LOOP] >= 0:
+            src[n], n = v, n + 1
+        dst[:n], top[:] = v, -np.inf
+        state[v], drift[v] = 0, 0
+        read += n
+        for turn in range(1 if step[KIND] == FUNCTION_TOTAL else 2):
+            for begin in range(0, n, BLOCK):
+                end = min(begin + BLOCK, n)
+                count = min(max(real - begin, 0), end - begin)
+                rows = messages(
+                    m, s, src[begin:end], dst[begin:end], slots[begin:end], count, False
+                )
+                if step[KIND] == FUNCTION_TOTAL:
+                    _apply(m, s, rows, dst[begin:end], _ADD)
+                elif turn == 0:
+                    _find_tops(rows, heads, top)
+                else:
+                    _add_terms(state[v], rows, heads, top)
+        if step[KIND] != FUNCTION_TOTAL:
+            _finish_softmax(state[v], heads, top, n == 0)
+        drift[v] = 0
+    return read
+
+
+# The step -----------------------------------------------------------------------------------------
+
+
+@inner()
+def function(m, s, epoch):  # type: ignore[no-untyped-def]
+    """A sum or a softmax of messages that are functions of edges."""
+    step = m.steps[s]
+    drift, out = _drift(m, step), m.cells[step[OUT]]
+    renewed = own_changed(m, s, epoch)
+    count = reached(m, step, m.touched, renewed, epoch, _ZERO, _EVERYTHING)
+    pushes = step[SOURCE] >= 0 and m.cells[step[SOURCE], COUNT] > 0
+    if not pushes and not count:
+        return True
+    for i in range(renewed):
+        drift[m.touched[i], 0] = np.inf
+    edges = 0
+    if pushes:
+        count, edges = _pushed(m, s, count, epoch)
+    state, inn, again = stored(out, m.zero), lists_of(m, step)[1], np.empty(count, np.int64)
+    scale = line_at(step[SCALE], step[MESSAGE] - step[HEADS], m.zero)
+    limit = m.numbers[s, LIMIT]
+    if step[KIND] == FUNCTION_TOTAL:
+        line = line_at(step[DRIFT], out[CAPACITY], m.zero)
+        fresh = sum_settle(state, line, limit, scale, inn, m.touched, count, again)
+    else:
+        fresh = softmax_settle(
+            state, drift, limit, scale, step[HEADS], inn, step[LOOP] >= 0, m.touched, count, again
+        )
+    return done(m, s, count, edges, fresh, _renewed(m, s, again[:fresh]))

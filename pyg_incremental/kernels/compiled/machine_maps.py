@@ -1,0 +1,186 @@
+"""The steps of the machine that compute rows: maps of node rows, of edges, and ones."""
+
+import numpy as np
+
+from pyg_incremental.kernels.address import fetch, rows_at
+from pyg_incremental.kernels.compiled.layout import (
+    BY_VALUE,
+    CELL,
+    COUNT,
+    FIRST_INPUT,
+    FIRST_NEW,
+    FIRST_OP,
+    FRESH,
+    LAST_INPUT,
+    LAST_OP,
+    NODES,
+    OUT,
+    REGISTER,
+    RESULT,
+    ROOM,
+    WIDTH,
+    changed_ids,
+    id_room,
+    old_rows,
+    stored,
+)
+from pyg_incremental.kernels.compiled.row_ops import BLOCK, run_rows
+from pyg_incremental.kernels.compiled.rows import DENSE, commit, marked, unite
+from pyg_incremental.kernels.jit import inner
+
+_ZERO = np.int64(0)
+"""No literal, see `machine_steps`."""
+
+
+@inner()
+def _copy(to, rows):  # type: ignore[no-untyped-def]
+    """Copy some rows."""
+    for i in range(rows.shape[0]):
+        for f in range(rows.shape[1]):
+            to[i, f] = rows[i, f]
+
+
+@inner()
+def _gather(to, rows, ids, begin, out):  # type: ignore[no-untyped-def]
+    """Copy the rows `ids` from `begin` on, and ask for those of the next block.
+
+    The same rows of `out`, if it has any, are asked for too: the results go there.
+    """
+    count = to.shape[0]
+    for i in range(begin, begin + count):
+        if i + count < ids.size:
+            fetch(rows, ids[i + count])
+        v = np.uint64(ids[i])  # no index from the end
+        if out.shape[0]:
+            fetch(out, ids[i])
+        for f in range(rows.shape[1]):
+            to[i - begin, f] = rows[v, f]
+
+
+@inner()
+def put(cell, ids, new, done, where, zero, bits):  # type: ignore[no-untyped-def]
+    """Commit new rows behind the `done` rows that have changed already; returns how many did.
+
+    It is given what it needs of the machine: to hand over all of that costs as much as some rows.
+    """
+    if cell[FRESH]:
+        _copy(rows_at(cell[FRESH], cell[ROOM], cell[WIDTH], zero)[done:], new)
+        id_room(cell)[done : done + ids.size] = ids
+        return ids.size
+    changed = id_room(cell)[done:]
+    if cell[BY_VALUE]:
+        old = old_rows(cell, zero)[done:]
+        return commit(stored(cell, zero), ids, new, old, cell[FIRST_NEW], changed, where[done:])
+    store, old = stored(cell, bits), old_rows(cell, bits)[done:]
+    bitwise = new.view(store.dtype)
+    return commit(store, ids, bitwise, old, cell[FIRST_NEW], changed, where[done:])
+
+
+@inner()
+def _dirty(m, step, epoch):  # type: ignore[no-untyped-def]
+    """The rows where an input of a map changed."""
+    dirty, chosen, shared = 0, -1, -1
+    for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
+        c = m.inputs[k, CELL]
+        if m.cells[c, COUNT]:
+            dirty, chosen = dirty + 1, c
+            if m.cells[c, FRESH]:
+                shared = c  # it was computed at all rows that are dirty here
+    if not dirty:
+        return m.touched[:0]
+    if shared >= 0 or dirty == 1:
+        return changed_ids(m.cells[shared if shared >= 0 else chosen])
+    count, listed = 0, 0
+    for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
+        listed += m.cells[m.inputs[k, CELL], COUNT]
+    by_stamps = listed * DENSE > m.num_nodes
+    for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
+        ids = changed_ids(m.cells[m.inputs[k, CELL]])
+        if by_stamps:
+            for i in range(ids.size):
+                m.stamp[ids[i]] = epoch
+        else:
+            count = unite(ids, m.touched, count, m.stamp, epoch)
+    if by_stamps:
+        count = marked(m.stamp, epoch, 0, m.num_nodes, m.touched)
+    return m.touched[:count]
+
+
+@inner()
+def _load(space, inputs, cells, out, ids, begin, rows, zero):  # type: ignore[no-untyped-def]
+    """Put a block of rows of the inputs of a map into their registers."""
+    for k in range(inputs.shape[0]):
+        cell, at = cells[inputs[k, CELL]], inputs[k, REGISTER]
+        wide = cell[WIDTH]
+        register = space[at : at + rows * wide].reshape(rows, wide)
+        if cell[FRESH]:
+            _copy(register, rows_at(cell[FRESH], cell[ROOM], wide, zero)[begin : begin + rows])
+        else:
+            _gather(register, stored(cell, zero), ids, begin, out)
+            out = out[:0]
+
+
+@inner()
+def compute(m, s, ids, first, last):  # type: ignore[no-untyped-def]
+    """Compute and put the rows of a map from `first` to before `last`; returns how many changed.
+
+    These stand from `first` on.
+    """
+    step, space, cells, zero, bits = m.steps[s], m.space, m.cells, m.zero, m.bits
+    ops, index, where = m.ops, m.index, m.where
+    inputs = m.inputs[step[FIRST_INPUT] : step[LAST_INPUT]]
+    out = cells[step[OUT]]
+    to, width, done = stored(out, zero), out[WIDTH], first
+    for begin in range(first, last, BLOCK):
+        rows = min(BLOCK, last - begin)
+        _load(space, inputs, cells, to, ids, begin, rows, zero)
+        run_rows(space, ops, step[FIRST_OP], step[LAST_OP], index, rows)
+        result = space[step[RESULT] : step[RESULT] + rows * width].reshape(rows, width)
+        done += put(out, ids[begin : begin + rows], result, done, where, zero, bits)
+    return done - first
+
+
+@inner()
+def row_map(m, s, epoch, many):  # type: ignore[no-untyped-def]
+    """Compute the rows where an input changed.
+
+    Returns whether that was done, and else how many rows there are, which stand in `touched`.
+    """
+    step = m.steps[s]
+    ids = _dirty(m, step, epoch)
+    if not ids.size:
+        return True, 0
+    out = m.cells[step[OUT]]
+    if ids.size * out[WIDTH] > many or ids.size > out[ROOM]:
+        for i in range(ids.size):
+            m.touched[i] = ids[i]
+        return False, ids.size
+    out[COUNT] = compute(m, s, ids, _ZERO, ids.size)
+    m.stats[s, 0], m.stats[s, 1] = ids.size, out[COUNT]
+    return True, 0
+
+
+@inner()
+def ones_map(m, s):  # type: ignore[no-untyped-def]
+    """Give new nodes their one."""
+    cell = m.cells[m.steps[s, OUT]]
+    ids = np.arange(cell[FIRST_NEW], cell[NODES])
+    if ids.size:
+        ones = np.ones((ids.size, 1), m.space.dtype)
+        cell[COUNT] = put(cell, ids, ones, _ZERO, m.where, m.zero, m.bits)
+
+
+@inner()
+def edge_map(m, s):  # type: ignore[no-untyped-def]
+    """Compute the rows of the edges that came."""
+    step, slots = m.steps[s], m.events[5]
+    inputs, cell = m.inputs[step[FIRST_INPUT] : step[LAST_INPUT]], m.cells[step[OUT]]
+    out, width = stored(cell, m.zero), cell[WIDTH]
+    for begin in range(0, slots.size, BLOCK):
+        rows = min(BLOCK, slots.size - begin)
+        _load(m.space, inputs, m.cells, out[:0], slots, begin, rows, m.zero)
+        run_rows(m.space, m.ops, step[FIRST_OP], step[LAST_OP], m.index, rows)
+        result = m.space[step[RESULT] : step[RESULT] + rows * width].reshape(rows, width)
+        for i in range(rows):
+            out[slots[begin + i]] = result[i]
+    m.stats[s, 0], m.stats[s, 1] = slots.size, slots.size
