@@ -352,7 +352,8 @@ class Readings:
             f"version={self.version}",
         ]
         if self._session.plan.why:
-            parts.append(f"on all rows: {'; '.join(self._session.plan.why)}")
+            why = "; ".join(self._session.plan.why)
+            parts.append(f"on all rows: {why}; see explain()")
         stale = self._why_stale()
         if stale:
             parts.append(f"stale: {stale}")

@@ -82,7 +82,7 @@ def test_each_line_says_how_it_runs(seed):
     assert "norm" in explanation.steps[1].why
     assert "BatchNorm" in explanation.steps[1].instead
     assert explanation.mode == inc.mode == "mixed"
-    assert f"test_explain.py:{explanation.steps[1].place.line})" in repr(inc)
+    assert f"test_explain.py:{explanation.steps[1].place.line}); see explain()" in repr(inc)
 
 
 def test_what_a_line_cost_in_the_last_update(seed):
