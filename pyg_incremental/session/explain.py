@@ -152,17 +152,18 @@ class _Line:
 def _lines(session: Session) -> list[_Line]:
     """Values by the line that they come from, in the order of the model.
 
-    A line that passes messages twice, as that of a loop does, stands there twice.
+    A line with two modules that pass messages, as that of a loop has, stands there twice.
     """
     program = session.plan.program
     makers = {s.output: s for s in program.steps}
     passing = {o for v, o in program.origins.items() if isinstance(makers.get(v), Aggregate)}
+    modules = {path.removeprefix("model.") for path, _ in session.plan.site.named_modules()}
     found: list[_Line] = []
     last: Origin | None = None
     for value, origin in program.origins.items():
         if value not in makers and value.domain is not Domain.EDGE:
             continue
-        again = bool(found) and origin is not last and origin in passing and found[-1].passes
+        again = origin in passing and origin.what in modules and bool(found) and found[-1].passes
         known = bool(found) and origin.place is not None and found[-1].place == origin.place
         if origin is not last and (again or not known):
             found.append(_Line(origin.place, [], []))

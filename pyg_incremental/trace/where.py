@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
+from tempfile import gettempdir
 from types import FrameType, TracebackType
 
 import torch
@@ -30,7 +31,8 @@ class _Whose(Enum):
 
 _OURS = str(Path(__file__).parents[1])
 _TORCH, _PYG = (str(Path(m.__file__ or "").parent) for m in (torch, torch_geometric))
-_OF_PYG = "torch_geometric."
+_WRITTEN = ("_propagate", "_edge_updater")
+"""How the names of modules end that PyG writes for a conv, to files of its own."""
 _whose: dict[str, _Whose] = {site.__file__: _Whose.CALL}
 
 
@@ -83,8 +85,7 @@ def _whose_is(frame: FrameType) -> _Whose:
     path = frame.f_code.co_filename
     whose = _whose.get(path)
     if whose is None:
-        # PyG writes `propagate` of a conv to a file elsewhere.
-        if path.startswith(_PYG) or frame.f_globals.get("__name__", "").startswith(_OF_PYG):
+        if path.startswith(_PYG) or _is_written_by_pyg(frame):
             whose = _Whose.PYG
         elif path.startswith((_TORCH, "<")) and not path.startswith("<ipython"):
             whose = _Whose.TORCH
@@ -94,3 +95,8 @@ def _whose_is(frame: FrameType) -> _Whose:
             whose = _Whose.MODEL
         _whose[path] = whose
     return whose
+
+
+def _is_written_by_pyg(frame: FrameType) -> bool:
+    name = str(frame.f_globals.get("__name__", ""))
+    return name.endswith(_WRITTEN) and frame.f_code.co_filename.startswith(gettempdir())

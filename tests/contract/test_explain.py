@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,8 +10,11 @@ from torch import nn
 from torch_geometric.nn import GCN, GCNConv, MedianAggregation, PairNorm, SAGEConv
 
 from pyg_incremental import IncrementalWarning, StaleStateError, to_incremental
+from tests.example import Run
 from tests.scene import CHANNELS
 from tests.strategies import DELTAS, generator, make_world
+from tests.zoo_examples import EXAMPLES
+from tests.zoo_examples_by_hand import TutorialConv, TwoOf
 
 quiet = pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
 
@@ -164,3 +168,13 @@ def test_a_conv_alone_has_no_line(seed):
 def test_before_the_first_call_there_is_nothing_to_explain():
     with pytest.raises(StaleStateError, match="has not been called yet"):
         to_incremental(GCN(CHANNELS, 6, 2, 3).eval()).explain()
+
+
+def test_what_pyg_writes_for_a_conv_is_not_shown(seed):
+    inc, _ = started(lambda: TwoOf(TutorialConv), seed)
+    assert {Path(s.place.path).name for s in inc.explain()} == {"zoo_examples_by_hand.py"}
+
+
+def test_a_readout_of_several_steps_is_one_line(seed):
+    run = Run(next(e for e in EXAMPLES if str(e) == "pool-mean"), seed)
+    assert [s.code for s in run.inc.explain()].count("x = self.readout(x, batch)") == 1
