@@ -126,8 +126,8 @@ def test_when_the_last_edge_leaves_the_model_itself_answers(seed):
     inc.apply_delta(edge_index_del=edges[:, :1])
     assert inc.mode == "incremental"
     assert_close(inc.out, model(x, edges[:, 1:]))
+    before = inc.out.clone()
     with pytest.warns(IncrementalWarning, match="'edge_index' has 0 edges left"):
-        before = inc.out.clone()
         up = inc.apply_delta(edge_index_del=edges[:, 1:])
     assert_close(inc.out, torch.zeros(5, WIDTH).double())
     assert up.changed.tolist() == before.any(1).nonzero().view(-1).tolist()  # no row but these
