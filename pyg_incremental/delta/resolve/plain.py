@@ -104,6 +104,8 @@ class PlainResolver:
         """
         if delta.edge_changes is not None or delta.which != "newest":
             return None
+        if delta.missing not in ("error", "ignore"):
+            return None
         if delta.nodes_del is not None:
             return self._of_leaving(delta)
         added, gone = _edges(delta.edge_index_add), _edges(delta.edge_index_del)
