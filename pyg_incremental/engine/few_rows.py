@@ -82,7 +82,7 @@ class FewRows:
         self._grow()
         if events and (self.edge_executors or fast.aggregators):
             self._begin(events, stats)
-            with self._alone:
+            with torch.no_grad(), self._alone:
                 for e in self.edge_executors:
                     if isinstance(e, InputExecutor) or not fast.tables.runs_edge_maps:
                         e.edges_changed()

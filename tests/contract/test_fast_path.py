@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import linear, logsigmoid
-from torch_geometric.nn import GAT, GCN, GIN, EdgeCNN, GATv2Conv, GraphConv, GraphSAGE
+from torch_geometric.nn import GAT, GCN, GIN, EdgeCNN, GATv2Conv, GCNConv, GraphConv, GraphSAGE
 
 from pyg_incremental import InvalidDeltaError, to_incremental
 from pyg_incremental.delta.resolve.resolver import Resolver
@@ -14,6 +15,7 @@ from pyg_incremental.kernels.compiled.machine import MOST
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, ONE_THREAD, run_rows
 from pyg_incremental.kernels.threads import number_of_threads
 from pyg_incremental.transform import maps
+from tests.closeness import assert_close
 from tests.side_by_side import SideBySide
 from tests.strategies import generator, index
 from tests.zoo_attention import ATTENTION_CASES
@@ -366,3 +368,29 @@ def test_products_of_any_size(inner, width, dtype, seed):
             got = torch.from_numpy(flat[found.output :][: rows * width]).view(rows, width)
             bound = 1e-4 if dtype == torch.float32 else 1e-12
             assert torch.allclose(got, linear(x[:rows], matrix, given), rtol=0, atol=bound)
+
+
+class AfterAllRows(nn.Module):
+    """Attention over edge functions behind a step on all rows, where compiled code has stopped."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = GCNConv(CHANNELS, 4), GATv2Conv(4, 4)
+
+    def forward(self, x, edge_index):
+        h = self.one(x, edge_index)
+        return self.two(h - h.mean(0), edge_index)
+
+
+def test_steps_behind_compiled_code_keep_no_gradients(seed):
+    torch.manual_seed(seed)
+    model = AfterAllRows().double().eval()
+    x, edges = torch.randn(30, CHANNELS).double(), torch.randint(30, (2, 90))
+    inc = to_incremental(model, compile_after=1)
+    inc(x, edges)
+    for _ in range(4):
+        new = torch.randint(30, (2, 1))
+        inc.apply_delta(edge_index_add=new)
+        edges = torch.cat([edges, new], 1)
+        assert not inc.out.requires_grad
+        assert_close(inc.out, model(x, edges))
