@@ -34,9 +34,10 @@ WHOLE = (
     # messages that are functions of edges
     "gatv2-heads", "gatv2-attr-tensor", "transformer-beta", "gen-plain", "dna-plain", "film-plain",
     "edge-conv-plain", "edge-conv-mean", "edge-conv-softmax", "gine-plain", "nn-max",
-    "nn-one-linear",
-    "point-net-list", "res-gated-attr-max", "cg-backward-attr", "pna-attr", "gatedgraph-weights",
+    "nn-one-linear", "point-net-list", "pna-attr",
 )  # fmt: skip
+WITH_FAR_LOGITS = ("res-gated-attr-max", "cg-backward-attr", "gatedgraph-weights")
+"""Where `exp` overflows, which is infinity in compiled code, and an error in plain Python."""
 
 
 def fast_of(inc):
@@ -52,8 +53,9 @@ def test_every_kind_of_delta(case, dtype, seed):
     SideBySide(case, case.formats[0], dtype, seed + 3, compile_after=1).walk()
 
 
-@pytest.mark.kernels
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(name, marks=pytest.mark.kernels) for name in WHOLE), *WITH_FAR_LOGITS]
+)
 def test_whole_plans_are_compiled(name, seed):
     case = next(case for case in CASES if case.name == name)
     sides = SideBySide(case, seed=seed, compile_after=1, backend="compiled")
