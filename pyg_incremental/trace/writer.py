@@ -397,8 +397,7 @@ class Writer:
         real, fake = self.results[node], self.recorded.fake[node]
         fills = node.op == "call_function" and name_of(node.target) in operations.FILLS  # type: ignore[arg-type]
         kind = self.recorded.sizes.kind_of(fake.shape) if fills and is_fake(fake) else None
-        inputs = [v for n in node.all_input_nodes for v in _parts(self.env[n])]
-        if kind is None or any(isinstance(v, _Live) for v in inputs) or not real.numel():
+        if kind is None or not real.numel() or not _is_plain_number(node):
             return None
         number, (_, *tail) = real.flatten()[0].item(), real.shape
         self.ends.declare(kind)
@@ -522,6 +521,16 @@ def _parts(held: Any) -> Iterable[Any]:
     if isinstance(held, dict):
         return held.values()
     return held if isinstance(held, tuple) else (held,)
+
+
+def _is_plain_number(node: fx.Node) -> bool:
+    """Whether what rows are filled with is a number that depends on nothing."""
+    name = name_of(node.target)  # type: ignore[arg-type]
+    given = {"full": (None, "fill"), "new_full": (None, None, "fill")}.get(name)
+    if given is None:
+        return True
+    fill = node.kwargs.get("fill_value", node.args[-1] if len(node.args) == len(given) else None)
+    return isinstance(fill, (bool, int, float))
 
 
 def _squeezes_all(node: fx.Node) -> bool:

@@ -4,11 +4,13 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.nn import GCNConv, MaskLabel
+from torch_geometric.utils import add_self_loops
 
 from pyg_incremental import IncrementalWarning, UnsupportedModelError, to_incremental
 from pyg_incremental.distributed import DistributedIncrementalModel
 from tests.closeness import assert_close
 from tests.followed import Followed
+from tests.strategies import DELTAS
 from tests.zoo import CHANNELS
 
 WIDTH = 4
@@ -38,6 +40,13 @@ class FirstState(Sized):
         return torch.cat([h + state, x.new_full((len(x), 2), 0.5) * h[:, :2]], 1)
 
 
+class AsManyAsNodes(Sized):
+    """Rows of a number that grows with the graph are no constant rows."""
+
+    def behind(self, h, x, edge_index):
+        return h + torch.full((x.size(0), 1), x.size(0), dtype=x.dtype)
+
+
 class Watched(Sized):
     """A hook that changes what a layer returns."""
 
@@ -58,6 +67,15 @@ class Distances(Sized):
 
     def behind(self, h, x, edge_index):
         return (h[edge_index[0]] * self.rel[1] * h[edge_index[1]]).sum(-1)
+
+
+class LoopsThatLeave(Sized):
+    """Rows of edges and of self-loops, of which something is read that no node has a row of."""
+
+    def behind(self, h, x, edge_index):
+        row, col = add_self_loops(edge_index, num_nodes=x.size(0))[0]
+        score = (h[row] * h[col]).sum(-1)
+        return h * score.max(), score
 
 
 class WithoutEdges(Sized):
@@ -85,6 +103,18 @@ def test_what_sizes_say_is_followed(make, options, seed):
     run = Followed(make, seed=seed, **options)
     assert run.inc.mode == "incremental", run.inc
     run.walk()
+
+
+@pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
+@pytest.mark.parametrize("make", [AsManyAsNodes, LoopsThatLeave])
+def test_what_is_read_of_all_rows_is_right(make, seed):
+    run = Followed(make, seed=seed)
+    assert run.inc.mode == "mixed"
+    for name in ("mixed", "change_features", "add_edges", "new_nodes_with_edges", "remove_nodes"):
+        delta = DELTAS[name](run.world, run.rng)
+        run.world.apply(**delta)
+        run.inc.apply_delta(**delta)
+        run.check_all()
 
 
 def test_a_single_row_that_changes_stays_a_row(seed):
