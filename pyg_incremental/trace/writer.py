@@ -337,6 +337,8 @@ class Writer:
         if any(isinstance(d, torch.SymInt) for f in self._fakes(node) for d in f.shape[1:]):
             return "its rows grow with the graph"
         if node.op == "call_module":
+            if any(v.domain is Domain.WHOLE for v in values):
+                return "it combines rows with something computed from all rows"
             return why_not_row_wise(fn, rows.dim())
         if fn is group:
             return ""

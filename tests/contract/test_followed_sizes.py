@@ -78,6 +78,17 @@ class LoopsThatLeave(Sized):
         return h * score.max(), score
 
 
+class CellBesideAll(Sized):
+    """A module of two arguments, of which only one has a row for each node that is known of."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(CHANNELS, WIDTH)
+
+    def behind(self, h, x, edge_index):
+        return self.cell(torch.cat([x[:5].relu(), x[5:].tanh()]), h)
+
+
 class WithoutEdges(Sized):
     def behind(self, h, x, edge_index):
         if edge_index.numel() == 0:
@@ -106,7 +117,7 @@ def test_what_sizes_say_is_followed(make, options, seed):
 
 
 @pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
-@pytest.mark.parametrize("make", [AsManyAsNodes, LoopsThatLeave])
+@pytest.mark.parametrize("make", [AsManyAsNodes, LoopsThatLeave, CellBesideAll])
 def test_what_is_read_of_all_rows_is_right(make, seed):
     run = Followed(make, seed=seed)
     assert run.inc.mode == "mixed"
