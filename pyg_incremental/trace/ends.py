@@ -292,8 +292,8 @@ class Ends:
             return None
         if into is None or where is None or rows is None or result is None:
             return None
-        whole = where.dim() == 1 if by_index else where.shape == rows.shape
-        fits = given.get("dim") in (0, -into.dim()) and into.shape[1:] == rows.shape[1:]
+        whole = where.dim() == 1 if by_index else _same_shape(where.shape, rows.shape)
+        fits = given.get("dim") in (0, -into.dim()) and _same_shape(into.shape[1:], rows.shape[1:])
         if not whole or not fits or into.dtype != rows.dtype or not self._per_edge(rows, end):
             return None
         made = self._aggregated(node, end, source, reduce, rows)  # type: ignore[arg-type]
@@ -416,6 +416,11 @@ def _adds_dimensions(node: fx.Node, name: str) -> bool:
         and at[0] == slice(None)
         and all(part is None for part in at[1:])
     )
+
+
+def _same_shape(a: Any, b: Any) -> bool:
+    """Whether two shapes are equal whatever the graph."""
+    return len(a) == len(b) and all(map(same_size, a, b))
 
 
 def _is_fixed(shape: Any) -> bool:

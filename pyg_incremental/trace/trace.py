@@ -126,7 +126,10 @@ def trace(site: CallSite, roles: Roles, trial: Trial) -> Traced:
     recorder = _recorded(site, roles, trial)
     if recorder.calls != trial.calls:
         raise NotTraceable("it does something else with tensors of a class of their own")
-    traced = Writer(site, roles, recorder, trial.probe).write(recorder.graph)
+    try:
+        traced = Writer(site, roles, recorder, trial.probe).write(recorder.graph)
+    except GuardOnDataDependentSymNode as error:  # a size that nothing is known of was compared
+        raise NotTraceable(_ASKS) from error
     traced.program.least_edges = trial.least_edges
     return traced
 

@@ -159,6 +159,26 @@ def test_node_rows(make, options, seed):
     run.walk(tuple(DELTAS))
 
 
+class OfUnknownWidth(ByHand):
+    """Added up are rows of which nothing is known but that they fit on the probe."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 3))
+
+    def forward(self, x, edge_index, edge_attr):
+        messages = torch.inner(edge_attr, self.weight)
+        return x.new_zeros(x.size(0), 3).index_add_(0, edge_index[1], messages)
+
+
+@pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
+def test_sizes_that_nothing_is_known_of_are_not_compared(seed):
+    world = make_world(generator(seed), nodes=20, edges=50, data=ATTR)
+    run = Followed(OfUnknownWidth, world=world, data=ATTR, seed=seed)
+    assert run.inc.mode == "mixed"
+    run.walk(("mixed", "change_edge_data", "new_nodes_with_edges"))
+
+
 def test_a_plain_sum_by_hand_is_a_plain_sum(seed):
     """So that it has the same kernels and the same fast path as that of a conv."""
     run = Followed(IndexAdd, seed=seed)
