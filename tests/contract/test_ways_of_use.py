@@ -279,7 +279,7 @@ def test_changed_is_exact_when_rounding_hides_a_change():
 
 
 def test_mixed_mode_names_its_steps():
-    model = GAT(CHANNELS, 6, 2, 3, norm="graph_norm").double().eval()
+    model = GAT(CHANNELS, 6, 2, 3, norm="pair_norm").double().eval()
     inc = to_incremental(model)
     inc(**make_world(generator(0)).inputs())
     assert inc.mode in MIXED
