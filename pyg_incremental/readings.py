@@ -154,7 +154,9 @@ class Readings:
     def num_edges(self) -> int:
         """Number of edges."""
         return self._turns.read(
-            lambda: sum(graph.num_edges for graph in self._require().graphs.values())
+            lambda: sum(
+                self._require().graphs[r.graph].num_edges for r in self._require().roles.given
+            )
         )
 
     @property

@@ -682,7 +682,7 @@ MIXING_CASES = [
     mixes("distances", lambda x: torch.cdist(x, x) @ x),
     mixes("position", lambda x: x + torch.arange(x.size(0)).view(-1, 1)),
     mixes("node-count", lambda x: x / x.size(0)),
-    mixes("row-number-mask", lambda x: x * (torch.arange(len(x)) % 2).view(-1, 1), mode=FULL),
+    mixes("row-number-mask", lambda x: x * (torch.arange(len(x)) % 2).view(-1, 1)),
     mixes("lstm-over-nodes", made(LstmOverNodes)),
     mixes("conv1d-over-nodes", lambda x: F.avg_pool1d(x.t().unsqueeze(0), 3, 1, 1)[0].t()),
     mixes("transpose-module", lambda x: F.softmax(x.transpose(0, 1), dim=1).transpose(0, 1)),

@@ -23,7 +23,7 @@ from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles, classify
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import StaleStateError, UnsupportedModelError
-from pyg_incremental.program.steps import Domain
+from pyg_incremental.program.steps import Domain, Program
 from pyg_incremental.session.autocast import refuse_autocast
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.settings import Settings
@@ -122,20 +122,25 @@ def evaluate_call(
                 )
             roles = sampled(site, roles, plan.program, num_neighbors, seed)
         why = plan.fallback
-        if not why and any(isinstance(s, EdgeMap) for s in plan.program.steps):
-            if order is not None:
+        if not why:
+            why = why_not_in_blocks(plan.program)
+            if why and order is not None:
                 raise UnsupportedModelError(_NO_NODE_ROWS)
-            why = "it has rows of edges that are more than messages, which blocks of nodes have not"
-        if not why and any(r.members for r in plan.program.graphs.values()):
-            if order is not None:
-                raise UnsupportedModelError(_NO_NODE_ROWS)
-            why = "it adds up the rows of several graphs"
         with _shown(progress) as bar:
             if why:
                 asked = None if order is None else torch.from_numpy(order.get("", _NOBODY))
                 result = NodeWise(site, roles, budget).run(why, asked, bar.update)
                 return _written(result, out)
             return _blocks(plan, roles, order, budget, directory, device, out, bar, seed)
+
+
+def why_not_in_blocks(program: Program) -> str:
+    """Why a program cannot be run block by block; empty if it can."""
+    if any(isinstance(s, EdgeMap) for s in program.steps):
+        return "it has rows of edges that are more than messages, which blocks of nodes have not"
+    if any(r.members for r in program.graphs.values()):
+        return "it adds up the rows of several graphs"
+    return ""
 
 
 _NOBODY = np.empty(0, np.int64)

@@ -12,6 +12,7 @@ _ADVICE = (
     ("shares memory with", "write to a copy: h = h.clone() before h[...] = ... or h.add_(...)"),
     ("makes a tensor in a way", "make it with functions of torch, such as torch.zeros_like(h)"),
     ("does not run on a probe", "let the model take a graph of any size with any ids in range"),
+    ("edges left, with which the model does something else", "call the model again on more edges"),
     ("fails on a probe", "let no step rely on how many rows there are"),
     ("differs from the model", "hand in what the model reads from elsewhere as an argument"),
     ("depends on the values", "compute with tensors (torch.where, masks), without .item() and if"),

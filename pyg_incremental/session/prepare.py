@@ -121,6 +121,8 @@ def _on_probe(site: CallSite, roles: Roles) -> Trial:
             full_pass.run(site, probe.arguments(site, roles))
         try:
             copied = ModelCopy(site.model)
+        except MemoryError:
+            raise
         except Exception as error:  # whatever a user's module holds
             raise _NotCopied(f"it cannot be copied ({_written(error)})") from error
         kept = Kept(copied.model)

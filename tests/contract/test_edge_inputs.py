@@ -225,8 +225,8 @@ BAD = {
     ),
     "another dtype": (
         "edges-of-any-name",
-        {"edge_data_add": {"weight": W.float()}},
-        ["weight", "float32", "float64"],
+        {"edge_data_add": {"weight": W.to(torch.complex128)}},
+        ["weight", "complex128", "float64"],
     ),
     "not a mapping": ("edges-of-any-name", {"edge_data_add": W}, ["edge_data_add", "mapping"]),
     "one of two given": (
