@@ -61,8 +61,8 @@ def forgets_a_row(monkeypatch):
     honest = Session.changed
 
     def changed(self):
-        ids, rows = honest(self)
-        return (ids[:-1], rows[:-1]) if isinstance(ids, torch.Tensor) else (ids, rows)
+        ids, rows, ends = honest(self)
+        return (ids[:-1], rows[:-1], ends) if isinstance(ids, torch.Tensor) else (ids, rows, ends)
 
     monkeypatch.setattr(Session, "changed", changed)
 
