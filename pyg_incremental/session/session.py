@@ -569,10 +569,11 @@ class Session:
             kept = ids[ids < self.num_nodes[self.roles.nodes[name]]]
             if len(kept):
                 back.setdefault("x_changes", {})[name] = (kept, self._rows_of(name)[kept].clone())
-        for kind, new in resolved.new_nodes.items():
-            before = self.num_nodes[kind]
-            back.setdefault("nodes_del", {})[kind] = torch.arange(before, before + new)
-        for relation in self.roles.relations:
+        for kind in self.roles.kinds:
+            before, new = self.num_nodes[kind], resolved.new_nodes.get(kind, 0)
+            if new:
+                back.setdefault("nodes_del", {})[kind] = torch.arange(before, before + new)
+        for relation in self.roles.given:
             changes = resolved.edges.get(relation.graph)
             if changes is not None:
                 ends = (self.num_nodes[relation.source], self.num_nodes[relation.target])

@@ -18,6 +18,7 @@ from torch_geometric.nn import aggr as aggregations
 from torch_geometric.utils import degree, scatter, softmax
 
 from pyg_incremental import (  # fmt: skip
+    GraphDelta,
     IncrementalWarning,
     InvalidDeltaError,
     UnsupportedModelError,
@@ -229,6 +230,53 @@ def test_a_changed_edge_among_1000_graphs_touches_one_graph(seed):
     assert (up.stats.edges_added, up.stats.edges_deleted) == (1, 0)
     for step in up.stats.steps:
         assert step.rows <= (1 if "scatter" in step.name else 6), step
+
+
+def test_a_delta_that_moves_nodes_is_previewed_joined_and_undone(seed):
+    run = Graphs(VirtualNode, seed)
+    before = [rows.clone() for rows in run.inc.out]
+    move = GraphDelta(
+        x_changes={"batch": (torch.tensor([5, 6]), torch.tensor([3, 2]))},
+        edge_index_add=torch.tensor([[5], [0]]),
+    )
+    more = GraphDelta(x_changes={"x": (torch.tensor([5]), torch.ones(1, CHANNELS).double())})
+    both = move + more
+    back, seen = run.inc.inverse(both), run.inc.preview(both)
+    for now, was in zip(run.inc.out, before, strict=True):
+        assert torch.equal(now, was)
+    up = run.inc.apply_delta(both, old=True)
+    rows = zip(up.changed, seen.changed, up.old, before, strict=True)
+    for ids, told, old, was in rows:
+        assert ids.tolist() == told.tolist()
+        assert torch.equal(old, was[ids])
+    assert run.inc.verify() < 1e-12
+    run.inc.apply_delta(back)
+    for now, was in zip(run.inc.out, before, strict=True):
+        assert_close(now, was)
+
+
+def test_what_undoes_a_new_node_names_no_graph(seed):
+    """The node stays in its graph, without edges and features, like any removed one."""
+    run = Graphs(Pooled, seed)
+    rows = torch.ones(1, CHANNELS, dtype=torch.float64)
+    delta = {"x_add": {"x": rows, "batch": torch.tensor([5])}}
+    back = run.inc.inverse(GraphDelta(**delta))
+    assert {**back.nodes_del}[""].tolist() == [len(run.x)]
+    run.apply(**delta)
+    run.apply(nodes_del=torch.tensor([len(run.x) - 1]))
+
+
+def test_removed_nodes_leave_when_ids_are_given_back(seed):
+    run = Graphs(Pooled, seed)
+    gone = torch.tensor([3, 9])
+    run.apply(nodes_del=gone)
+    ids = run.inc.compact()
+    stays = ids >= 0
+    run.x, run.batch, run.edges = run.x[stays], run.batch[stays], ids[run.edges]
+    assert (~stays).nonzero().view(-1).tolist() == gone.tolist()
+    assert_close(run.inc.out, run.expected()[0])
+    assert run.inc.num_edges == run.edges.size(1)
+    run.walk(1)
 
 
 def test_a_graph_that_loses_its_last_node_keeps_its_row(seed):
