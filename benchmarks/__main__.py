@@ -21,6 +21,7 @@ from benchmarks import (
     readers,
     report,
     side_by_side,
+    tasks,
     threads,
 )
 from benchmarks.ranks import speed, traffic, weak_scaling
@@ -32,6 +33,7 @@ WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "memory": memory.run,
     "all-nodes": all_nodes.run,
     "convs": convs.run,
+    "tasks": tasks.run,
     "evaluate": evaluate.run,
     "threads": threads.run,
     "readers": readers.run,
@@ -72,6 +74,12 @@ def main(argv: list[str] | None = None) -> None:
         description=convs.__doc__, formatter_class=raw,
     )  # fmt: skip
     convs.add_options(classes)
+
+    outputs = commands.add_parser(
+        "tasks", help="one edge for models with outputs for nodes, pairs, edges and graphs",
+        description=tasks.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    tasks.add_options(outputs)
 
     layer_wise = commands.add_parser(
         "evaluate", help="a whole graph in a number of bytes, against full passes and node-wise",
