@@ -5,7 +5,9 @@ their rows; `pairs` the products of the rows of 100,000 watched pairs; `edges` a
 edges by the rows at both ends; `graphs` the means of 5,000 graphs (communities: edges lead from one
 to another). One edge comes or goes, in turns; beside the median is how many times that of `nodes`
 on the same edges it is, the rows and edges computed, the changed output rows, and one full pass of
-PyG. A task computes rows that a node model has not: those that an update reaches.
+PyG. A task computes rows that a node model has not, the pairs and edges that an update reaches:
+`rows_us` is what PyTorch needs for the rows of these alone, if they and the rows of the nodes are
+at hand, and `x without` the factor once that is taken off.
 """
 
 from __future__ import annotations
@@ -44,8 +46,10 @@ class Pairs(Nodes):
     """Scores of watched pairs, by the product of their rows."""
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_label_index: Tensor) -> Tensor:
-        h = self.gnn(x, edge_index)
-        return (h[edge_label_index[0]] * h[edge_label_index[1]]).sum(dim=-1)
+        return self.rows(self.gnn(x, edge_index), edge_label_index)
+
+    def rows(self, h: Tensor, ends: Tensor) -> Tensor:
+        return (h[ends[0]] * h[ends[1]]).sum(dim=-1)
 
 
 class Edges(Nodes):
@@ -56,8 +60,10 @@ class Edges(Nodes):
         self.head = nn.Linear(2 * channels, 2)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        h, (src, dst) = self.gnn(x, edge_index), edge_index
-        return self.head(torch.cat([h[src], h[dst]], dim=-1))
+        return self.rows(self.gnn(x, edge_index), edge_index)
+
+    def rows(self, h: Tensor, ends: Tensor) -> Tensor:
+        return self.head(torch.cat([h[ends[0]], h[ends[1]]], dim=-1))
 
 
 class Graphs(Nodes):
@@ -124,19 +130,33 @@ def _beside_nodes(
     for task, inputs in (("nodes", []), (name, more)):
         torch.manual_seed(args.seed)
         inc, full = _started(TASKS[task](args.channels).eval(), x, edge_index, *inputs)
-        runs[task], took[task] = inc, {"full_ms": full, "us": [], "stats": [], "changed": []}
+        runs[task], took[task] = (
+            inc,
+            {"full_ms": full, "us": [], "bare": [], "stats": [], "changed": []},
+        )
     for _ in range((args.updates + WARM_UP) // 2):
         ends = torch.randint(len(x), (2, args.batch), generator=generator)
         for field in ("edge_index_add", "edge_index_del"):
             for task, inc in runs.items():
-                given: Any = {"edge_index": ends} if task == "pairs" else ends
                 began = time.perf_counter()
-                update = inc.apply_delta(**{field: given})
+                update = inc.apply_delta(**{field: ends})
                 took[task]["us"].append(1e6 * (time.perf_counter() - began))
+                took[task]["bare"].append(_bare(inc, runs["nodes"], update.changed_edges))
                 took[task]["stats"].append(update.stats)
                 took[task]["changed"].append(len(update.changed))
     first = median(took["nodes"]["us"][WARM_UP:])
     return [_row(task, runs[task], took[task], first) for task in runs]
+
+
+def _bare(inc: IncrementalModel, nodes: IncrementalModel, ends: Tensor | None) -> float:
+    """Microseconds for the rows of some pairs or edges, `[2, k]`, with PyTorch alone."""
+    if ends is None:
+        return 0.0
+    h, model = nodes.out, inc.model
+    began = time.perf_counter()
+    with torch.no_grad():
+        model.rows(h, ends)
+    return 1e6 * (time.perf_counter() - began)
 
 
 def _started(
@@ -155,9 +175,10 @@ def _started(
 
 def _row(task: str, inc: IncrementalModel, took: dict[str, Any], first: float) -> report.Row:
     stats, us = took["stats"][WARM_UP:], median(took["us"][WARM_UP:])
-    count = len(stats)
+    count, bare = len(stats), median(took["bare"][WARM_UP:])
     return {
         "task": task, "mode": inc.mode, "p50_us": us, "x nodes": us / first,
+        "rows_us": bare, "x without": (us - bare) / first,
         "rows": sum(s.rows for s in stats) / count, "edges": sum(s.edges for s in stats) / count,
         "changed": sum(took["changed"][WARM_UP:]) / count, "full_ms": took["full_ms"],
         "max_abs_diff": inc.verify(),

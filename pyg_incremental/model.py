@@ -192,6 +192,8 @@ class IncrementalModel(Readings):
         undirected: bool = False,
         missing: str = "error",
         which: str = "newest",
+        pairs_add: Any = None,
+        pairs_del: Any = None,
         delta_id: str | int | None = None,
         old: bool = False,
     ) -> Update:
@@ -225,12 +227,13 @@ class IncrementalModel(Readings):
             undirected or missing != "error" or which != "newest"
         ) or not (
             edge_weight_add is edge_attr_add is edge_changes is x_add is nodes_del is edge_data_add
-            is None
+            is pairs_add is pairs_del is None
         ):  # fmt: skip
             delta = GraphDelta(
                 edge_index_add, edge_index_del, x_changes, edge_weight_add, edge_attr_add,
                 edge_changes, x_add, nodes_del, edge_data_add, undirected,
                 missing, which,  # type: ignore[arg-type]
+                pairs_add, pairs_del,
             ).alone()  # fmt: skip
             parts = delta.plain_parts
         turns = self._turns

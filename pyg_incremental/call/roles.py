@@ -61,6 +61,12 @@ class Roles:
         return [r for r in self.relations if not r.members]
 
     @property
+    def main(self) -> Relation | None:
+        """The graph that edges are of where a delta does not say it: the only one beside pairs."""
+        found = [r for r in self.given if not is_label(r.graph)] or self.given
+        return found[0] if len(found) == 1 else None
+
+    @property
     def kinds(self) -> list[str]:
         """The kinds of nodes that are handed in; graphs that `batch` names are none of them."""
         named = {r.target for r in self.relations if r.members}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -28,9 +28,11 @@ from pyg_incremental.delta.given import (
 from pyg_incremental.delta.join import (
     EDGE_FIELDS,
     NODE_FIELDS,
+    PAIR_FIELDS,
     inexpressible,
     join_edges,
     join_nodes,
+    join_pairs,
     refuse_edges_of_removed,
 )
 from pyg_incremental.errors import InvalidDeltaError
@@ -84,6 +86,11 @@ class GraphDelta:
             `'ignore'`.
         which: Which of several edges of one pair is deleted or changed: the one added last,
             `'newest'`, or first, `'oldest'`, as in a sliding window.
+        pairs_add: Pairs of nodes to be watched from now on, `[2, k]`, where the model is called
+            with some (`edge_label_index`); their rows of the output come last. A dict by argument
+            if there are several such. What is given here may as well be given as edges of that
+            argument; `undirected` has nothing to do with it.
+        pairs_del: Pairs to be watched no longer, `[2, m]`; each listed one loses one occurrence.
 
     Numbers come as tensors, arrays or lists, and are rounded to the dtype of the first pass;
     floats in the place of integers are refused, and so is what that dtype cannot hold.
@@ -103,6 +110,8 @@ class GraphDelta:
     undirected: bool = False
     missing: Literal["error", "ignore"] = "error"
     which: Literal["newest", "oldest"] = "newest"
+    pairs_add: Any = None
+    pairs_del: Any = None
 
     def __repr__(self) -> str:
         given = self._given()
@@ -137,7 +146,7 @@ class GraphDelta:
         """`edge_index_add`, `edge_index_del` and `x_changes`, if nothing else is said."""
         if self.undirected or self.missing != "error" or self.which != "newest" or not (
             self.edge_weight_add is self.edge_attr_add is self.edge_changes is self.x_add
-            is self.nodes_del is self.edge_data_add is None
+            is self.nodes_del is self.edge_data_add is self.pairs_add is self.pairs_del is None
         ):  # fmt: skip
             return None
         return self.edge_index_add, self.edge_index_del, self.x_changes
@@ -283,11 +292,13 @@ def _joined(first: GraphDelta, second: GraphDelta) -> GraphDelta:
     parts: dict[str, Any] = {}
     for name in ("missing", "which"):  # which is as good as another where nobody looks for an edge
         ways = {getattr(d, name) for d in (a, b) if d.edge_index_del is not None
-                or d.edge_changes is not None}  # fmt: skip
+                or d.edge_changes is not None or d.pairs_del is not None}  # fmt: skip
         if len(ways) > 1:
             raise inexpressible(f"they differ in '{name}'")
         parts[name] = ways.pop() if ways else getattr(a, name)
     oldest = parts["which"] == "oldest"
+    parts |= join_pairs(_said(a, PAIR_FIELDS), _said(b, PAIR_FIELDS), oldest)
+    _refuse_pairs_said_twice(a, b)
     gone = a.nodes_del
     for name, value in join_nodes(_said(a, NODE_FIELDS), _said(b, NODE_FIELDS)).items():
         parts[name] = value
@@ -307,7 +318,14 @@ def _joined(first: GraphDelta, second: GraphDelta) -> GraphDelta:
     return GraphDelta(**parts, **found)
 
 
-def _said(delta: GraphDelta, names: tuple[str, ...]) -> dict[str, Any]:
+def _refuse_pairs_said_twice(a: GraphDelta, b: GraphDelta) -> None:
+    """Pairs that one calls so, and the other edges of their graph, are not held against another."""
+    for one, other in ((a, b), (b, a)):
+        if _said(one, PAIR_FIELDS) and [k for k in _graphs(other) if "label" in str(k)]:
+            raise inexpressible("one says pairs_add or pairs_del, the other edges of these pairs")
+
+
+def _said(delta: GraphDelta, names: Iterable[str]) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(delta, name)) is not None}
 
 

@@ -28,6 +28,8 @@ EDGE_FIELDS = (
     "edge_data_add",
 )  # fmt: skip
 NODE_FIELDS = ("x_changes", "x_add", "nodes_del")
+PAIR_FIELDS = {"pairs_add": "edge_index_add", "pairs_del": "edge_index_del"}
+"""Watched pairs come and go like edges."""
 _NO_EDGES = np.empty((2, 0), np.int64)
 Fields = Mapping[str, Any]
 
@@ -200,6 +202,36 @@ def join_edges(first: Fields, second: Fields, oldest: bool, label: str = "") -> 
         united = _united(rows, again_rows, changed.shape[1], again.shape[1], label)
         said["edge_changes"] = (pairs, united)
     return {name: said.get(name) for name in EDGE_FIELDS}
+
+
+def join_pairs(first: Fields, second: Fields, oldest: bool) -> dict[str, Any]:
+    """What two deltas say of watched pairs; see `join_edges`.
+
+    Raises:
+        InvalidDeltaError: If one delta cannot say it.
+    """
+    given = [*first.values(), *second.values()]
+    keys = dict.fromkeys(k for v in given if isinstance(v, Mapping) for k in v)
+    if keys and not all(isinstance(v, Mapping) for v in given):
+        raise inexpressible("pairs are a dict in one of them only")
+    found: dict[str, Any] = {}
+    for key in keys or [None]:
+        joined = join_edges(_as_edges(first, key), _as_edges(second, key), oldest, " of pairs")
+        for name, edges in PAIR_FIELDS.items():
+            if joined[edges] is not None and key is None:
+                found[name] = joined[edges]
+            elif joined[edges] is not None:
+                found.setdefault(name, {})[key] = joined[edges]
+    return found
+
+
+def _as_edges(pairs: Fields, key: Any) -> dict[str, Any]:
+    """Pairs as fields of edges: those of one argument, or all if it is None."""
+    return {
+        PAIR_FIELDS[name]: value if key is None else value[key]
+        for name, value in pairs.items()
+        if key is None or key in value
+    }
 
 
 def _listed(fields: Fields, name: str) -> Ids:

@@ -130,13 +130,15 @@ class PlainJournal(NamedTuple):
     Attributes:
         version: The version that it leads to.
         delta: The delta.
-        order: The age of the next edge.
+        graph: The graph whose edges it changes.
+        order: The age of the next edge there.
         rows: What stands in the rows that change, `[c, ...]`, or None; of new nodes anything.
-        num_nodes: The number of nodes.
+        num_nodes: The number of nodes of each kind.
     """
 
     version: int
     delta: PlainDelta
+    graph: str
     order: int
     rows: Any
     num_nodes: dict[str, int]
@@ -144,23 +146,30 @@ class PlainJournal(NamedTuple):
     def undone(
         self,
         graphs: Mapping[str, DynamicGraph],
+        roles: Roles,
         nodes: Mapping[str, Tensor],
         slots: tuple[Ids, Ids] | None,
     ) -> State:
         """The state before the update, wherever it was interrupted; see `Journal.undone`.
 
         Args:
-            graphs: The graph.
-            nodes: The node input, `[num_nodes or more, ...]`.
+            graphs: The graphs.
+            roles: What the tensors of the call are.
+            nodes: The node inputs, `[num_nodes or more, ...]`.
             slots: Those of the edges that leave, and of those that come; None if the delta was not
                 accepted yet.
         """
         left, taken = (_NONE, _NONE) if slots is None else slots
-        (count,) = self.num_nodes.values()
-        made = {n: g.before(count, self.order, left, taken) for n, g in graphs.items()}
-        rows = {name: of[:count] for name, of in nodes.items()}
+        made, counts = {}, self.num_nodes
+        for r in roles.relations:
+            graph, room = graphs[r.graph], max(counts[r.source], counts[r.target])
+            is_changed = r.graph == self.graph
+            made[r.graph] = (
+                graph.before(room, self.order, left, taken) if is_changed else graph.remade(room)
+            )
+        rows = {name: of[: counts[roles.nodes[name]]] for name, of in nodes.items()}
         if slots is not None and self.rows is not None:
-            there = self.delta.ids < count
+            there = self.delta.ids < counts[roles.nodes[self.delta.name]]
             at = torch.from_numpy(self.delta.ids[there])
             rows[self.delta.name][at] = torch.from_numpy(self.rows[there])
         return made, dict(self.num_nodes), rows

@@ -25,6 +25,7 @@ class FewRows:
     """
 
     graphs: Mapping[str, DynamicGraph]
+    main: str | None
     backend: Backend
     nodes: dict[str, NodeSet]
     edge_executors: list[Any]
@@ -61,9 +62,8 @@ class FewRows:
             self._wait = 1  # the machine is not there yet; ask again before the next update
             return None
         self._wait = 0
-        if self.backend.is_compiled and len(self.graphs) == 1:
-            (graph,) = self.graphs.values()
-            kinds = [*self.nodes.values()]
+        if self.backend.is_compiled and self.main is not None:
+            kinds, graph = [*self.nodes.values()], self.graphs[self.main]
             fast = FastPath(self.node_executors, self.edge_executors, kinds, graph, self.backend)
             self._fast = fast if fast.is_worth_it else None
             self.stops_at = fast.tables.why
@@ -131,7 +131,7 @@ class FewRows:
         if done == len(fast.executors):
             self._finish(fast)
         else:
-            self._go_on(fast, done, dict.fromkeys(self.graphs, fast.events_of(delta)), stats)
+            self._go_on(fast, done, self._on_main(fast.events_of(delta)), stats)
         return stats
 
     def _make_room_for(self, more: int) -> None:
@@ -153,9 +153,13 @@ class FewRows:
         if delta.rows is not None:
             rows[delta.name] = torch.from_numpy(delta.ids), delta.rows
         has_events = events.removed.slots.size or events.added.slots.size
-        by_graph = dict.fromkeys(self.graphs, events) if has_events else {}
-        self._update_few(fast, by_graph, events, rows, stats)
+        self._update_few(fast, self._on_main(events) if has_events else {}, events, rows, stats)
         return True
+
+    def _on_main(self, events: EdgeEvents) -> dict[str, EdgeEvents]:
+        """What happened to the edges, by graph."""
+        assert self.main is not None
+        return {self.main: events}
 
     def forget_at_once(self) -> None:
         """Another update at once is about to begin."""

@@ -47,6 +47,10 @@ class Engine(FewRows):
         compile_after: How many updates after a full pass small ones get their fast path; None for
             never.
         store: Which values are kept between updates; see `plan`.
+        main: The graph whose small changes get the fast path, if there are several.
+
+    Attributes:
+        main: The same, or the only graph.
     """
 
     def __init__(
@@ -59,9 +63,11 @@ class Engine(FewRows):
         materialize: Callable[[str], object],
         compile_after: int | None = None,
         store: StoreName = "fast",
+        main: str | None = None,
     ) -> None:
         self.program = program
         self.graphs = graphs
+        self.main = next(iter(graphs)) if len(graphs) == 1 else main
         self.backend = backend
         self._materialize = materialize
         self.nodes = {kind: NodeSet(backend, count) for kind, count in num_nodes.items()}
@@ -269,8 +275,8 @@ class Engine(FewRows):
         stats: Work = []
         fast = self._fast if self._wait == 0 else self._compile()
         if fast is not None and not renew:
-            happened = next(iter(events.values()), NO_EVENTS)
-            if fast.takes(happened, rows):
+            happened = events.get(self.main or "", NO_EVENTS)
+            if len(events) <= (self.main in events) and fast.takes(happened, rows):
                 self._update_few(fast, events, happened, rows, stats)
                 return stats
         num_events = self._begin(events, stats)

@@ -21,6 +21,7 @@ from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.aggregate.sum import SumState
 from pyg_incremental.fused.registers import RowOps, Space, UntranslatableError
 from pyg_incremental.fused.row_ops import translate
+from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Cell
 from pyg_incremental.transform.maps import InputExecutor, MapExecutor, OnesExecutor
@@ -79,6 +80,7 @@ class Known:
     """What is known of the steps of one plan.
 
     Args:
+        graph: That whose edges change.
         dtype: That of all rows.
 
     Attributes:
@@ -86,7 +88,8 @@ class Known:
         samples: Rows of values that are not stored.
     """
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(self, graph: DynamicGraph, dtype: torch.dtype) -> None:
+        self._graph = graph
         self.space = Space()
         self.samples: dict[Cell, Tensor] = {}
         self._dtype = dtype
@@ -129,6 +132,8 @@ class Known:
     def _of_edge_map(self, e: MapExecutor) -> RowOps:
         if any(c.domain is not Domain.EDGE or not c.stored for c in (e.out, *e.inputs)):
             raise UntranslatableError("not all of its inputs are edge rows")
+        if e.context.graph is not self._graph:
+            raise UntranslatableError("it is of another graph")
         if e.out.tensor.dtype != self._dtype:
             raise UntranslatableError("its rows are of another dtype")
         return translate(e.fn, [c.tensor[:SAMPLE] for c in e.inputs], self.space)
@@ -154,6 +159,8 @@ class Known:
             return
         if not isinstance(e, Aggregator) or e.step.loops == "only":
             raise UntranslatableError("this kind of step is not known")
+        if e.context.graph is not self._graph:
+            raise UntranslatableError("it goes over another graph")
         if e.out.out_dtype is not None or e.out.tensor.dtype != self._dtype:
             raise UntranslatableError("its state is kept in another dtype")
         if e.out.keeps_old and not isinstance(e, ExtremumState):

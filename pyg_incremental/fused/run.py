@@ -51,7 +51,7 @@ class FastPath:
         executors: Those of node values, in order.
         edge_executors: Those of edge values, which come before.
         kinds: Their nodes.
-        graph: The only graph.
+        graph: The graph whose edges change; where steps go over another one, it stops.
         backend: Its arrays; compiled.
 
     Attributes:
@@ -71,8 +71,9 @@ class FastPath:
     ) -> None:
         self._kinds, self._graph, self._backend = kinds, graph, backend
         self.executors = [*edge_executors, *executors]
-        self.tables = t = Tables(executors, edge_executors, kinds, backend.like.dtype)
-        self.aggregators = [e for e in self.executors[t.known :] if isinstance(e, Aggregator)]
+        self.tables = t = Tables(executors, edge_executors, kinds, graph, backend.like.dtype)
+        left = [e for e in self.executors[t.known :] if isinstance(e, Aggregator)]
+        self.aggregators = [e for e in left if e.context.graph is graph]
         self.is_worth_it = any(isinstance(e, Aggregator) for e in t.executors)
         self._inputs = {
             e.out.value.name: s for s, e in enumerate(t.executors) if t.steps[s, KIND] == INPUT

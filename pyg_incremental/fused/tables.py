@@ -19,6 +19,7 @@ from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.aggregate.sum import SumState
 from pyg_incremental.fused.known import Known, messages_of
 from pyg_incremental.fused.registers import RowOps, UntranslatableError
+from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.address import address_of, zeros
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS
@@ -39,6 +40,7 @@ class Tables:
             know are left out.
         edge_executors: Those of edge values, which come before.
         kinds: Their nodes. Ids of one kind and of another may be equal; marks are per step.
+        graph: That whose edges change.
         dtype: That of all rows.
 
     Attributes:
@@ -54,6 +56,7 @@ class Tables:
         executors: Sequence[Any],
         edge_executors: Sequence[Any],
         kinds: Sequence[NodeSet],
+        graph: DynamicGraph,
         dtype: torch.dtype,
     ) -> None:
         self._kinds = kinds
@@ -63,7 +66,7 @@ class Tables:
         self._ids: list[Any] = []
         self._rooms: dict[Cell, tuple[Any, Any, Any]] = {}
         self.why = ""
-        known, found = Known(dtype), dict[int, RowOps]()
+        known, found = Known(graph, dtype), dict[int, RowOps]()
         self._samples = known.samples
         self.executors: list[Any] = []
         self.runs_edge_maps = self._take_edge_maps(known, edge_executors, found)

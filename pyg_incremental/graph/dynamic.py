@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.errors import InvalidDeltaError
+from pyg_incremental.graph.edge_order import EdgeOrder
 from pyg_incremental.graph.edge_store import EdgeStore, Ids
 from pyg_incremental.kernels import adjacency as kernel
 
@@ -39,6 +40,7 @@ class DynamicGraph(EdgeStore):
     ) -> None:
         super().__init__(edge_index, num_nodes, edge_data)
         self.by_target = by_target
+        self._order: EdgeOrder | None = None
         self._owner = ""
 
     # Reading ---------------------------------------------------------------------------------
@@ -59,11 +61,19 @@ class DynamicGraph(EdgeStore):
         """
         if not slots.size:
             return _NONE.copy(), _NONE.copy()
+        if not self.by_target:
+            self._order = self._order or EdgeOrder(self)
+            return self._order.places(slots)
         every = self.slots_for_model()
         place = np.empty(self.slot_capacity, np.int64)
         place[every] = np.arange(every.size)
         places = np.sort(place[slots])
         return places, every[places]
+
+    def note_removed(self, slots: Ids) -> None:
+        """Tell whoever counts edges which ones, int64 `[m]`, the running update has removed."""
+        if self._order is not None:
+            self._order.removed(slots)
 
     def to_edge_index(self) -> Tensor:
         """The current edges, int64 `[2, num_edges]`, in order of insertion."""

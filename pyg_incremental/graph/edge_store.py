@@ -57,6 +57,11 @@ class EdgeStore:
         num_nodes: Number of nodes, below 2^31.
         edge_data: Per-edge tensors `[num_edges, ...]` by name, such as `edge_weight`.
 
+    Attributes:
+        most_gone: Ages are counted anew before more than these many, and more than there are
+            edges, belong to edges that left; None where it is only a matter of room.
+        times_counted: How often that was done.
+
     Adding or deleting an edge costs amortised constant time: a list that is full moves to a quarter
     more room, and a pool that is full is packed into one a third larger. Nothing else grows with
     the graph.
@@ -90,6 +95,8 @@ class EdgeStore:
         src, dst = self.slots.src[:count], self.slots.dst[:count]
         src[:], dst[:] = edges
         self.next_order = count
+        self.most_gone: int | None = None
+        self.times_counted = 0
         self._end = count  # slots at and behind it were never used
         self._ages_ascend = True  # from slot to slot
         self._free: Ids = np.empty(0, np.int64)  # a stack, of which `_num_free` entries count
@@ -137,11 +144,13 @@ class EdgeStore:
     def slots_in_order(self) -> Ids:
         """The slots of the current edges, int64 `[num_edges]`, in order of insertion."""
         live = np.flatnonzero(self.slots.in_at[: self._end] >= 0)
-        return live if self._ages_ascend else live[self._by_age(live)]
+        return live if self._ages_ascend else self.by_age(live)
 
-    def _by_age(self, slots: Ids) -> Ids:
-        """Places of some slots, the oldest edge first."""
-        return np.argsort(self.slots.order[slots], kind="stable")
+    def by_age(self, slots: Ids) -> Ids:
+        """Some slots, that of the oldest edge first."""
+        if self._ages_ascend:
+            return np.sort(slots)
+        return slots[np.argsort(self.slots.order[slots], kind="stable")]
 
     def _in_order(self) -> Iterator[Ids]:
         """The slots of the current edges, some at a time, in order of insertion."""
@@ -324,13 +333,17 @@ class EdgeStore:
 
     def _ages_are_large(self, added: int) -> bool:
         """Whether it is time to count the ages anew; there is room for many more by then."""
-        return self.next_order + added - self.num_edges > (MAX_EDGES - self.num_edges) // 2
+        most = (MAX_EDGES - self.num_edges) // 2
+        if self.most_gone is not None:
+            most = min(most, max(self.most_gone, self.num_edges))
+        return self.next_order + added - self.num_edges > most
 
     def _count_anew(self) -> None:
         """Number the ages of the current edges from zero."""
         live = self.slots_in_order()
         self.slots.order[live] = np.arange(live.size, dtype=np.int32)
         self.next_order = live.size
+        self.times_counted += 1
 
     def _take(self, count: int) -> Ids:
         """Free slots, the most recently freed first, then fresh ones."""

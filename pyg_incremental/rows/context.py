@@ -53,6 +53,8 @@ class Context:
         self.num_events = 0
         if graph is None:
             return
+        if events.removed.slots.size:
+            graph.note_removed(events.removed.slots)
         self.lists = (graph.out, graph.inn)
         self.num_events = (
             len(events.removed.slots) + len(events.added.slots) + len(events.changed.slots)

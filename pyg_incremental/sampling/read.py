@@ -59,6 +59,11 @@ def parts_of(
     Raises:
         InvalidDeltaError: If it names a type that is not there, or names none where it has to.
     """
+    if delta.pairs_add is not None or delta.pairs_del is not None:
+        raise InvalidDeltaError(
+            "pairs_add, pairs_del: a sampler watches no pairs (expected None); ask it for samples "
+            "of their nodes"
+        )
     if not is_hetero:
         new, removed = _nodes(delta.x_add, delta.nodes_del)
         return DeltaParts({None: new}, {None: removed}, {None: delta})

@@ -87,6 +87,7 @@ class Session:
             self.materialize,
             settings.compile_after,
             settings.store,
+            None if roles.main is None else roles.main.graph,
         )
         self.resolver = Resolver(roles, graphs, num_nodes, {k: x[:0] for k, x in nodes.items()})
         self.committed = Committed()
@@ -214,10 +215,12 @@ class Session:
             if first <= delta.rows.data_ptr() < first + rows.nbytes:
                 delta = delta._replace(rows=delta.rows.clone())
             before = self.engine.cells[self.plan.program.inputs[delta.name]].listed(delta.ids)
-        (graph,) = self.graphs.values()
+        main = self.engine.main
+        assert main is not None
+        order = self.graphs[main].next_order
         self.engine.forget_at_once()
         num_nodes = dict(self.num_nodes) if delta.more else self.num_nodes
-        about = self.committed.version + 1, delta, graph.next_order, before, num_nodes
+        about = self.committed.version + 1, delta, main, order, before, num_nodes
         self.journal = tuple.__new__(PlainJournal, about)  # sooner made than `PlainJournal(...)`
         work = self.engine.update_at_once(delta)
         if work is None:
@@ -231,7 +234,7 @@ class Session:
     def removed_at_once(self, delta: PlainDelta) -> dict[str, NDArray[np.int64]]:
         """The slots of the edges that a plain delta has removed, by graph; right after it only."""
         slots = self.engine.slots_at_once(delta)
-        return {} if slots is None else dict.fromkeys(self.graphs, slots[0])
+        return {} if slots is None or self.engine.main is None else {self.engine.main: slots[0]}
 
     def commit(self, delta_id: Any, at_once: bool) -> None:
         """The update that was carried out is in, whatever is raised from here on.
@@ -330,7 +333,7 @@ class Session:
         if isinstance(journal, Journal):
             return journal.undone(graphs, roles, {n: self._rows_of(n) for n in roles.nodes})
         slots = self.engine.slots_at_once(journal.delta)
-        return journal.undone(graphs, self.nodes(), slots)
+        return journal.undone(graphs, roles, self.nodes(), slots)
 
     def finished(self, broken: bool) -> State:
         """Graphs, numbers of nodes and node inputs, an interrupted update applied.

@@ -41,6 +41,7 @@ class EdgeMapExecutor:
         message, rest = step.message, list(inputs)
         self.source, rest = rest[: len(message.source)], rest[len(message.source) :]
         self.target, self.edges = rest[: len(message.target)], rest[len(message.target) :]
+        self._seen = np.empty(0, np.int32)
 
     def full(self) -> None:
         """Compute the rows of all edges."""
@@ -65,11 +66,9 @@ class EdgeMapExecutor:
         for begin in range(0, slots.size, PART):
             some = slots[begin : begin + PART]
             at, new = self._at(some), self._rows(some)
-            differs = out.tensor[at] != new
-            differs &= ~((new != new) & (out.tensor[at] != out.tensor[at]))
-            moved = differs.reshape(len(some), -1).any(1).cpu().numpy()
+            moved = _differ(out.read(at), new).cpu().numpy()
             moved[: max(0, added.size - begin)] = False  # they count as changed in any case
-            out.tensor[at] = new
+            out.tensor.index_copy_(0, at, new)
             changed.append(some[moved])
         ids = np.concatenate(changed)
         if ids.size:
@@ -91,7 +90,16 @@ class EdgeMapExecutor:
                     found.append(self._slots_at(cell.ids, lists))
         if not found:
             return added, np.empty(0, np.int64)
-        return added, np.setdiff1d(np.concatenate(found), added)
+        return added, self._distinct(np.concatenate(found), added)
+
+    def _distinct(self, slots: Any, added: Any) -> Any:
+        """Each slot once, ascending, without those of the edges that came."""
+        capacity, places = self.context.graph.slot_capacity, np.arange(slots.size, dtype=np.int32)
+        if self._seen.size < capacity:
+            self._seen = np.empty(capacity, np.int32)
+        self._seen[slots] = places  # of a slot that is there twice the last one stands
+        self._seen[added] = -1
+        return np.sort(slots[self._seen[slots] == places])  # so they are read in order
 
     def _slots_at(self, ids: Ids, lists: Any) -> Any:
         """The edges in the lists of some nodes."""
@@ -113,3 +121,11 @@ class EdgeMapExecutor:
 
     def _at(self, slots: Any) -> Tensor:
         return torch.from_numpy(slots).to(self.context.backend.like.device)
+
+
+def _differ(old: Tensor, new: Tensor) -> Tensor:
+    """Which rows came out different, bool `[k]`; NaN is like NaN."""
+    differ, is_nan = old != new, new != new
+    if bool(is_nan.any()):
+        differ &= ~(is_nan & (old != old))
+    return differ.reshape(len(new), -1).any(1)

@@ -10,6 +10,7 @@ from torch import Tensor
 from pyg_incremental.call.roles import Roles, is_label
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.given import as_edges
+from pyg_incremental.delta.join import PAIR_FIELDS
 from pyg_incremental.delta.read.edges import EdgeReader, SaidEdges, short_name
 from pyg_incremental.delta.read.nodes import NodeReader, SaidNodes
 from pyg_incremental.delta.read.values import checked_ids
@@ -101,8 +102,7 @@ class DeltaReader:
             )
             for r in roles.given
         }  # fmt: skip
-        keys = [r.key for r in roles.given]
-        self._main = [r.key for r in roles.given if not is_label(r.graph)] or keys
+        self._main = roles.main
         self._growing = [r for r in roles.given if roles.grows(r.target)]
 
     def _label(self, kind: str) -> str:
@@ -258,13 +258,54 @@ class DeltaReader:
 
     def _by_graph(self, delta: GraphDelta) -> dict[Hashable, GraphDelta]:
         """What is said of the edges of each graph, by its key."""
+        found = self._edges_by_graph(delta)
+        for key, pairs in self._pairs_by_graph(delta).items():
+            own = found.get(key, GraphDelta(missing=delta.missing, which=delta.which))
+            for field in pairs:
+                if getattr(own, field) is not None:
+                    raise InvalidDeltaError(
+                        f"{field}[{key!r}]: pairs are given twice, here and as "
+                        f"{field.replace('edge_index', 'pairs')}; give them once"
+                    )
+            found[key] = replace(own, **pairs)
+        return found
+
+    def _pairs_by_graph(self, delta: GraphDelta) -> dict[Hashable, dict[str, Any]]:
+        """The pairs that come and go, by the key of their graph, as fields of edges."""
+        known = [r.key for r in self._roles.given if is_label(r.graph)]
+        found: dict[Hashable, dict[str, Any]] = {}
+        for name, field in PAIR_FIELDS.items():
+            value = getattr(delta, name)
+            if value is None:
+                continue
+            if not known:
+                raise InvalidDeltaError(
+                    f"{name}: the model is called without pairs to be watched (got "
+                    f"{type(value).__name__}, expected None); hand them to it in the first call, "
+                    "as an edge_label_index"
+                )
+            if not isinstance(value, Mapping):
+                if len(known) > 1:
+                    raise InvalidDeltaError(
+                        f"{name}: there are several kinds of pairs; give a dict with keys among "
+                        f"{known}"
+                    )
+                value = {known[0]: value}
+            for key, part in value.items():
+                if key not in known:
+                    raise _unknown(name, key, known)
+                found.setdefault(key, {})[field] = part
+        return found
+
+    def _edges_by_graph(self, delta: GraphDelta) -> dict[Hashable, GraphDelta]:
+        """What is said of edges, by the key of their graph."""
         keys = [r.key for r in self._roles.given]
         given = {name: v for name in _EDGE_FIELDS if (v := getattr(delta, name)) is not None}
         if not given:
             return {}
         main = self._main
-        if len(main) == 1 and not [v for v in given.values() if _is_keyed(v, keys)]:
-            return {main[0]: delta}
+        if main is not None and not [v for v in given.values() if _is_keyed(v, keys)]:
+            return {main.key: delta}
         parts: dict[Hashable, dict[str, Any]] = {}
         for field, value in given.items():
             if not isinstance(value, Mapping):

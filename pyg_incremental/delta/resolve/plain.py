@@ -4,7 +4,7 @@ Everything else, and everything that is not valid, is left to those who look clo
 is wrong.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,11 +52,13 @@ class PlainResolver:
     """Accepts plain deltas.
 
     Args:
-        graph: The only graph.
+        graph: The graph that edges are of where nothing else is said.
         num_nodes: The current number of nodes of each kind.
-        kind: The only kind.
-        name: Its only input.
-        like: That input without rows, `[0, ...]`.
+        key: How deltas call it where they say which graph they mean.
+        kind: The kind that it is on.
+        name: Its features.
+        like: These without rows, `[0, ...]`.
+        alone: Whether there is nothing else: no other graph, kind or input.
         can_grow: Whether there can be more nodes.
     """
 
@@ -64,13 +66,15 @@ class PlainResolver:
         self,
         graph: DynamicGraph,
         num_nodes: Mapping[str, int],
+        key: Hashable,
         kind: str,
         name: str,
         like: Tensor,
+        alone: bool,
         can_grow: bool,
     ) -> None:
-        self._graph, self._can_grow = graph, can_grow
-        self._num_nodes, self._kind = num_nodes, kind
+        self._graph, self._alone, self._can_grow = graph, alone, can_grow
+        self._num_nodes, self._key, self._kind = num_nodes, key, kind
         self._name, self._like = name, like
         self._tail = like.shape[1:]
 
@@ -84,7 +88,7 @@ class PlainResolver:
 
     def plain(self, edge_index_add: Any, edge_index_del: Any, x_changes: Any) -> PlainDelta | None:
         """The parts of a delta, if they come in the most common form."""
-        added, gone = _edges(edge_index_add), _edges(edge_index_del)
+        added, gone = self._edges(edge_index_add), self._edges(edge_index_del)
         if added is None or gone is None or (self._graph.edge_data and added.shape[1]):
             return None
         ids, rows = _NONE, None
@@ -104,11 +108,13 @@ class PlainResolver:
         """
         if delta.edge_changes is not None or delta.which != "newest":
             return None
+        if delta.pairs_add is not None or delta.pairs_del is not None:
+            return None
         if delta.missing not in ("error", "ignore"):
             return None
         if delta.nodes_del is not None:
-            return self._of_leaving(delta)
-        added, gone = _edges(delta.edge_index_add), _edges(delta.edge_index_del)
+            return self._of_leaving(delta) if self._alone else None
+        added, gone = self._edges(delta.edge_index_add), self._edges(delta.edge_index_del)
         if added is None or gone is None:
             return None
         data = self._data(delta, added.shape[1])
@@ -212,6 +218,12 @@ class PlainResolver:
             return None
         slots = graph.accept(delta.added, delta.gone, delta.ids, self._num_nodes[self._kind])
         return None if slots is None else resolved_plain(delta, slots)
+
+    def _edges(self, value: Any) -> Ids | None:
+        """Edges of the graph, said with its name or without."""
+        if type(value) is dict and len(value) == 1 and self._key in value:
+            value = value[self._key]
+        return _edges(value)
 
     def _rows(self, value: Any) -> tuple[Tensor, Tensor] | None:
         if type(value) is not tuple or len(value) != 2:

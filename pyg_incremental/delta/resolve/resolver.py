@@ -69,12 +69,14 @@ class Resolver:
             roles, num_nodes, rows, {name: graph.edge_data for name, graph in graphs.items()}
         )
         self.plain: PlainResolver | None = None
-        if len(roles.relations) == len(num_nodes) == len(roles.nodes) == 1:
-            self._only_graph, kind = roles.relations[0].graph, next(iter(num_nodes))
-            self._only_input = next(iter(roles.nodes))
+        main = roles.main
+        name = None if main is None else roles.features(main.source)
+        if main is not None and name is not None and roles.kinds == [main.source] == [main.target]:
+            self._main, self._features, kind = main.graph, name, main.source
+            alone = len(roles.relations) == len(num_nodes) == len(roles.nodes) == 1
             self.plain = PlainResolver(
-                graphs[self._only_graph], num_nodes, kind, self._only_input,
-                rows[self._only_input], kind not in roles.fixed and not roles.grows(kind),
+                graphs[main.graph], num_nodes, main.key, kind, name, rows[name], alone,
+                alone and kind not in roles.fixed and not roles.grows(kind),
             )  # fmt: skip
 
     def ids(self, value: Any, name: str) -> dict[str, Ids]:
@@ -87,8 +89,8 @@ class Resolver:
         """A plain delta in the form that all have."""
         return ResolvedDelta(
             {},
-            {} if changes is None else {self._only_graph: changes},
-            {} if given is None else {self._only_input: given},
+            {} if changes is None else {self._main: changes},
+            {} if given is None else {self._features: given},
         )
 
     def resolve(self, delta: GraphDelta) -> ResolvedDelta:
