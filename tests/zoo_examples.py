@@ -42,8 +42,6 @@ TODAY = {
     "vgae": (FULL, "it keeps '__mu__' of 'auto' (VGAE) from call to call"),
     "edge-rows": (MIXED, "convs.1: its edge data is computed from node rows"),
     "tgn-attention": (MIXED, "conv: its edge data is computed from node rows"),
-    "hetero-link": (REFUSED, "does not say which"),
-    "bipartite-dot": (REFUSED, "does not say which"),
     "pool-set2set": (MIXED, "readout: its result does not have one row for each input row"),
     "pool-median": (MIXED, "readout: its result does not have one row for each input row"),
     "one-graph": (MIXED, "mean: its result does not have one row for each input row"),

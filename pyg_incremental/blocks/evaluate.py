@@ -20,14 +20,14 @@ from pyg_incremental.blocks.node_wise import NodeWise
 from pyg_incremental.blocks.sample import sampled
 from pyg_incremental.blocks.shelf import Shelf
 from pyg_incremental.call.plan import CallPlan
-from pyg_incremental.call.roles import Roles, classify
+from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import StaleStateError, UnsupportedModelError
 from pyg_incremental.program.steps import Domain, Program
 from pyg_incremental.session.autocast import refuse_autocast
+from pyg_incremental.session.classified import classified
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.settings import Settings
-from pyg_incremental.trace.edge_order import settled
 from pyg_incremental.transform.edge_map import EdgeMap
 
 Ids = NDArray[np.int64]
@@ -111,7 +111,7 @@ def evaluate_call(
     refuse_autocast()
     budget = bytes_of(memory)
     with torch.inference_mode(mode=False), torch.no_grad():
-        roles = settled(site, classify(site))
+        roles = classified(site, Settings())
         order = None if nodes is None else ids_of(nodes, roles.num_nodes)
         plan = prepare(site, roles, Settings())
         roles = replace(roles, fixed=plan.roles.fixed)

@@ -92,8 +92,25 @@ class Roles:
         return data
 
 
-def classify(site: CallSite) -> Roles:
+def unsaid_pairs(site: CallSite) -> list[str]:
+    """Arguments with pairs to be looked at that do not say which of several kinds they join."""
+    kinds = {key for key in site.keys.values() if isinstance(key, str)}
+    return [
+        name
+        for name in site.names
+        if len(kinds) > 1
+        and name not in site.keys
+        and is_label(name)
+        and _is_graph(name, site.keys, site.tensors[name])
+    ]
+
+
+def classify(site: CallSite, pairs: Mapping[str, tuple[str, str]] | None = None) -> Roles:
     """Tell the roles of the tensors of a call, by their types, names, keys and shapes.
+
+    Args:
+        site: The call.
+        pairs: The kinds of nodes that graphs join which do not say it, by their names.
 
     Raises:
         UnsupportedModelError: If there is no graph, or there are no nodes.
@@ -117,7 +134,8 @@ def classify(site: CallSite) -> Roles:
         if name in hyper.kind:
             source, target = "", hyper.kind[name]
         else:
-            source, target = ends_of(site.keys.get(name), num_nodes, where, name)
+            key = (pairs or {}).get(name, site.keys.get(name))
+            source, target = ends_of(key, num_nodes, where, name)
         counts = num_nodes[source], num_nodes[target]
         edges, held, fmt = _unpack(site.tensors[name], name, where, counts, (source, target))
         # Pairs to be looked at are never sorted; whether edges stay so, `edge_order` finds out.

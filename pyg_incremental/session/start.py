@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pyg_incremental.call import full_pass
 from pyg_incremental.call.members import count_of, counted, edges_of
-from pyg_incremental.call.roles import Roles, are_ones, classify
+from pyg_incremental.call.roles import Roles, are_ones
 from pyg_incremental.call.site import CallSite, device_of
 from pyg_incremental.call.state import relations_of, site_of
 from pyg_incremental.delta.journal import State
@@ -18,11 +18,11 @@ from pyg_incremental.errors import IncrementalWarning
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.session.against_model import why_not_trusted
+from pyg_incremental.session.classified import classified
 from pyg_incremental.session.compact import Removed, left_over, new_ids
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
-from pyg_incremental.trace.edge_order import settled
 
 
 def begin_kernels(model: nn.Module, settings: Settings) -> None:
@@ -43,7 +43,7 @@ def from_call(site: CallSite, settings: Settings) -> Session:
         site: The call; its tensors are taken over.
         settings: What the user chose.
     """
-    roles = settled(site, classify(site))
+    roles = classified(site, settings)
     nodes = {name: site.tensors[name].detach() for name in roles.nodes}
     for name in roles.others:  # as of now, like features and edges, whatever becomes of them
         if isinstance(site.tensors[name], Tensor):

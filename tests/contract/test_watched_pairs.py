@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GAT, GCN, global_add_pool
+from torch_geometric.nn import GAT, GCN, HeteroConv, SAGEConv, global_add_pool
 
 from pyg_incremental import GraphDelta, IncrementalModel, InvalidDeltaError, to_incremental
 from pyg_incremental.fused import FastPath
@@ -244,6 +244,53 @@ def test_pairs_that_do_not_fit_change_nothing(delta, message, seed):
     with pytest.raises(InvalidDeltaError, match=message):
         sides.inc.apply_delta(**delta)
     assert sides.inc.state_digest() == digest
+
+
+# Pairs between two kinds ##########################################################################
+
+
+class Shop(nn.Module):
+    """Users times items; or, `by_all`, something that is not followed."""
+
+    def __init__(self, by_all=False):
+        super().__init__()
+        self.conv = HeteroConv({key: SAGEConv((CHANNELS, CHANNELS), 6) for key in (BUYS, BACK)})
+        self.by_all = by_all
+
+    def forward(self, x_dict, edge_index_dict, edge_label_index):
+        z, (row, col) = self.conv(x_dict, edge_index_dict), edge_label_index
+        if self.by_all:
+            return (z["user"][row] * z["item"][col]).cumsum(0)
+        return (z["user"][row] * z["item"][col]).sum(-1)
+
+
+BUYS, BACK = ("user", "buys", "item"), ("item", "of", "user")
+
+
+@pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
+@pytest.mark.parametrize("by_all", [False, True])
+def test_pairs_join_the_kinds_whose_rows_the_model_reads(by_all, seed):
+    torch.manual_seed(seed)
+    model, counts = Shop(by_all).double().eval(), {"item": 9, "user": 14}
+    x = {k: torch.randn(n, CHANNELS, dtype=torch.float64) for k, n in counts.items()}
+    edges = {BUYS: torch.randint(9, (2, 30)), BACK: torch.randint(9, (2, 30))}
+    pairs = torch.randint(9, (2, 12))  # these might as well join items, or the other way round
+    inc = to_incremental(model)
+    inc(x, edges, pairs)
+    assert inc.mode == ("mixed" if by_all else "incremental")
+    new = torch.tensor([[13], [8]])
+    up = inc.apply_delta(pairs_add=new, x_changes={"user": ([2], torch.ones(1, CHANNELS))})
+    x["user"][2] = 1.0
+    pairs = torch.cat([pairs, new], 1)
+    assert_close(inc.out, model(x, edges, pairs))
+    if not by_all:
+        bought = edges[BUYS][1, edges[BUYS][0] == 2]
+        touched = ((pairs[0] == 2) | torch.isin(pairs[1], bought)).nonzero()
+        assert up.changed.tolist() == sorted({*touched.view(-1).tolist(), 12})
+        assert torch.equal(up.changed_edges, pairs[:, up.changed])
+    with pytest.raises(InvalidDeltaError, match="13"):
+        inc.apply_delta(pairs_add=new.flip(0))
+    assert inc.verify() < 1e-12
 
 
 def test_pairs_without_any_watched_are_refused():
