@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> None:
     for layer in chosen:
         if not args.conv or layer.name in (FIRST, *args.conv):
             rows.append(_conv(layer.name, layer.scheme, rows, args))
-        models = args.changes if args.changes is not None else [] if args.conv else MODELS
-        changes = [row for name in models for row in _changes(name, args)]
+    models = args.changes if args.changes is not None else [] if args.conv else MODELS
+    changes = [row for name in models for row in _changes(name, args)]
     report.print_table([{k: v for k, v in row.items() if k != "stops at"} for row in rows])
     report.print_table(changes)
     for row in rows:

@@ -112,12 +112,10 @@ def test_memory(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_threads(tmp_path):
-    main(["threads", "--quick", "--model", "sage", "gcn", "--out", str(tmp_path)])
+    main(["threads", "--quick", "--model", "sage", "--out", str(tmp_path)])
     rows = json.loads((tmp_path / "threads.json").read_text())["results"]
-    assert [(row["model"], row["batch"]) for row in rows] == [("sage", 10), ("gcn", 10)]
-    for row in rows:
-        assert row["updates"] == 3
-        assert min(row["one_ms"], row["several_ms"], row["speedup"], row["bound"]) > 0
+    assert [(row["model"], row["batch"], row["updates"]) for row in rows] == [("sage", 10, 3)]
+    assert min(rows[0][name] for name in ("one_ms", "several_ms", "speedup", "bound")) > 0
 
 
 @pytest.mark.slow
