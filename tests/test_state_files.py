@@ -1,7 +1,6 @@
 """Files of a saved state: whose they are, what is in them, and how they come to be."""
 
 import copy
-import multiprocessing
 import os
 import stat
 import time
@@ -14,6 +13,7 @@ from torch_geometric.nn import GAT, GCN, GCNConv, SAGEConv
 from pyg_incremental import StateFileError, load, to_incremental
 from pyg_incremental.encoding.framing import FrameError, frame_of, packed, unpacked
 from pyg_incremental.files import snapshot
+from tests.processes import FRESH
 
 NODES, EDGES = 30, 90
 
@@ -355,12 +355,11 @@ def _save_for_ever(path, started):
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_leaves_a_whole_file_and_its_parts_are_removed(tmp_path):
-    context = multiprocessing.get_context("spawn")
     inc, model = make()
     path = tmp_path / "state"
     for pause in (0.0, 0.013, 0.037):
-        started = context.Event()
-        process = context.Process(target=_save_for_ever, args=(path, started))
+        started = FRESH.Event()
+        process = FRESH.Process(target=_save_for_ever, args=(path, started))
         process.start()
         assert started.wait(120)
         time.sleep(pause)

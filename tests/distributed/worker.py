@@ -1,6 +1,7 @@
 """One rank of `test_processes.py`: runs journeys on 1, 2, 3 and 4 of the ranks, and reports."""
 
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -153,10 +154,21 @@ def run(engine, folder, rank, size):
 
 
 def main():
-    engine, folder, *place = sys.argv[1:]
+    engine, folder, size = sys.argv[1:]
     torch.set_num_threads(1)
     warnings.simplefilter("error", RuntimeWarning)
-    rank, size = map(int, place) if place else (None, None)
+    if engine == "mpi":
+        be_a_rank(engine, folder)
+    fork = multiprocessing.get_context("fork").Process
+    ranks = [fork(target=be_a_rank, args=(engine, folder, r, int(size))) for r in range(int(size))]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+
+
+def be_a_rank(engine, folder, rank=None, size=None):
+    """Run everything, report, and end this process; MPI knows itself which rank it is."""
     try:
         report = run(engine, folder, rank, size)
     except BaseException:

@@ -2,13 +2,12 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import pyg_incremental
+from tests.processes import run_script
 
 PACKAGE = Path(pyg_incremental.__file__).parent
 SMALL = """
@@ -25,12 +24,7 @@ print(dict(adjacency.more_room.stats.cache_hits), dict(adjacency.out_of_range.st
 
 
 def run(folder, **env):
-    done = subprocess.run(
-        [sys.executable, "-c", SMALL], cwd=folder, text=True, capture_output=True, timeout=300,
-        env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", **env},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.splitlines()
+    return run_script(SMALL, folder, folder.parent, **env)[0].splitlines()
 
 
 @pytest.fixture

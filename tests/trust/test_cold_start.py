@@ -1,8 +1,6 @@
 """The first minute on a new machine: nothing waits for a compiler, and kernels are kept."""
 
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 
 from pyg_incremental import __main__ as command
 from pyg_incremental.kernels import kept
+from tests.processes import run_script
 
 ROOT = Path(__file__).parents[2]
 FIRST_UPDATES = """
@@ -62,14 +61,11 @@ print(kernel(8), Compiled.times, "compiled here,", len(kernel.overloads), "loade
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
 def test_no_update_compiles_anything(tmp_path):
     """With an empty folder for kernels; then another process compiles one, which is loaded."""
-    done = subprocess.run(
-        [sys.executable, "-c", FIRST_UPDATES], cwd=ROOT, text=True, capture_output=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == ["0 compiled here", "12 0 compiled here, 1 loaded"]
-    assert "plain torch kernels serve" in done.stderr
+    kernels, printed = tmp_path / "kernels", tmp_path
+    kernels.mkdir()
+    out, err = run_script(FIRST_UPDATES, ROOT, printed, NUMBA_CACHE_DIR=str(kernels))
+    assert out.splitlines() == ["0 compiled here", "12 0 compiled here, 1 loaded"]
+    assert "plain torch kernels serve" in err
 
 
 @pytest.fixture

@@ -1,0 +1,47 @@
+"""Fresh processes at the price of a fork: of one that has imported torch and PyG, and no more."""
+
+import contextlib
+import multiprocessing
+import os
+import sys
+
+import numba
+
+FRESH = multiprocessing.get_context("forkserver")
+FRESH.set_forkserver_preload(["torch_geometric.nn"])
+
+
+def run_script(text, folder, printed, **environment):
+    """Run a script that imports the package first; returns what it printed and said to stderr.
+
+    Args:
+        text: The script.
+        folder: Where it runs and finds the package.
+        printed: A folder for what it prints.
+        environment: What stands in its environment besides.
+    """
+    out, err = printed / "out", printed / "err"
+    given = (text, str(folder), str(out), str(err), environment)
+    process = FRESH.Process(target=_script, args=given)
+    process.start()
+    process.join(300)
+    process.kill()
+    assert process.exitcode == 0, err.read_text()[-3000:]
+    return out.read_text(), err.read_text()
+
+
+def _script(text, folder, out, err, environment):
+    for number, path in ((1, out), (2, err)):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(handle, number)
+        os.close(handle)
+    assert "pyg_incremental" not in sys.modules, "imported before the environment was set"
+    os.environ.update(environment)
+    numba.config.reload_config()  # PyG has imported it
+    os.chdir(folder)
+    sys.path.insert(0, folder)
+    sys.dont_write_bytecode = True
+    with contextlib.suppress(SystemExit):
+        exec(compile(text, "<script>", "exec"), {"__name__": "__main__"})
+    sys.stdout.flush()
+    sys.stderr.flush()
