@@ -39,15 +39,17 @@ class SideBySide:
         model, self.twin = case.build(seed, dtype)
         self.inc = to_incremental(model, **options)
         self.done = ["first pass"]
-        self.out = clone(case.call(self.inc, self.world.inputs()))
+        out = case.call(self.inc, self.world.inputs())
+        assert type(out) is type(self.full()), self.where()
+        self.out = clone(out)
         self.check_all()
 
     def full(self, world=None):
         return full(self.twin, world or self.world, self.case.call)
 
-    def walk(self, names=None):
-        """Apply the named kinds of delta one after the other."""
-        for name in names or journey(self.rng, finite=self.case.finite):
+    def walk(self, names=None, kinds=None):
+        """Apply the named kinds of delta one after the other, else so many of all, else all."""
+        for name in names or journey(self.rng, finite=self.case.finite, kinds=kinds):
             self.step(DELTAS[name](self.world, self.rng), name)
 
     def step(self, delta, name="delta"):

@@ -367,21 +367,24 @@ DELTAS = {
 SPOILERS = ("nan_comes", "infinity_comes", "not_finite_goes")
 
 
-def journey(rng, *, finite=False, rounds=1):
-    """Every kind of delta in random order; what is not finite goes again after a few steps."""
+def journey(rng, *, finite=False, rounds=1, kinds=None):
+    """Every kind of delta, or so many, in random order; what is not finite goes again soon."""
     plan = []
     for _ in range(rounds):
         calm = [name for name in DELTAS if name not in SPOILERS]
         rng.shuffle(calm)
+        calm = calm[:kinds]
         if not finite:
             for spoiler in ("nan_comes", "infinity_comes"):
                 at = int(rng.integers(len(calm) - 3))
                 calm[at:at] = [spoiler]
                 calm[at + 3 : at + 3] = ["not_finite_goes"]
         # An empty graph must fill again, else all that follows says little.
-        at = calm.index("all_edges_leave")
-        calm.remove("refill")
-        calm.insert(min(at + 2, len(calm)), "refill")
+        at = calm.index("all_edges_leave") if "all_edges_leave" in calm else None
+        if "refill" in calm:
+            calm.remove("refill")
+        if at is not None:
+            calm.insert(min(at + 2, len(calm)), "refill")
         plan += calm
     return [str(name) for name in plan]
 

@@ -1,7 +1,8 @@
 """Every case of the zoo: its first pass in every format, and a walk in a configuration of its own.
 
 The same walks in every format, dtype, backend and store are those of the other files here. These
-run for a case of each kind of program; `--all-cases` runs them for all.
+run for a case of each kind of program; `--all-cases` runs them for all. A case for which another
+one stands walks through a part of the kinds of delta, drawn for it.
 """
 
 import warnings
@@ -14,7 +15,7 @@ from pyg_incremental.transform import maps as executors
 from tests.hetero_side_by_side import HeteroSides
 from tests.pairwise import Drawn
 from tests.side_by_side import SideBySide
-from tests.signatures import known, lines, signature
+from tests.signatures import known, lines, representatives, signature
 from tests.zoo_all import PLAIN, SEVERAL
 
 # PyG says so whenever it is given a CSC adjacency.
@@ -40,14 +41,29 @@ def spelled(row):
     return "-".join(str(setting).removeprefix("torch.") for setting in row.values())
 
 
+KINDS = 12  # of some forty kinds of delta
+
 DRAWN, DRAWN_FOR_SEVERAL = Drawn({**FACTORS, **PART}), Drawn(FACTORS)
-GIVEN = [pytest.param(c, f, id=f"{c}-{f}") for c in PLAIN for f in formats_of(c)]
+GIVEN = [
+    pytest.param(
+        c, f, id=f"{c}-{f}",
+        marks=pytest.mark.measured if str(c) in representatives() else pytest.mark.unmeasured,
+    )
+    for c in PLAIN for f in formats_of(c)
+]  # fmt: skip
 WALKS = [(case, DRAWN(str(case), formats_of(case))) for case in PLAIN]
 WALKS_OF_SEVERAL = [(case, DRAWN_FOR_SEVERAL(str(case), ("types",))) for case in SEVERAL]
 
 
 def given(walks):
     return [pytest.param(case, row, id=f"{case}-{spelled(row)}") for case, row in walks]
+
+
+@pytest.fixture
+def kinds(request, case):
+    """How many kinds of delta the walk of a case goes through; None: all."""
+    stands_for_itself = str(case) in representatives() or request.config.getoption("all_cases")
+    return None if stands_for_itself else KINDS
 
 
 def assert_known(program):
@@ -63,11 +79,15 @@ def test_first_pass(case, fmt, seed):
         sides = SideBySide(case, fmt, seed=seed + 9)
     assert sides.inc.mode in case.modes(fmt), sides.inc
     assert_known(sides.inc.program)
+    assert not sides.inc.model.training
+    theirs = sides.twin.state_dict()
+    for name, value in sides.inc.model.state_dict().items():
+        assert torch.equal(value, theirs[name]), f"the wrapper changed {name}"
 
 
 @pytest.mark.unmeasured
 @pytest.mark.parametrize(("case", "row"), given(WALKS))
-def test_a_walk(case, row, seed, monkeypatch):
+def test_a_walk(case, row, kinds, seed, monkeypatch):
     monkeypatch.setattr(executors, "PART", row["part"])
     options = {name: row[name] for name in FACTORS if name != "dtype"}
     with warnings.catch_warnings():
@@ -75,7 +95,7 @@ def test_a_walk(case, row, seed, monkeypatch):
         sides = SideBySide(case, row["fmt"], row["dtype"], seed + 10, **options)
     assert sides.inc.mode in case.modes(row["fmt"]), sides.inc
     assert sides.inc.backend == row["backend"]
-    sides.walk()
+    sides.walk(kinds=kinds)
 
 
 @pytest.mark.unmeasured

@@ -23,6 +23,7 @@ def kinds_of(inc):
     return {s.kind for s in inc.program.steps}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("case", "fmt"), RUNS)
 def test_exact_in_float64(case, fmt, seed):
     sides = SideBySide(case, fmt, seed=seed, backend="compiled")
@@ -30,11 +31,13 @@ def test_exact_in_float64(case, fmt, seed):
     sides.walk()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", DEEP_CASES, ids=str)
 def test_exact_on_reference_kernels(case, seed):
     SideBySide(case, case.formats[0], seed=seed + 1, backend="reference").walk()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", DEEP_CASES, ids=str)
 def test_close_in_float32(case, seed):
     SideBySide(case, case.formats[0], dtype=torch.float32, seed=seed + 2).walk()

@@ -33,3 +33,17 @@ def test_exact_on_reference_kernels(case, seed):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_close_in_float32(case, seed):
     SideBySide(case, case.formats[0], torch.float32, seed + 2).walk()
+
+
+BY_ROWS = {"agnn-list", "rgat-f-additive", "point-list"}
+"""Cases computed by the conv's own forward, row by row."""
+
+
+@pytest.mark.parametrize("case", ATTENTION_CASES, ids=str)
+def test_convs_are_programs(case):
+    inc = SideBySide(case, case.formats[0]).inc
+    rows = {s.output.name.split(".")[-1] for s in inc.program.steps if s.kind == "rows"}
+    assert inc.mode == "incremental"
+    assert ("forward" in rows) == (case.name.removesuffix("-sorted") in BY_ROWS)
+    picks = any(word in case.name for word in ("max", "min", "std", "median"))
+    assert rows <= {"forward", "fill", *(("attention", "aggr") if picks else ())}

@@ -64,8 +64,7 @@ def test_whole_plans_are_compiled(name, seed):
     assert fast.tables.known == len(fast.executors), fast.tables.why
 
 
-@pytest.mark.kernels
-@pytest.mark.parametrize("most", [3, 9, 60])
+@pytest.mark.parametrize("most", [3, pytest.param(9, marks=pytest.mark.kernels), 60])
 @pytest.mark.parametrize("name", WHOLE)
 def test_executors_go_on_where_there_is_no_room(name, most, seed, monkeypatch):
     """Whichever step the machine stops at, and whatever rows it leaves behind."""

@@ -193,7 +193,6 @@ def test_parts_in_order_and_errors():
         in_parts(3, lambda part: 1 // (part - 2))
 
 
-@pytest.mark.kernels
 @pytest.mark.parametrize("name", MODELS)
 def test_the_number_of_threads_may_change_between_updates(name, seed, monkeypatch):
     monkeypatch.setattr(parts, "MANY", 0)

@@ -15,7 +15,6 @@ from tests.oracle import World, full
 from tests.side_by_side import SideBySide
 from tests.strategies import DELTAS, generator, index, journey
 from tests.zoo import CHANNELS, WEIGHT, Case
-from tests.zoo_attention import ATTENTION_CASES
 
 pytestmark = pytest.mark.kernels
 BACKENDS = ("compiled", "reference")
@@ -253,17 +252,3 @@ def test_a_target_is_made_afresh_over_its_in_edges(softmax):
     update = sides.step({"x_changes": (torch.tensor([0]), sides.world.x[[1]])})
     (step,) = (s for s in update.stats.steps if s.kind in ("sum", "softmax"))
     assert (step.rows, step.edges, step.reread) == (1, 50, 1)
-
-
-BY_ROWS = {"agnn-list", "rgat-f-additive", "point-list"}
-"""Cases computed by the conv's own forward, row by row."""
-
-
-@pytest.mark.parametrize("case", ATTENTION_CASES, ids=str)
-def test_convs_are_programs(case):
-    inc = SideBySide(case, case.formats[0]).inc
-    rows = {s.output.name.split(".")[-1] for s in inc.program.steps if s.kind == "rows"}
-    assert inc.mode == "incremental"
-    assert ("forward" in rows) == (case.name.removesuffix("-sorted") in BY_ROWS)
-    picks = any(word in case.name for word in ("max", "min", "std", "median"))
-    assert rows <= {"forward", "fill", *(("attention", "aggr") if picks else ())}

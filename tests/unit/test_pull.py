@@ -76,8 +76,9 @@ def test_the_choice_is_by_counts_and_is_reported(name, value, compile_after, see
 CASES = [*CONV_CASES, *ATTENTION_CASES, *EDGE_FUNCTION_CASES, *MODEL_CASES]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
-    "case", [case for case in CASES[::3] if "incremental" in case.modes(case.formats[0])], ids=str
+    "case", [case for case in CASES if "incremental" in case.modes(case.formats[0])], ids=str
 )
 def test_exact_in_random_sequences_of_deltas(case, seed, monkeypatch):
     monkeypatch.setattr(nodes, "MANY", 0)  # so that most nodes of a small graph are enough
