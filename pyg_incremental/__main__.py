@@ -1,9 +1,10 @@
-"""`pyg-incremental warm-up`: compile all kernels ahead of time, as for an image."""
+"""The command line: `pyg-incremental --help`, or `python -m pyg_incremental --help`."""
 
 import argparse
 import sys
 from collections.abc import Sequence
 
+from pyg_incremental.blocks import command as evaluating
 from pyg_incremental.kernels import kept, warm_up
 
 
@@ -19,15 +20,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--dtype", choices=kept.DTYPES, nargs="+", default=kept.DTYPES,
         help="of the features; float32 and float64 by default",
     )  # fmt: skip
-    dtypes = parser.parse_args(arguments).dtype
-    seconds = warm_up(*dtypes)
+    warm.set_defaults(run=_warm_up)
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="compute what a trained model returns, layer by layer, in a number of bytes",
+        description=evaluating.DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    evaluating.add_options(evaluate)
+    evaluate.set_defaults(run=evaluating.run)
+    args = parser.parse_args(arguments)
+    status: int = args.run(args)
+    return status
+
+
+def _warm_up(args: argparse.Namespace) -> int:
+    """Compile all kernels ahead of time, as for an image."""
+    seconds = warm_up(*args.dtype)
     root = kept.root()
     where = f"in {root}" if root is not None else "beside the package"
-    is_kept = kept.is_kept_for_others() and all(map(kept.is_complete, dtypes))
+    is_kept = kept.is_kept_for_others() and all(map(kept.is_complete, args.dtype))
     if not is_kept:
         sys.stderr.write("the compiled kernels could not be kept; set NUMBA_CACHE_DIR\n")
         return 1
-    sys.stdout.write(f"kernels for {' and '.join(dtypes)} ready {where} ({seconds:.1f} s)\n")
+    sys.stdout.write(f"kernels for {' and '.join(args.dtype)} ready {where} ({seconds:.1f} s)\n")
     return 0
 
 

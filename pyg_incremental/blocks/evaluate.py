@@ -169,6 +169,7 @@ def _blocks(
     asked = None if order is None else {kind: np.unique(ids) for kind, ids in order.items()}
     evaluator = evaluator_of(plan, roles, memory, shelf, asked, device)
     bar.reset(evaluator.total)
+    bar.initial = evaluator.finished  # what was there before says nothing of how fast it goes
     evaluator.run(bar.update)
     return _written(evaluator.result(order), out)
 
@@ -209,7 +210,7 @@ def _shown(progress: bool) -> Any:
     """A bar on a terminal, of rows per second and the time left."""
     from tqdm import tqdm  # torch_geometric brings it
 
-    return tqdm(unit=" rows", unit_scale=True, disable=None if progress else True)
+    return tqdm(unit=" rows", unit_scale=True, smoothing=0, disable=None if progress else True)
 
 
 def _written(result: Any, out: Tensor | None) -> Any:

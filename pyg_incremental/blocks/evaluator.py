@@ -166,6 +166,16 @@ class Evaluator:
             if steps
         )
 
+    @property
+    def finished(self) -> int:
+        """How many of them an evaluation before has left on the shelf."""
+        return sum(
+            self.shelf.done(i, kind) or 0
+            for i, layer in enumerate(self.schedule.layers)
+            for kind, steps in layer.blocks.items()
+            if steps
+        )
+
     def _count(self, layer: int, kind: str) -> int:
         ids = self.targets[layer][kind]
         return self.num_nodes[kind] if ids is None else len(ids)

@@ -1,0 +1,152 @@
+"""`pyg-incremental evaluate`: a trained model on a graph in files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyg_incremental.blocks.evaluate import evaluate
+from pyg_incremental.blocks.given import bytes_of
+from pyg_incremental.blocks.sources import data_at, model_at
+from pyg_incremental.errors import IncrementalError
+
+DESCRIPTION = """\
+Compute what a trained model returns for all nodes of a graph, or for some, layer by layer, in
+blocks of rows that fit in a number of bytes.
+
+  pyg-incremental evaluate --model train.py:make --weights weights.pt --data graph.npz --out out.npy
+  pyg-incremental evaluate --model model.pt --trust --data folder --directory rows --memory 4GB
+
+--model   FILE.py:FUNCTION or MODULE:FUNCTION, which is called and returns the model (it may also
+          name the model itself); or a file of torch.save(model), which needs --trust
+--data    a folder of .npy files, which stay on disk; a .npz or .pt file. They hold what the model's
+          forward takes by name (x.npy, edge_index.npy, edge_weight.npy); what it does not take is
+          left. Of several types of nodes and edges: user/x.npy, user__buys__item/edge_index.npy
+"""
+WRITTEN = (".npy", ".npz", ".pt")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What `evaluate` takes."""
+    add = parser.add_argument
+    add("--model", required=True, help="where the model is; see above")
+    add("--weights", type=Path, help="a file of torch.save(model.state_dict()), loaded into it")
+    add("--data", required=True, type=Path, help="where the graph is; see above")
+    add("--out", type=Path, help="a .npy, .npz or .pt file for the result")
+    add("--memory", default="4GB", help="bytes that rows may take, such as 4GB (the default)")
+    add("--directory", type=Path, help="keep rows in files there; a killed evaluation goes on")
+    add("--nodes", nargs="+", metavar="ID", help="ids, or one .npy file of ids or of a mask")
+    add("--num-neighbors", type=int, help="edges that each node keeps, at most")
+    add("--seed", type=int, default=0, help="of the edges that are drawn")
+    add("--device", help="where blocks are computed, such as cuda")
+    add("--trust", action="store_true", help="read pickled objects, which can run any code")
+    add("--quiet", action="store_true", help="no bar with rows per second and time left")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Evaluate, write, and say what was done; returns the exit status."""
+    try:
+        _refuse(args)
+        model = model_at(args.model, args.weights, args.trust).eval()
+        if args.device is not None:
+            model = model.to(args.device)
+        began = time.perf_counter()
+        result = evaluate(
+            model,
+            data_at(args.data, args.trust),
+            nodes=_nodes(args.nodes),
+            num_neighbors=args.num_neighbors,
+            memory=args.memory,
+            directory=args.directory,
+            device=args.device,
+            progress=not args.quiet,
+            seed=args.seed,
+        )
+        seconds = time.perf_counter() - began
+        if args.out is not None:
+            write(args.out, result)
+    except (IncrementalError, OSError, ValueError, MemoryError) as error:
+        sys.stderr.write(f"pyg-incremental evaluate: {error}\n")
+        return 1
+    where = args.out if args.out is not None else args.directory
+    sys.stdout.write(f"{_shapes(result)} in {seconds:.1f} s, written to {where}\n")
+    return 0
+
+
+def _refuse(args: argparse.Namespace) -> None:
+    """What can be seen to be wrong before anything is computed."""
+    if args.out is None and args.directory is None:
+        raise ValueError("say where the result goes: --out FILE.npy, or --directory FOLDER")
+    if args.out is not None:
+        if args.out.suffix not in WRITTEN:
+            raise ValueError(f"--out: expected {', '.join(WRITTEN)} (got '{args.out}')")
+        if not args.out.absolute().parent.is_dir():
+            raise ValueError(f"--out: there is no folder '{args.out.absolute().parent}'")
+    bytes_of(args.memory)
+
+
+def _nodes(given: list[str] | None) -> Any:
+    """Ids, or what a file holds."""
+    if given is None:
+        return None
+    if len(given) == 1 and given[0].endswith(".npy"):
+        return torch.from_numpy(np.load(given[0], allow_pickle=False))
+    try:
+        return torch.tensor([int(text) for text in given])
+    except ValueError as error:
+        raise ValueError(
+            f"--nodes: expected ids, or one .npy file (got {' '.join(given)})"
+        ) from error
+
+
+def write(path: Path, result: Any) -> None:
+    """Write what a model returns: one tensor as `.npy`, named ones as `.npz`, anything as `.pt`.
+
+    Raises:
+        ValueError: If it cannot be written in such a file.
+    """
+    if path.suffix == ".pt":
+        torch.save(result, path)
+        return
+    if isinstance(result, Tensor):
+        parts = {"out": result}
+    elif isinstance(result, Mapping):
+        parts = {_named(key): rows for key, rows in result.items()}
+    else:
+        parts = {f"out_{i}": rows for i, rows in enumerate(result)}
+    if not all(isinstance(rows, Tensor) for rows in parts.values()):
+        raise ValueError("--out: the model returns more than tensors by name; write a .pt file")
+    arrays = {key: rows.cpu().numpy() for key, rows in parts.items()}
+    if path.suffix == ".npz":
+        np.savez(path, allow_pickle=False, **arrays)
+    elif len(arrays) == 1:
+        np.save(path, next(iter(arrays.values())), allow_pickle=False)
+    else:
+        raise ValueError(
+            f"--out: the model returns {len(arrays)} tensors ({', '.join(arrays)}), and a .npy "
+            "file holds one; write a .npz or .pt file"
+        )
+
+
+def _named(key: Any) -> str:
+    """A type of nodes, or of edges."""
+    return "__".join(key) if isinstance(key, tuple) else str(key)
+
+
+def _shapes(result: Any) -> str:
+    """What came out, in a word."""
+    if isinstance(result, Tensor):
+        return f"{list(result.shape)} {str(result.dtype).removeprefix('torch.')}"
+    if isinstance(result, Mapping):
+        return ", ".join(f"{_named(key)} {_shapes(rows)}" for key, rows in result.items())
+    if isinstance(result, (tuple, list)):
+        return ", ".join(map(_shapes, result))
+    return type(result).__name__
