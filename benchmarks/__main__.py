@@ -24,6 +24,7 @@ from benchmarks import (
     tasks,
     threads,
 )
+from benchmarks.evaluation import command as evaluation
 from benchmarks.ranks import speed, traffic, weak_scaling
 from benchmarks.sampling import command as sampling
 
@@ -35,6 +36,7 @@ WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "convs": convs.run,
     "tasks": tasks.run,
     "evaluate": evaluate.run,
+    "evaluation": evaluation.run,
     "threads": threads.run,
     "readers": readers.run,
     "sampling": sampling.run,
@@ -86,6 +88,12 @@ def main(argv: list[str] | None = None) -> None:
         description=evaluate.__doc__, formatter_class=raw,
     )  # fmt: skip
     evaluate.add_options(layer_wise)
+
+    figures = commands.add_parser(
+        "evaluation", help="layer-wise evaluation: orders of nodes, sizes, parts of the nodes",
+        description=evaluation.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    evaluation.add_options(figures)
 
     full = commands.add_parser(
         "full-pass", help="one update of each conv against a full pass of PyG",

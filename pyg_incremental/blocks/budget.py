@@ -119,3 +119,18 @@ class Ranges:
             else:
                 high = middle - 1
         return min(low, self.count)
+
+
+def too_large(took: int, limit: int, memory: int, kind: str, node: int) -> MemoryError:
+    """What is said of one row that does not fit: it cannot be cut."""
+    if limit <= 0:
+        return MemoryError(
+            f"the rows and neighbour lists that are kept from layer to layer take "
+            f"{memory - limit:,} bytes (got memory={memory:,}); give more, or a directory to keep "
+            "them in"
+        )
+    return MemoryError(
+        f"the in-edges of {kind or 'node'} number {node} need {took:,} bytes, but of memory="
+        f"{memory:,} there are {limit:,} left; give more, or a directory in which rows and lists "
+        "are kept"
+    )

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pyg_incremental.blocks.evaluate import evaluate
 from pyg_incremental.blocks.given import bytes_of
+from pyg_incremental.blocks.order import ORDERS
 from pyg_incremental.blocks.sources import data_at, model_at
 from pyg_incremental.errors import IncrementalError
 
@@ -46,6 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--nodes", nargs="+", metavar="ID", help="ids, or one .npy file of ids or of a mask")
     add("--num-neighbors", type=int, help="edges that each node keeps, at most")
     add("--seed", type=int, default=0, help="of the edges that are drawn")
+    add("--order", help=f"of the nodes in blocks: {', '.join(ORDERS)}, or a .npy file of ids")
     add("--device", help="where blocks are computed, such as cuda")
     add("--trust", action="store_true", help="read pickled objects, which can run any code")
     add("--quiet", action="store_true", help="no bar with rows per second and time left")
@@ -69,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
             device=args.device,
             progress=not args.quiet,
             seed=args.seed,
+            order=_order(args.order),
         )
         seconds = time.perf_counter() - began
         if args.out is not None:
@@ -105,6 +108,13 @@ def _nodes(given: list[str] | None) -> Any:
         raise ValueError(
             f"--nodes: expected ids, or one .npy file (got {' '.join(given)})"
         ) from error
+
+
+def _order(given: str | None) -> Any:
+    """The name of an order, or what a file holds."""
+    if given is None or not given.endswith(".npy"):
+        return given
+    return np.load(given, allow_pickle=False)
 
 
 def write(path: Path, result: Any) -> None:

@@ -17,6 +17,8 @@ from pyg_incremental.blocks.evaluator import Evaluator
 from pyg_incremental.blocks.files import Files, checksum
 from pyg_incremental.blocks.given import bytes_of, call_of, ids_of
 from pyg_incremental.blocks.node_wise import NodeWise
+from pyg_incremental.blocks.order import orders_of
+from pyg_incremental.blocks.places import Places
 from pyg_incremental.blocks.sample import sampled
 from pyg_incremental.blocks.shelf import Shelf
 from pyg_incremental.call.plan import CallPlan
@@ -45,6 +47,7 @@ def evaluate(
     out: Tensor | None = None,
     progress: bool = True,
     seed: int = 0,
+    order: Any = None,
 ) -> Any:
     """Compute what a trained model returns, layer by layer, in blocks of rows that fit in memory.
 
@@ -69,16 +72,22 @@ def evaluate(
         out: Where to write the rows, `[num_nodes, out_channels]` or `[k, out_channels]`.
         progress: Show on a terminal the rows per second and the time left.
         seed: Of the drawn edges.
+        order: In which order blocks take the nodes; rows come back by ids all the same. `'rcm'`
+            (reverse Cuthill-McKee), `'communities'` or `'degree'` bring nodes with common
+            neighbours together, so that less is read; or ids, int64 `[num_nodes]`, each once, of
+            several kinds a dict. It helps where there are many blocks.
 
     Returns:
         What the model returns, `[num_nodes, out_channels]`, or `[k, out_channels]` in the order of
         `nodes`; with `directory` a memory map of the file `out.npy` in it.
 
     Raises:
-        InvalidDeltaError: If the arguments do not fit together, or an id is out of range.
+        InvalidDeltaError: If the arguments do not fit together, an id is out of range, or the order
+            is none.
         StaleStateError: If the model is in training mode.
         StateFileError: If the directory holds another evaluation.
-        MemoryError: If the in-edges of one node alone do not fit.
+        MemoryError: If the in-edges of one node alone do not fit, or the graph does not in which
+            communities are to be found.
         UnsupportedModelError: If `nodes` is given, but the output has no row for each node.
     """
     _refuse_training(model)
@@ -92,6 +101,7 @@ def evaluate(
         out=out,
         progress=progress,
         seed=seed,
+        order=order,
     )
 
 
@@ -106,13 +116,14 @@ def evaluate_call(
     out: Tensor | None = None,
     progress: bool = True,
     seed: int = 0,
+    order: Any = None,
 ) -> Any:
     """Like `evaluate`, of a call."""
     refuse_autocast()
     budget = bytes_of(memory)
     with torch.inference_mode(mode=False), torch.no_grad():
         roles = classified(site, Settings())
-        order = None if nodes is None else ids_of(nodes, roles.num_nodes)
+        wanted = None if nodes is None else ids_of(nodes, roles.num_nodes)
         plan = prepare(site, roles, Settings())
         roles = replace(roles, fixed=plan.roles.fixed)
         if num_neighbors is not None:
@@ -124,14 +135,24 @@ def evaluate_call(
         why = plan.fallback
         if not why:
             why = why_not_in_blocks(plan.program)
-            if why and order is not None:
+            if why and wanted is not None:
                 raise UnsupportedModelError(_NO_NODE_ROWS)
         with _shown(progress) as bar:
             if why:
-                asked = None if order is None else torch.from_numpy(order.get("", _NOBODY))
+                asked = None if wanted is None else torch.from_numpy(wanted.get("", _NOBODY))
                 result = NodeWise(site, roles, budget).run(why, asked, bar.update)
                 return _written(result, out)
-            return _blocks(plan, roles, order, budget, directory, device, out, bar, seed)
+            program = plan.program
+            if wanted is not None and any(v.domain is not Domain.NODE for v in program.outputs):
+                raise UnsupportedModelError(_NO_NODE_ROWS)
+            taken = orders_of(order, roles, budget)
+            into = out if wanted is None and len(program.outputs) == 1 else None
+            shelf = Shelf(into, program.outputs)
+            if directory is not None:
+                about = checksum(_about(plan, roles, wanted, taken, seed))
+                shelf = Files(directory, program, about, goes_on=not program.whole_steps)
+            result = _blocks(plan, roles, wanted, taken, budget, shelf, device, bar)
+            return _written(result, out)
 
 
 def why_not_in_blocks(program: Program) -> str:
@@ -150,32 +171,30 @@ _NO_NODE_ROWS = "evaluate: the output has no row for each node, so none can be c
 def _blocks(
     plan: CallPlan,
     roles: Roles,
-    order: Mapping[str, Ids] | None,
+    wanted: Mapping[str, Ids] | None,
+    taken: Mapping[str, Ids],
     memory: int,
-    directory: str | os.PathLike[str] | None,
+    shelf: Shelf,
     device: torch.device | str | None,
-    out: Tensor | None,
     bar: Any,
-    seed: int,
 ) -> Any:
     """Evaluate a program, block by block."""
-    program = plan.program
-    if order is not None and any(v.domain is not Domain.NODE for v in program.outputs):
-        raise UnsupportedModelError(_NO_NODE_ROWS)
-    shelf = Shelf(out if order is None and len(program.outputs) == 1 else None, program.outputs)
-    if directory is not None:
-        about = checksum(_about(plan, roles, order, seed))
-        shelf = Files(directory, program, about, goes_on=not program.whole_steps)
-    asked = None if order is None else {kind: np.unique(ids) for kind, ids in order.items()}
-    evaluator = evaluator_of(plan, roles, memory, shelf, asked, device)
+    asked = None if wanted is None else {kind: np.unique(ids) for kind, ids in wanted.items()}
+    evaluator = evaluator_of(plan, roles, memory, shelf, asked, device, places=Places(taken))
     bar.reset(evaluator.total)
     bar.initial = evaluator.finished  # what was there before says nothing of how fast it goes
     evaluator.run(bar.update)
-    return _written(evaluator.result(order), out)
+    return evaluator.result(wanted)
 
 
-def _about(plan: CallPlan, roles: Roles, order: Mapping[str, Ids] | None, seed: int) -> list[Any]:
-    """What an evaluation depends on: the program, parameters, tensors, edges and nodes."""
+def _about(
+    plan: CallPlan,
+    roles: Roles,
+    wanted: Mapping[str, Ids] | None,
+    taken: Mapping[str, Ids],
+    seed: int,
+) -> list[Any]:
+    """What an evaluation depends on: program, parameters, tensors, edges, nodes, their order."""
     site = plan.site
     given: list[Any] = [plan.program, seed]
     for name, held in site.model.state_dict().items():
@@ -185,8 +204,9 @@ def _about(plan: CallPlan, roles: Roles, order: Mapping[str, Ids] | None, seed: 
     for held_by in (roles.edge_index, roles.values):
         for name, held in held_by.items():
             given += [name, held]
-    for kind, ids in (order or {}).items():
-        given += [kind, torch.from_numpy(ids)]
+    for ids_by_kind in (wanted or {}, taken):
+        for kind, ids in ids_by_kind.items():
+            given += [kind, torch.from_numpy(ids)]
     return given
 
 
@@ -198,12 +218,13 @@ def evaluator_of(
     asked: Mapping[str, Ids] | None = None,
     device: torch.device | str | None = None,
     rows_in_block: int | None = None,
+    places: Places | None = None,
 ) -> Evaluator:
     """The executor of a plan; see `Evaluator`."""
     tensors = plan.site.tensors
     where = next((tensors[n].device for n in roles.nodes), torch.device("cpu"))
     on = torch.device(where if device is None else device)
-    return Evaluator(plan, roles, tensors, memory, shelf, asked, on, rows_in_block)
+    return Evaluator(plan, roles, tensors, memory, shelf, asked, on, rows_in_block, places)
 
 
 def _shown(progress: bool) -> Any:

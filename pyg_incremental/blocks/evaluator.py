@@ -13,10 +13,11 @@ from torch.utils import _pytree as pytree
 
 from pyg_incremental.aggregate import Aggregate, PaddedRows
 from pyg_incremental.blocks.block import Block, lists_of
-from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices, Ranges
+from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices, Ranges, too_large
 from pyg_incremental.blocks.in_edges import BlockEdges, InEdges, block_edges, in_edges
 from pyg_incremental.blocks.kept import Kept, taken
 from pyg_incremental.blocks.needed import needed
+from pyg_incremental.blocks.places import Places
 from pyg_incremental.blocks.schedule import Schedule, sources_of
 from pyg_incremental.blocks.shelf import Shelf
 from pyg_incremental.call import full_pass
@@ -43,10 +44,12 @@ class Evaluator:
         asked: Ids of the nodes whose output rows are wanted, ascending, by kind; None for all.
         device: Where blocks are computed.
         rows_in_block: The number of rows of every block; None to choose it by memory.
+        places: In which order blocks take the nodes; None for that of their ids.
 
     Attributes:
         peak: Bytes that were held at once, so far.
         blocks: The number of blocks that were computed.
+        read: The number of nodes, over all blocks, whose rows a block gathers; its own count, too.
         gathered: Bytes of the rows that blocks have read.
     """
 
@@ -60,6 +63,7 @@ class Evaluator:
         asked: Mapping[str, Ids] | None,
         device: torch.device,
         rows_in_block: int | None = None,
+        places: Places | None = None,
     ) -> None:
         self.plan, self.roles, self.tensors = plan, roles, tensors
         self.memory, self.shelf, self.device = memory, shelf, device
@@ -84,8 +88,11 @@ class Evaluator:
         self._kept: dict[Value, Kept] = {}
         self._contents: dict[Value, Any] = {}
         self._rows_in_block = rows_in_block
+        self._places = places if places is not None else Places()
+        if asked is not None:
+            asked = {kind: np.sort(self._places.of(kind, ids)) for kind, ids in asked.items()}
         self.targets = needed(self.schedule, asked, self.num_nodes, self.lists)
-        self.peak = self.blocks = self.gathered = 0
+        self.peak = self.blocks = self.read = self.gathered = 0
 
     # What there is -------------------------------------------------------------------------------
 
@@ -96,8 +103,13 @@ class Evaluator:
             src, dst = self.roles.edge_index[graph].numpy()
             if reverse:
                 src, dst = dst, src
-            count = self.num_nodes[self._ends(key)[1]]
-            self._lists[key] = self.shelf.lists(key, lambda: in_edges(dst, src, count))
+            far, near = self._ends(key)
+            self._lists[key] = self.shelf.lists(
+                key,
+                lambda: in_edges(
+                    self._places.of(near, dst), self._places.of(far, src), self.num_nodes[near]
+                ),
+            )
         return self._lists[key]
 
     def _ends(self, key: Lists) -> tuple[str, str]:
@@ -107,12 +119,12 @@ class Evaluator:
         return ends[::-1] if key[1] else ends
 
     def rows_at(self, value: Value, ids: Ids | range) -> Tensor:
-        """Rows of a value, `[len(ids), ...]`, read or made again from what is kept."""
+        """Rows of a value at some places, `[len(ids), ...]`, read or made of what is kept."""
         made = self.schedule.made[value]
         if value in self._kept:
             rows = self._kept[value].at(ids)
         elif isinstance(made, Learned):
-            rows = taken(made.read().detach(), ids)
+            rows = taken(made.read().detach(), self._places.nodes(value.kind, ids))
         elif isinstance(made, Ones):
             return self._like.new_ones(len(ids), 1)
         elif isinstance(made, RowMap):
@@ -123,7 +135,8 @@ class Evaluator:
             again: Tensor = made.fn(*args)
             return again
         else:
-            rows = taken(self.tensors[value.name].detach(), ids)
+            given = self.tensors[value.name].detach()
+            rows = taken(given, self._places.nodes(value.kind, ids))
         self.gathered += rows.nbytes
         return rows.to(self.device)
 
@@ -211,27 +224,36 @@ class Evaluator:
             return
         if not isinstance(result, Tensor) or not result.dim() or len(result) != count:
             raise RowCountError(f"step '{value}' made not one row for each of {count} nodes")
-        kept = self._kept[value] = self.shelf.room(value, result, count, None)
-        kept.write(0, result)
+        kept = self._kept[value] = self._room(value, result, count, None)
+        nodes = self._places.nodes(value.kind, range(count))
+        kept.write(0, result if isinstance(step, PaddedRows) else taken(result, nodes))
 
     def _all_rows(self, value: Value, step: Step) -> Any:
         if value.domain is Domain.WHOLE:
             return self.content(value)
         if value.domain is Domain.EDGE:
             return self.edge_rows(value, np.arange(self.roles.edge_index[value.kind].shape[1]))
-        rows = self.rows_at(value, range(self.num_nodes[value.kind]))
+        rows = self.rows_at(value, self._places.every(value.kind, self.num_nodes[value.kind]))
         return rows if isinstance(step, Whole) and step.pure else rows.clone()
+
+    def _rows_by_ids(self, value: Value, ids: Ids | None) -> Ids | None:
+        """Where the rows of an output go, which are in the order of ids; see `Places.rows`."""
+        return self._places.rows(value.kind, ids) if value in self.plan.program.outputs else None
+
+    def _room(self, value: Value, like: Tensor, count: int, ids: Ids | None) -> Kept:
+        return self.shelf.room(value, like, count, ids, self._rows_by_ids(value, ids))
 
     def _run_blocks(self, layer: int, kind: str, steps: list[Step], tell: Told) -> None:
         """The steps of one layer on the rows of one kind of nodes."""
         ids, count = self.targets[layer][kind], self._count(layer, kind)
         wanted = {v for v in self.schedule.layers[layer].kept if v.kind == kind}
         keys = dict.fromkeys(lists_of(s) for s in steps if isinstance(s, Aggregate))
+        gathered = {lists_of(s) for s in steps if isinstance(s, Aggregate) and self._gathers(s)}
         sources = {key: self.num_nodes[self._ends(key)[0]] for key in keys}
         prices = self._first_prices(steps)
         first, before = self.shelf.done(layer, kind), None
         if first is not None:
-            found = {v: self.shelf.found(v, ids) for v in wanted}
+            found = {v: self.shelf.found(v, ids, self._rows_by_ids(v, ids)) for v in wanted}
             self._kept |= {v: kept for v, kept in found.items() if kept is not None}
             tell(first)
             if first == count:
@@ -244,25 +266,15 @@ class Evaluator:
             if self._rows_in_block is not None:
                 last = first + self._rows_in_block
             last = min(last, count)
-            while True:
-                some = range(first, last) if ids is None else ids[first:last]
-                edges = self._edges(steps, some)
-                ranges.limit = self.memory - self.resident
-                took = prices.of(
-                    last - first,
-                    {k: len(e.neighbor) for k, e in edges.items()},
-                    {k: len(e.nodes) for k, e in edges.items()},
-                )
-                if took <= ranges.limit or last - first <= 1:
-                    break
-                last = (first + last + 1) // 2
-            _refuse_too_large(took, ranges.limit, self.memory, kind, first)
+            some, edges = self._fitting(steps, kind, ids, range(first, last), ranges)
+            last = first + len(some)
+            self.read += sum(len(edges[k].nodes) for k in gathered)
             resident, block = self.resident, Block(self, some, edges)
             before, made = block, block.run(steps, wanted)
             self.peak = max(self.peak, resident + block.peak)
             for value, rows in made.items():
                 if value not in self._kept:
-                    self._kept[value] = self.shelf.room(value, rows, count, ids)
+                    self._kept[value] = self._room(value, rows, count, ids)
                 self._kept[value].write(first, rows)
             block.learn(prices, sources, steps)
             self.peak = max(self.peak, self.resident + sum(t.nbytes for t in made.values()))
@@ -272,6 +284,31 @@ class Evaluator:
             first = last
             if not count:
                 break
+
+    def _gathers(self, step: Aggregate) -> bool:
+        """Whether rows are read for it; a degree adds up ones."""
+        return not all(isinstance(self.schedule.made[v], Ones) for v in sources_of(step))
+
+    def _fitting(
+        self, steps: list[Step], kind: str, ids: Ids | None, rows: range, ranges: Ranges
+    ) -> tuple[Ids | range, dict[Lists, BlockEdges]]:
+        """The first of some rows, as many as fit now that their neighbours are counted."""
+        first, last = rows.start, rows.stop
+        while True:
+            some = range(first, last) if ids is None else ids[first:last]
+            edges = self._edges(steps, some)
+            ranges.limit = self.memory - self.resident
+            took = ranges.prices.of(
+                last - first,
+                {k: len(e.neighbor) for k, e in edges.items()},
+                {k: len(e.nodes) for k, e in edges.items()},
+            )
+            if took <= ranges.limit:
+                return some, edges
+            if last - first <= 1:
+                node = int(next(iter(self._places.nodes(kind, some)), 0))
+                raise too_large(took, ranges.limit, self.memory, kind, node)
+            last = (first + last + 1) // 2
 
     def _first_prices(self, steps: list[Step]) -> Prices:
         """What is known of the prices before a block has run: how wide the rows are that it reads.
@@ -322,7 +359,8 @@ class Evaluator:
         """Bytes that are held from block to block: rows that are kept, and lists, in memory."""
         held = sum(k.nbytes for k in self._kept.values())
         lists = sum(self.shelf.held(edges) for edges in self._lists.values())
-        return held + lists + sum(p.nbytes for p in self._place.values())
+        numbers = sum(p.nbytes for p in self._place.values())
+        return held + lists + numbers + self._places.nbytes
 
     # What comes out ------------------------------------------------------------------------------
 
@@ -340,29 +378,14 @@ class Evaluator:
             if value.domain is not Domain.NODE:
                 return self.content(value)
             if order is not None:
-                return self.rows_at(value, order.get(value.kind, np.empty(0, np.int64)))
+                ids = order.get(value.kind, np.empty(0, np.int64))
+                return self.rows_at(value, self._places.of(value.kind, ids))
             if value in self._kept:
                 return self._kept[value].rows
-            return self.rows_at(value, range(self.num_nodes[value.kind])).clone()
+            count = self.num_nodes[value.kind]
+            return self.rows_at(value, self._places.every(value.kind, count)).clone()
 
         structure = self.plan.traced.structure
         if isinstance(structure, Output):
             return filled(structure)
         return pytree.tree_map(filled, structure, is_leaf=lambda v: isinstance(v, Output))
-
-
-def _refuse_too_large(took: int, limit: int, memory: int, kind: str, row: int) -> None:
-    """One row that does not fit cannot be cut."""
-    if took <= limit:
-        return
-    if limit <= 0:
-        raise MemoryError(
-            f"the rows and neighbour lists that are kept from layer to layer take "
-            f"{memory - limit:,} bytes (got memory={memory:,}); give more, or a directory to keep "
-            "them in"
-        )
-    raise MemoryError(
-        f"the in-edges of {kind or 'node'} number {row} need {took:,} bytes, but of memory="
-        f"{memory:,} there are {limit:,} left; give more, or a directory in which rows and lists "
-        "are kept"
-    )

@@ -93,23 +93,23 @@ class Files(Shelf):
         """Nothing of them is in memory."""
         return 0
 
-    def room(self, value: Value, like: Tensor, count: int, ids: Ids | None) -> Kept:
+    def room(self, value: Value, like: Tensor, count: int, ids: Ids | None, at: Ids | None) -> Kept:
         """A file with room for `count` rows of a value, of the shape and dtype of `like`."""
         path = self.directory / self._names[value]
-        return Kept(on_disk(path, (count, *like.shape[1:]), like.dtype), ids, path)
+        return Kept(on_disk(path, (count, *like.shape[1:]), like.dtype), ids, path, at)
 
     def done(self, layer: int, kind: str) -> int | None:
         """How many rows an evaluation before has finished; None if there was none."""
         return self._done.get(_place(layer, kind))
 
-    def found(self, value: Value, ids: Ids | None) -> Kept | None:
+    def found(self, value: Value, ids: Ids | None, at: Ids | None) -> Kept | None:
         """Rows that an evaluation before has left; None if nobody reads them any more."""
         path = self.directory / self._names[value]
         if not path.exists():
             return None
         rows = np.load(path, mmap_mode="r")
         rows = np.load(path, mmap_mode="r+") if rows.size else np.array(rows)
-        return Kept(torch.from_numpy(rows), ids, path)
+        return Kept(torch.from_numpy(rows), ids, path, at)
 
     def finish(self, layer: int, kind: str, rows: int) -> None:
         """So many rows of a layer are there."""

@@ -22,10 +22,17 @@ class Kept:
         rows: The rows, `[k, ...]`.
         ids: The nodes that they belong to, int64 `[k]`, ascending; None for all of them.
         path: The file in which they are, or None.
+        at: In which of the rows each of them is, int64 `[k]`; None if they come as they are.
     """
 
-    def __init__(self, rows: Tensor, ids: Ids | None = None, path: Path | None = None) -> None:
-        self.rows, self.ids, self.path = rows, ids, path
+    def __init__(
+        self,
+        rows: Tensor,
+        ids: Ids | None = None,
+        path: Path | None = None,
+        at: Ids | None = None,
+    ) -> None:
+        self.rows, self.ids, self.path, self._at = rows, ids, path, at
 
     @property
     def nbytes(self) -> int:
@@ -37,14 +44,21 @@ class Kept:
 
         Nodes that are not among the kept ones get any row: nothing reads it.
         """
-        if self.ids is None:
+        if self.ids is not None:
+            wanted = np.arange(ids.start, ids.stop) if isinstance(ids, range) else ids
+            ids = np.searchsorted(self.ids, wanted)
+        if self._at is None:
             return taken(self.rows, ids)
-        wanted = np.arange(ids.start, ids.stop) if isinstance(ids, range) else ids
-        return taken(self.rows, np.searchsorted(self.ids, wanted))
+        if isinstance(ids, range):
+            return taken(self.rows, self._at[ids.start : ids.stop])
+        return taken(self.rows, self._at[np.minimum(ids, len(self._at) - 1)])
 
     def write(self, first: int, rows: Tensor) -> None:
         """Write the rows of the nodes from place `first` on."""
-        self.rows[first : first + len(rows)] = rows
+        if self._at is None:
+            self.rows[first : first + len(rows)] = rows
+        else:
+            self.rows[torch.from_numpy(self._at[first : first + len(rows)])] = rows.cpu()
 
     def remove(self) -> None:
         """Nobody reads them any more."""

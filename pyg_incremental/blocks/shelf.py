@@ -37,11 +37,12 @@ class Shelf:
         """Bytes that they take in memory."""
         return int(edges.first.nbytes + edges.neighbor.nbytes + edges.edge.nbytes)
 
-    def room(self, value: Value, like: Tensor, count: int, ids: Ids | None) -> Kept:
-        """Room for `count` rows of a value, of the shape and dtype of `like`."""
+    def room(self, value: Value, like: Tensor, count: int, ids: Ids | None, at: Ids | None) -> Kept:
+        """Room for `count` rows of a value, of the shape and dtype of `like`; see `Kept`."""
         if self._out is not None and value in self._outputs:
-            return Kept(_checked(self._out, (count, *like.shape[1:]), like.dtype), ids)
-        return Kept(like.new_empty(count, *like.shape[1:], device="cpu"), ids)
+            rows = _checked(self._out, (count, *like.shape[1:]), like.dtype)
+            return Kept(rows, ids, at=at)
+        return Kept(like.new_empty(count, *like.shape[1:], device="cpu"), ids, at=at)
 
     def remove(self, value: Value, kept: Kept) -> None:
         """Let go of the rows of a value."""
@@ -51,7 +52,7 @@ class Shelf:
         """How many rows an evaluation before has finished; None if there was none."""
         return None
 
-    def found(self, value: Value, ids: Ids | None) -> Kept | None:
+    def found(self, value: Value, ids: Ids | None, at: Ids | None) -> Kept | None:
         """Rows that an evaluation before has left; None if nobody reads them any more."""
         return None
 

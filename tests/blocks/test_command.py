@@ -108,6 +108,16 @@ def test_some_nodes(folder, seed):
         assert_close(torch.from_numpy(np.load("out.npy")), want_of(seed, [9, 2, 9]))
 
 
+def test_an_order_by_name_or_in_a_file(folder, seed, capsys):
+    given = ["--model", "making:make", "--data", "graph", "--out", "out.npy"]
+    np.save("order.npy", np.random.default_rng(seed).permutation(NODES))
+    for order in ("rcm", "order.npy"):
+        assert run(*given, "--order", order, "--memory", "100kB") == 0
+        assert_close(torch.from_numpy(np.load("out.npy")), want_of(seed))
+    assert run(*given, "--order", "best") == 1
+    assert "order must be one of rcm" in capsys.readouterr().err
+
+
 def test_rows_in_a_directory(folder, seed):
     given = ["--model", "making:make", "--data", "graph", "--directory", "rows"]
     assert run(*given) == 0

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from pyg_incremental.blocks.evaluate import evaluator_of, why_not_in_blocks
 from pyg_incremental.blocks.given import ids_of
+from pyg_incremental.blocks.places import Places
 from pyg_incremental.blocks.shelf import Shelf
 from pyg_incremental.call.roles import classify
 from pyg_incremental.call.site import bind
@@ -54,16 +55,23 @@ class InBlocks:
             return None
         results = []
         for size in SIZES:
-            evaluator = evaluator_of(self.plan, roles, 1 << 30, Shelf(), None, None, size)
-            evaluator.run(lambda rows: None)
-            results.append(evaluator.result(None))
-            if size == 1:
-                assert evaluator.blocks >= evaluator.total
+            for places in (None, self.places(roles)):
+                evaluator = evaluator_of(
+                    self.plan, roles, 1 << 30, Shelf(), None, None, size, places
+                )
+                evaluator.run(lambda rows: None)
+                results.append(evaluator.result(None))
+                if size == 1:
+                    assert evaluator.blocks >= evaluator.total
         if all(v.domain is Domain.NODE for v in self.plan.program.outputs):
             self.parts = [self.part(roles, size) for size in SIZES]
         for result in results[1:]:
             assert_close(result, results[0], 1e-10)
         return results[0]
+
+    def places(self, roles):
+        """The nodes of each kind in any order."""
+        return Places({kind: self.rng.permutation(n) for kind, n in roles.num_nodes.items()})
 
     def part(self, roles, size):
         """Some rows alone, in an order of their own, one of them twice."""
@@ -73,7 +81,8 @@ class InBlocks:
             asked[kind] = torch.cat([ids, ids[:1]])
         order = ids_of(asked, roles.num_nodes)
         ascending = {kind: ids.unique().numpy() for kind, ids in asked.items()}
-        evaluator = evaluator_of(self.plan, roles, 1 << 30, Shelf(), ascending, None, size)
+        places = self.places(roles)
+        evaluator = evaluator_of(self.plan, roles, 1 << 30, Shelf(), ascending, None, size, places)
         evaluator.run(lambda rows: None)
         return asked, evaluator.result(order)
 

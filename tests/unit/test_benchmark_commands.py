@@ -96,6 +96,26 @@ def test_evaluate(tmp_path):
         assert ways[way]["MB"] <= ways[way]["memory_MB"]
 
 
+def test_evaluation_order(tmp_path, monkeypatch, capsys):
+    main(["evaluation", "order", "--quick", "--out", str(tmp_path)])
+    rows = json.loads((tmp_path / "order.json").read_text())["results"]
+    found = {(row["graph"], row["order"]): row for row in rows}
+    assert len(found) == 2 * 6
+    for (graph, order), row in found.items():
+        given = found[graph, "given"]["rows_read"]
+        assert row["saved_of_given"] == pytest.approx(1 - row["rows_read"] / given)
+        assert 1 < row["read"] == row["rows_read"] / row["nodes"] / 3
+        assert row["blocks"] > 3
+        if order in ("communities", "rabbit") and graph == "drawn-in-groups":
+            assert row["saved_of_random"] > 0.15
+    assert (tmp_path / "orders.png").stat().st_size > 0
+    monkeypatch.setenv("PYG_INCREMENTAL_DATA", str(tmp_path / "none"))
+    main(["evaluation", "order", "--graph", "cora", "caida", "--out", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert "cora: skipped" in printed
+    assert "caida: skipped" in printed
+
+
 def test_memory(tmp_path, capsys):
     sizes = ["--scale", "0.0002", "--hidden", "8", "--batch", "20", "--updates", "4"]
     main(["memory", *sizes, "--peer", "rc", "ripple", "--out", str(tmp_path)])

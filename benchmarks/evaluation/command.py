@@ -1,0 +1,60 @@
+"""The figures of layer-wise evaluation.
+
+    python -m benchmarks evaluation order
+
+`order`: rows that blocks read, in several orders of the nodes, on real graphs (left out where the
+folder that PYG_INCREMENTAL_DATA names has them not) and on drawn ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from benchmarks import machine, report
+from benchmarks.evaluation import ordering, plot
+from benchmarks.evaluation.real import GRAPHS
+from benchmarks.report import Row
+from pyg_incremental.kernels import warm_up
+
+FIGURES: dict[str, Callable[[argparse.Namespace], list[Row]]] = {"order": ordering.measure}
+PLOTS: dict[str, Callable[[list[Row], Path], Path]] = {"order": plot.draw_orders}
+QUICK = {"scale": 0.01, "hidden": 8, "graph": ["drawn", "drawn-in-groups"]}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Defaults: full size."""
+    add = parser.add_argument
+    add("figure", choices=FIGURES)
+    add("--scale", type=float, default=1.0, help="of the numbers of nodes and edges drawn")
+    add("--layers", type=int, default=3)
+    add("--hidden", type=int, default=128)
+    add("--threads", type=int, default=1)
+    add("--graph", nargs="+", choices=GRAPHS, default=list(GRAPHS), help="for order")
+    add("--order", nargs="+", choices=ordering.ALL, default=list(ordering.ALL), help="for order")
+    add("--share", type=float, default=0.2, help="for order: what a block may take, of the rows")
+    add("--quick", action="store_true", help="tiny graphs, some seconds: only shows that it runs")
+    add("--out", type=Path, default=Path("benchmarks/results/evaluation"), help="folder")
+
+
+@torch.no_grad()
+def run(args: argparse.Namespace) -> None:
+    """Measure, print, write and draw."""
+    if args.quick:
+        vars(args).update(QUICK)
+    machine.use_threads(args.threads)
+    about = machine.describe()
+    print(" ".join(f"{key}={value}" for key, value in about.items()))
+    warm_up()
+    rows = FIGURES[args.figure](args)
+    report.print_table(rows)
+    options = report.plain({k: v for k, v in vars(args).items() if k != "out"})
+    result = {"options": options, "machine": about, "results": rows}
+    report.write_json(args.out / f"{args.figure}.json", result)
+    written = [f"{args.figure}.json"]
+    if args.figure in PLOTS and rows:
+        written.append(PLOTS[args.figure](rows, args.out).name)
+    print(f"\nwritten to {args.out}: {', '.join(written)}")
