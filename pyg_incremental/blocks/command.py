@@ -45,7 +45,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--memory", default="4GB", help="bytes that rows may take, such as 4GB (the default)")
     add("--directory", type=Path, help="keep rows in files there; a killed evaluation goes on")
     add("--nodes", nargs="+", metavar="ID", help="ids, or one .npy file of ids or of a mask")
-    add("--num-neighbors", type=int, help="edges that each node keeps, at most")
+    add("--num-neighbors", type=int, nargs="+", metavar="EDGES",
+        help="edges that each node keeps, at most; several for the layers, the last one first"
+    )  # fmt: skip
     add("--seed", type=int, default=0, help="of the edges that are drawn")
     add("--order", help=f"of the nodes in blocks: {', '.join(ORDERS)}, or a .npy file of ids")
     add("--device", help="where blocks are computed, such as cuda")
@@ -65,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             model,
             data_at(args.data, args.trust),
             nodes=_nodes(args.nodes),
-            num_neighbors=args.num_neighbors,
+            num_neighbors=_one_or_more(args.num_neighbors),
             memory=args.memory,
             directory=args.directory,
             device=args.device,
@@ -108,6 +110,11 @@ def _nodes(given: list[str] | None) -> Any:
         raise ValueError(
             f"--nodes: expected ids, or one .npy file (got {' '.join(given)})"
         ) from error
+
+
+def _one_or_more(given: list[int] | None) -> int | list[int] | None:
+    """One number for all layers, or one for each."""
+    return given[0] if given is not None and len(given) == 1 else given
 
 
 def _order(given: str | None) -> Any:

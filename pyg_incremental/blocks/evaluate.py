@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from pyg_incremental.blocks.evaluator import Evaluator
+from pyg_incremental.blocks.fanouts import Drawn, with_fanouts
 from pyg_incremental.blocks.files import Files, checksum
 from pyg_incremental.blocks.given import bytes_of, call_of, ids_of
 from pyg_incremental.blocks.node_wise import NodeWise
@@ -40,7 +41,7 @@ def evaluate(
     data: Data | HeteroData | Mapping[str, Any],
     *,
     nodes: Any = None,
-    num_neighbors: int | None = None,
+    num_neighbors: int | Sequence[int] | None = None,
     memory: int | str = "4GB",
     directory: str | os.PathLike[str] | None = None,
     device: torch.device | str | None = None,
@@ -63,7 +64,9 @@ def evaluate(
             of several kinds of nodes a dict by kind. All by default. Only what these see is
             computed.
         num_neighbors: Let every node keep at most so many of the edges that are gathered at it,
-            drawn once: the result is that of the model on this smaller graph.
+            drawn once: the result is that of the model on this smaller graph. A list says it for
+            each layer, the last one first (the first hop, as in PyG's loaders), and -1 keeps all;
+            each layer then has edges of its own.
         memory: Bytes that may be taken beside what is handed in, a number or such as `'4GB'`.
         directory: Where rows and neighbour lists are kept, as `.npy` files, in place of memory.
             What was killed goes on there at its last finished block, if it is called alike.
@@ -109,7 +112,7 @@ def evaluate_call(
     site: CallSite,
     *,
     nodes: Any = None,
-    num_neighbors: int | None = None,
+    num_neighbors: int | Sequence[int] | None = None,
     memory: int | str = "4GB",
     directory: str | os.PathLike[str] | None = None,
     device: torch.device | str | None = None,
@@ -126,33 +129,49 @@ def evaluate_call(
         wanted = None if nodes is None else ids_of(nodes, roles.num_nodes)
         plan = prepare(site, roles, Settings())
         roles = replace(roles, fixed=plan.roles.fixed)
+        why = plan.fallback or why_not_in_blocks(plan.program)
+        if why and wanted is not None and not plan.fallback:
+            raise UnsupportedModelError(_NO_NODE_ROWS)
+        drawn: dict[str, Drawn] = {}
         if num_neighbors is not None:
-            if plan.fallback:
-                raise UnsupportedModelError(
-                    f"{type(site.model).__name__}: {plan.fallback}, so no edges can be drawn for it"
-                )
-            roles = sampled(site, roles, plan.program, num_neighbors, seed)
-        why = plan.fallback
-        if not why:
-            why = why_not_in_blocks(plan.program)
-            if why and wanted is not None:
-                raise UnsupportedModelError(_NO_NODE_ROWS)
+            plan, roles, drawn = _with_fewer_edges(plan, roles, num_neighbors, seed, why)
         with _shown(progress) as bar:
             if why:
-                asked = None if wanted is None else torch.from_numpy(wanted.get("", _NOBODY))
-                result = NodeWise(site, roles, budget).run(why, asked, bar.update)
+                some = None if wanted is None else torch.from_numpy(wanted.get("", _NOBODY))
+                result = NodeWise(site, roles, budget).run(why, some, bar.update)
                 return _written(result, out)
-            program = plan.program
-            if wanted is not None and any(v.domain is not Domain.NODE for v in program.outputs):
+            outputs = plan.program.outputs
+            if wanted is not None and any(v.domain is not Domain.NODE for v in outputs):
                 raise UnsupportedModelError(_NO_NODE_ROWS)
             taken = orders_of(order, roles, budget)
-            into = out if wanted is None and len(program.outputs) == 1 else None
-            shelf = Shelf(into, program.outputs)
+            shelf = Shelf(out if wanted is None and len(outputs) == 1 else None, outputs)
             if directory is not None:
-                about = checksum(_about(plan, roles, wanted, taken, seed))
-                shelf = Files(directory, program, about, goes_on=not program.whole_steps)
-            result = _blocks(plan, roles, wanted, taken, budget, shelf, device, bar)
-            return _written(result, out)
+                about = checksum(_about(plan, roles, wanted, taken, [seed, num_neighbors]))
+                goes_on = not plan.program.whole_steps
+                shelf = Files(directory, plan.program, about, goes_on=goes_on)
+            asked = None if wanted is None else {kind: np.unique(i) for kind, i in wanted.items()}
+            evaluator = evaluator_of(
+                plan, roles, budget, shelf, asked, device, places=Places(taken), drawn=drawn
+            )
+            bar.reset(evaluator.total)
+            bar.initial = evaluator.finished  # what was there before says nothing of the speed
+            evaluator.run(bar.update)
+            return _written(evaluator.result(wanted), out)
+
+
+def _with_fewer_edges(
+    plan: CallPlan, roles: Roles, most: int | Sequence[int], seed: int, why: str
+) -> tuple[CallPlan, Roles, dict[str, Drawn]]:
+    """A plan and roles with drawn edges: the same for all layers, or each layer's own."""
+    name = type(plan.site.model).__name__
+    if plan.fallback:
+        raise UnsupportedModelError(f"{name}: {plan.fallback}, so no edges can be drawn for it")
+    if not isinstance(most, Sequence):
+        return plan, sampled(plan.site, roles, plan.program, most, seed), {}
+    if why:
+        raise UnsupportedModelError(f"{name}: {why}, so layers cannot have edges of their own")
+    plan, drawn = with_fanouts(plan, roles, most, seed)
+    return plan, roles, drawn
 
 
 def why_not_in_blocks(program: Program) -> str:
@@ -168,35 +187,16 @@ _NOBODY = np.empty(0, np.int64)
 _NO_NODE_ROWS = "evaluate: the output has no row for each node, so none can be chosen"
 
 
-def _blocks(
-    plan: CallPlan,
-    roles: Roles,
-    wanted: Mapping[str, Ids] | None,
-    taken: Mapping[str, Ids],
-    memory: int,
-    shelf: Shelf,
-    device: torch.device | str | None,
-    bar: Any,
-) -> Any:
-    """Evaluate a program, block by block."""
-    asked = None if wanted is None else {kind: np.unique(ids) for kind, ids in wanted.items()}
-    evaluator = evaluator_of(plan, roles, memory, shelf, asked, device, places=Places(taken))
-    bar.reset(evaluator.total)
-    bar.initial = evaluator.finished  # what was there before says nothing of how fast it goes
-    evaluator.run(bar.update)
-    return evaluator.result(wanted)
-
-
 def _about(
     plan: CallPlan,
     roles: Roles,
     wanted: Mapping[str, Ids] | None,
     taken: Mapping[str, Ids],
-    seed: int,
+    drawn: Any,
 ) -> list[Any]:
     """What an evaluation depends on: program, parameters, tensors, edges, nodes, their order."""
     site = plan.site
-    given: list[Any] = [plan.program, seed]
+    given: list[Any] = [plan.program, drawn]
     for name, held in site.model.state_dict().items():
         given += [name, held]
     for name in (*roles.nodes, *roles.edges, *roles.others):
@@ -219,12 +219,13 @@ def evaluator_of(
     device: torch.device | str | None = None,
     rows_in_block: int | None = None,
     places: Places | None = None,
+    drawn: Mapping[str, Drawn] | None = None,
 ) -> Evaluator:
     """The executor of a plan; see `Evaluator`."""
     tensors = plan.site.tensors
     where = next((tensors[n].device for n in roles.nodes), torch.device("cpu"))
     on = torch.device(where if device is None else device)
-    return Evaluator(plan, roles, tensors, memory, shelf, asked, on, rows_in_block, places)
+    return Evaluator(plan, roles, tensors, memory, shelf, asked, on, rows_in_block, places, drawn)
 
 
 def _shown(progress: bool) -> Any:

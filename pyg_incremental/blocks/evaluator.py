@@ -14,8 +14,10 @@ from torch.utils import _pytree as pytree
 from pyg_incremental.aggregate import Aggregate, PaddedRows
 from pyg_incremental.blocks.block import Block, lists_of
 from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices, Ranges, too_large
-from pyg_incremental.blocks.in_edges import BlockEdges, InEdges, block_edges, in_edges
+from pyg_incremental.blocks.fanouts import Drawn
+from pyg_incremental.blocks.in_edges import BlockEdges, block_edges
 from pyg_incremental.blocks.kept import Kept, taken
+from pyg_incremental.blocks.lists import NeighbourLists
 from pyg_incremental.blocks.needed import needed
 from pyg_incremental.blocks.places import Places
 from pyg_incremental.blocks.schedule import Schedule, sources_of
@@ -45,6 +47,7 @@ class Evaluator:
         device: Where blocks are computed.
         rows_in_block: The number of rows of every block; None to choose it by memory.
         places: In which order blocks take the nodes; None for that of their ids.
+        drawn: Graphs of the program that are some edges of one of the call.
 
     Attributes:
         peak: Bytes that were held at once, so far.
@@ -64,6 +67,7 @@ class Evaluator:
         device: torch.device,
         rows_in_block: int | None = None,
         places: Places | None = None,
+        drawn: Mapping[str, Drawn] | None = None,
     ) -> None:
         self.plan, self.roles, self.tensors = plan, roles, tensors
         self.memory, self.shelf, self.device = memory, shelf, device
@@ -83,40 +87,18 @@ class Evaluator:
         parameters = (p for p in plan.site.model.parameters() if p.dtype.is_floating_point)
         self._like = next(floats, next(parameters, torch.empty(0))).detach()[:0].to(device)
         self.backend = Backend("auto", self._like)
-        self._lists: dict[Lists, InEdges] = {}
         self._place: dict[str, NDArray[np.int32]] = {}
         self._kept: dict[Value, Kept] = {}
         self._contents: dict[Value, Any] = {}
         self._rows_in_block = rows_in_block
         self._places = places if places is not None else Places()
+        self._lists = NeighbourLists(roles, drawn, self._places, shelf)
         if asked is not None:
             asked = {kind: np.sort(self._places.of(kind, ids)) for kind, ids in asked.items()}
-        self.targets = needed(self.schedule, asked, self.num_nodes, self.lists)
+        self.targets = needed(self.schedule, asked, self.num_nodes, self._lists.of)
         self.peak = self.blocks = self.read = self.gathered = 0
 
     # What there is -------------------------------------------------------------------------------
-
-    def lists(self, key: Lists) -> InEdges:
-        """The in-edges of a graph, or its out-edges where it is gathered in reverse."""
-        if key not in self._lists:
-            graph, reverse = key
-            src, dst = self.roles.edge_index[graph].numpy()
-            if reverse:
-                src, dst = dst, src
-            far, near = self._ends(key)
-            self._lists[key] = self.shelf.lists(
-                key,
-                lambda: in_edges(
-                    self._places.of(near, dst), self._places.of(far, src), self.num_nodes[near]
-                ),
-            )
-        return self._lists[key]
-
-    def _ends(self, key: Lists) -> tuple[str, str]:
-        """The kinds of nodes at the other ends of some lists, and that of the lists."""
-        relation = self._relations[key[0]]
-        ends = relation.source, relation.target
-        return ends[::-1] if key[1] else ends
 
     def rows_at(self, value: Value, ids: Ids | range) -> Tensor:
         """Rows of a value at some places, `[len(ids), ...]`, read or made of what is kept."""
@@ -202,6 +184,7 @@ class Evaluator:
                 for kind, steps in layer.blocks.items():
                     if steps:
                         self._run_blocks(i, kind, steps, tell)
+                self._lists.keep(self.schedule.lists_behind(i))
                 for value in layer.last_read:
                     kept = self._kept.pop(value, None)
                     if kept is not None:
@@ -249,7 +232,7 @@ class Evaluator:
         wanted = {v for v in self.schedule.layers[layer].kept if v.kind == kind}
         keys = dict.fromkeys(lists_of(s) for s in steps if isinstance(s, Aggregate))
         gathered = {lists_of(s) for s in steps if isinstance(s, Aggregate) and self._gathers(s)}
-        sources = {key: self.num_nodes[self._ends(key)[0]] for key in keys}
+        sources = {key: self.num_nodes[self._lists.ends(key)[0]] for key in keys}
         prices = self._first_prices(steps)
         first, before = self.shelf.done(layer, kind), None
         if first is not None:
@@ -258,7 +241,7 @@ class Evaluator:
             tell(first)
             if first == count:
                 return
-        ends = {k: self.lists(k).ends_of(ids) for k in keys}
+        ends = {k: self._lists.of(k).ends_of(ids) for k in keys}
         ranges = Ranges(count, ends, sources, 0, prices)
         first = first or 0
         while first < count or (before is None and not first):
@@ -347,20 +330,19 @@ class Evaluator:
         for s in steps:
             if isinstance(s, Aggregate) and lists_of(s) not in found:
                 key = lists_of(s)
-                source = self._ends(key)[0]
+                source = self._lists.ends(key)[0]
                 count = self.num_nodes[source]
                 if source not in self._place:
                     self._place[source] = np.empty(count, np.int32)
-                found[key] = block_edges(self.lists(key), ids, count, self._place[source])
+                found[key] = block_edges(self._lists.of(key), ids, count, self._place[source])
         return found
 
     @property
     def resident(self) -> int:
         """Bytes that are held from block to block: rows that are kept, and lists, in memory."""
         held = sum(k.nbytes for k in self._kept.values())
-        lists = sum(self.shelf.held(edges) for edges in self._lists.values())
         numbers = sum(p.nbytes for p in self._place.values())
-        return held + lists + numbers + self._places.nbytes
+        return held + self._lists.nbytes + numbers + self._places.nbytes
 
     # What comes out ------------------------------------------------------------------------------
 

@@ -30,17 +30,14 @@ def sampled(site: CallSite, roles: Roles, program: Program, most: int, seed: int
     Raises:
         InvalidDeltaError: If `most` is no positive number.
     """
-    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-        raise InvalidDeltaError(
-            f"num_neighbors: expected a number of edges, 1 or more, for all layers (got {most!r})"
-        )
+    refuse_number(most)
     rng = np.random.default_rng(seed)
     edge_index, values, tensors = dict(roles.edge_index), dict(roles.values), {}
     for relation in roles.relations:
         name = relation.graph
         over = {s.reverse for s in program.steps if isinstance(s, Aggregate) and s.graph == name}
         gathered = edge_index[name].numpy()[0 if over == {True} else 1]
-        stay = torch.from_numpy(_drawn(gathered, most, rng))
+        stay = torch.from_numpy(drawn(gathered, most, rng))
         edge_index[name] = edge_index[name][:, stay]
         if name in values:
             values[name] = values[name][stay.to(values[name].device)]
@@ -52,13 +49,26 @@ def sampled(site: CallSite, roles: Roles, program: Program, most: int, seed: int
     return replace(roles, edge_index=edge_index, values=values)
 
 
-def _drawn(node: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
+def refuse_number(most: int) -> None:
+    """Refuse what is no number of edges.
+
+    Raises:
+        InvalidDeltaError: If it is none, or less than 1.
+    """
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise InvalidDeltaError(
+            "num_neighbors: expected a number of edges, 1 or more, or a list of them, one for each "
+            f"layer (got {most!r})"
+        )
+
+
+def drawn(node: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
     """At most some edges of each node, in order: int64 `[k]`, of the edges `[num_edges]`."""
     stays = np.bincount(node)[node] <= most if len(node) else np.zeros(0, np.bool_)
-    drawn = np.flatnonzero(~stays)
-    drawn = drawn[rng.permutation(len(drawn))]
-    drawn = drawn[np.argsort(node[drawn], kind="stable")]
-    ends = node[drawn]
+    some = np.flatnonzero(~stays)
+    some = some[rng.permutation(len(some))]
+    some = some[np.argsort(node[some], kind="stable")]
+    ends = node[some]
     first = np.searchsorted(ends, ends)  # where the edges of the same node begin
-    stays[drawn[np.arange(len(drawn)) - first < most]] = True
+    stays[some[np.arange(len(some)) - first < most]] = True
     return np.flatnonzero(stays)

@@ -21,6 +21,7 @@ from pyg_incremental.aggregate import (
     SoftmaxSum,
     Sum,
 )
+from pyg_incremental.blocks.budget import Lists
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.program.steps import Domain, Input, Ones, Program, RowMap, Step, Value, Whole
 
@@ -161,6 +162,16 @@ class Schedule:
                 wanted.update(s.inputs)
                 needed.append(s)
         return needed[::-1]
+
+    def lists_behind(self, layer: int) -> set[Lists]:
+        """The lists that the steps of later layers gather over."""
+        return {
+            (s.graph, s.reverse)
+            for later in self.layers[layer + 1 :]
+            for some in (later.whole, *later.blocks.values())
+            for s in some
+            if isinstance(s, Aggregate)
+        }
 
     def behind(self, value: Value) -> set[Value]:
         """The kept and given values from which the rows of a value are read or made again."""

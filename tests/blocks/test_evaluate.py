@@ -199,8 +199,9 @@ def test_every_node_keeps_some_edges(seed):
         evaluate(model, data, num_neighbors=int(degree.max()), seed=seed), full(model, data)
     )
     assert len(weight) > kept.sum()
-    with pytest.raises(InvalidDeltaError, match="num_neighbors: expected"):
-        evaluate(model, data, num_neighbors=[3, 2])
+    for wrong in (0, True, 2.5, "3"):
+        with pytest.raises(InvalidDeltaError, match="num_neighbors: expected"):
+            evaluate(model, data, num_neighbors=wrong)
 
 
 class Branches(nn.Module):

@@ -1,0 +1,196 @@
+"""A program of which every layer gathers over edges of its own, drawn from a seed.
+
+A layer is a conv, or several that run side by side. What it says of the graph, such as a degree, is
+that of its own edges: the result is that of the model whose convs are called on one graph each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyg_incremental.aggregate import Aggregate
+from pyg_incremental.blocks.sample import drawn, refuse_number
+from pyg_incremental.call.plan import CallPlan
+from pyg_incremental.call.roles import Roles
+from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
+from pyg_incremental.program.steps import Domain, Ones, Program, RowMap, Step, Value, Whole
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Some edges of a graph.
+
+    Attributes:
+        graph: Its name.
+        places: Which of its edges, int64 `[k]`, ascending.
+    """
+
+    graph: str
+    places: Ids
+
+
+def with_fanouts(
+    plan: CallPlan, roles: Roles, most: Sequence[int], seed: int
+) -> tuple[CallPlan, dict[str, Drawn]]:
+    """The plan with graphs of their own for its layers, and these graphs by name.
+
+    Args:
+        plan: The plan.
+        roles: What the tensors of the call are, with the edges.
+        most: How many edges each node keeps, for the first hop first, as PyG's loaders have it, and
+            so for the last layer; -1 for all.
+        seed: Of the draws.
+
+    Raises:
+        InvalidDeltaError: If there are not as many numbers as layers.
+        UnsupportedModelError: If it cannot be told which layer a step belongs to.
+    """
+    for number in most:
+        if number != -1:
+            refuse_number(number)
+    layers = Layers(plan.program)
+    if len(most) != layers.count:
+        raise InvalidDeltaError(
+            f"num_neighbors: expected {layers.count} numbers, one for each layer, or one for all "
+            f"(got {list(most)})"
+        )
+    graphs: dict[str, Drawn] = {}
+    for at, number in enumerate(reversed(most), 1):
+        if number == -1:
+            continue
+        over: dict[str, set[bool]] = {}
+        for s in layers.gathers(at):
+            over.setdefault(s.graph, set()).add(s.reverse)
+        for place, (name, reverse) in enumerate(over.items()):
+            rng = np.random.default_rng([seed, at, place])
+            ends = roles.edge_index[name].numpy()[0 if reverse == {True} else 1]
+            graphs[_own(name, at)] = Drawn(name, drawn(ends, number, rng))
+    program = layers.over(graphs)
+    return replace(plan, traced=replace(plan.traced, program=program)), graphs
+
+
+def _own(graph: str, layer: int) -> str:
+    return f"{graph}@{layer}"
+
+
+class Layers:
+    """Which steps of a program belong to which layer, from 1 on.
+
+    Args:
+        program: The program.
+
+    Attributes:
+        count: The number of layers.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._of_graph: set[Value] = set()  # a degree, say: what no row of a node goes into
+        self._depth: dict[Value, int] = {}
+        ones = {s.output for s in program.steps if isinstance(s, Ones)}
+        for s in program.steps:
+            plain = [v for v in s.inputs if v.domain is Domain.NODE and v not in ones]
+            if isinstance(s, Aggregate):
+                is_of_graph = not plain
+            else:
+                is_of_graph = isinstance(s, RowMap) and bool(plain)
+                is_of_graph = is_of_graph and all(v in self._of_graph for v in plain)
+            if is_of_graph:
+                self._of_graph.add(s.output)
+            depth = max((self._depth[v] for v in s.inputs), default=0)
+            gathers = isinstance(s, Aggregate) and not is_of_graph
+            self._depth[s.output] = depth + gathers
+        self.count = max((self._depth[v] for v in program.outputs), default=0)
+
+    def gathers(self, layer: int) -> list[Aggregate]:
+        """The aggregations of a layer that read rows of nodes."""
+        return [
+            s
+            for s in self._program.steps
+            if isinstance(s, Aggregate)
+            and s.output not in self._of_graph
+            and self._depth[s.output] == layer
+        ]
+
+    def over(self, graphs: Mapping[str, Drawn]) -> Program:
+        """The same program, where a layer gathers over its own graph if there is one."""
+        old = self._program
+        new = Program(
+            inputs=old.inputs, graphs=old.graphs, outputs=old.outputs, fixed=old.fixed,
+            origins=old.origins, least_edges=old.least_edges,
+        )  # fmt: skip
+        made = {s.output: s for s in old.steps}
+        again: dict[tuple[Value, int], Value] = {}
+
+        def of(value: Value, layer: int) -> Value:
+            """What a value that says something of the graph is in a layer."""
+            if value not in self._of_graph or (value, layer) in again:
+                return again.get((value, layer), value)
+            step, output = made[value], replace(value, name=_own(value.name, layer))
+            if isinstance(step, Aggregate):
+                name = _own(step.graph, layer)
+                is_own = name in graphs
+                step = replace(step, output=output, graph=name) if is_own else step
+            else:
+                inputs = tuple(of(v, layer) for v in step.inputs)
+                is_own = inputs != step.inputs
+                step = replace(step, output=output, inputs=inputs)
+            if is_own:
+                new.steps.append(step)
+            again[value, layer] = output if is_own else value
+            return again[value, layer]
+
+        for s in old.steps:
+            reads = [v for v in s.inputs if v in self._of_graph]
+            if s.output in self._of_graph or isinstance(s, Whole):
+                if isinstance(s, Whole) and self._reads_edges(s):
+                    raise _unclear(s, "runs on all edges")
+                new.steps.append(s)
+            elif isinstance(s, Aggregate):
+                if reads:
+                    raise _unclear(s, f"gathers '{reads[0]}'")
+                name = _own(s.graph, self._depth[s.output])
+                new.steps.append(replace(s, graph=name) if name in graphs else s)
+            elif reads:
+                layer = self._layer(s)
+                new.steps.append(replace(s, inputs=tuple(of(v, layer) for v in s.inputs)))
+            else:
+                new.steps.append(s)
+        new.prune()
+        return new
+
+    def _reads_edges(self, step: Whole) -> bool:
+        graphs = self._program.graphs
+        return any(
+            v in graphs or v in self._of_graph or v.domain is Domain.EDGE for v in step.inputs
+        )
+
+    def _layer(self, step: Step) -> int:
+        """The layer of a step that reads what is said of the graph: that of its conv."""
+        if self.count == 1:
+            return 1
+        origins = self._program.origins
+        mine = origins.get(step.output)
+        found = {
+            self._depth[s.output]
+            for at in range(1, self.count + 1)
+            for s in self.gathers(at)
+            if mine is not None and (conv := origins.get(s.output)) is not None
+            if conv.what == mine.what
+        }
+        if len(found) != 1:
+            raise _unclear(step, "belongs to no one layer")
+        return found.pop()
+
+
+def _unclear(step: Step, why: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"num_neighbors: step '{step.output}' {why}, so layers cannot have edges of their own; "
+        "give one number for all layers"
+    )
