@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from torch_geometric.data import Data
 from pyg_incremental.delta.describe import GraphDelta, with_fields_of
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.sampling.features import Features
+from pyg_incremental.sampling.places import shelves_of
 from pyg_incremental.sampling.query import expand
 from pyg_incremental.sampling.sampler import SampleUpdate, StreamingSampler
+from pyg_incremental.sampling.spill import Traffic
 from pyg_incremental.sampling.tables import FeatureTable, SampleTable
 
 Ids = NDArray[np.int64]
@@ -32,25 +35,29 @@ class CacheStats:
         seeds: Seeds that are subscribed.
         samples: Samples of each hop that are held.
         features: Rows of features that are held.
-        bytes: What both take.
+        bytes: What both take in memory.
+        bytes_on_disk: What those of them take that are on disk alone.
         queries: Seeds that were asked for.
         misses: How many of them were not subscribed, and had to be.
         sample_lookups: Samples that queries have read.
         feature_lookups: Rows of features that they have read.
         samples_copied: Samples copied from the sampler, because they changed or were needed anew.
         features_copied: Rows of features, likewise.
+        disk: Rows and bytes that went to the disk, and that came back.
     """
 
     seeds: int
     samples: list[int]
     features: int
     bytes: int
+    bytes_on_disk: int
     queries: int = 0
     misses: int = 0
     sample_lookups: int = 0
     feature_lookups: int = 0
     samples_copied: int = 0
     features_copied: int = 0
+    disk: Traffic = field(default_factory=Traffic)
 
 
 class SampleCache:
@@ -71,10 +78,16 @@ class SampleCache:
         ttl: After how many seconds without a query a seed is unsubscribed; None for never.
         data_ttl: How old edges may grow by their times, in the unit of `clock`; None for any age.
             It needs a sampler that was given `edge_time`.
+        memory: How many bytes of samples and features may be in memory; half of them are for
+            features. What was asked for longest ago goes to disk, by rocksdict (the `disk` extra).
+            All that one query reads is in memory together, even if it is more. None for no limit.
+        directory: The folder in which a folder is made for what goes to disk, which is removed
+            with the cache; the system's for temporary files by default.
         clock: What says the time in seconds; `time.time` by default.
 
     Raises:
-        ValueError: If the sampler is none that can be cached.
+        ValueError: If the sampler is none that can be cached, or `memory` is negative.
+        ImportError: If there is a limit, and rocksdict is not installed.
     """
 
     def __init__(
@@ -84,6 +97,8 @@ class SampleCache:
         *,
         ttl: float | None = None,
         data_ttl: float | None = None,
+        memory: int | None = None,
+        directory: str | Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if sampler.is_hetero or min(sampler.num_neighbors) < 0:
@@ -97,12 +112,14 @@ class SampleCache:
         self._ttl, self._data_ttl = ttl, data_ttl
         nodes = sampler.num_nodes
         self._source = Features(x, nodes)
-        self._hops = [SampleTable(nodes, fanout) for fanout in sampler.num_neighbors]
-        self._features = FeatureTable(nodes, x)
+        fanouts = sampler.num_neighbors
+        self._disk, shelves = shelves_of(memory, directory, len(fanouts))
+        self._hops = [SampleTable(nodes, k, s) for k, s in zip(fanouts, shelves, strict=False)]
+        self._features = FeatureTable(nodes, x.detach(), shelves[-1])
         # How many sampled edges of hop h - 1 lead to a node, and in row 0 how often it is a seed.
         self._needed = np.zeros((len(self._hops) + 1, nodes), np.int64)
         self._used: dict[int, float] = {}  # when each seed was asked for last, the oldest first
-        self._counts = CacheStats(0, [], 0, 0)
+        self._counts = CacheStats(0, [], 0, 0, 0)
         self._interrupted = False
         sampler.watch(self._follow)
 
@@ -172,7 +189,7 @@ class SampleCache:
         rows = self._source.read(delta, self.sampler.num_nodes)
         update = self.sampler.apply_delta(delta)
         changed = self._source.write(rows)
-        held = changed[self._features.places.of[changed] >= 0]
+        held = changed[self._features.store.has(changed)]
         self._copy_features(held)
         return update
 
@@ -184,7 +201,7 @@ class SampleCache:
             self._needed = np.pad(self._needed, ((0, 0), (0, more)))
             for table in self._hops:
                 table.grow(nodes)
-            self._features.places.grow(nodes)
+            self._features.grow(nodes)
             self._source.grow(nodes)
         self._begin()
         self._settle(np.unique(update.touched()), _NONE)
@@ -220,13 +237,13 @@ class SampleCache:
         """
         rows, every = self.sampler.edges_of().rows, [turned]
         for hop, table in enumerate(self._hops):
-            again = changed[table.places.of[changed] >= 0]
+            again = changed[table.store.has(changed)]
             nodes = np.union1d(again, turned)
-            had = nodes[table.places.of[nodes] >= 0]
+            had = nodes[table.store.has(nodes)]
             before = table.sources(had)
             needed = self._needed[hop, nodes] > 0
             gone, now = nodes[~needed], nodes[needed]
-            table.drop(gone[table.places.of[gone] >= 0])
+            table.drop(gone[table.store.has(gone)])
             table.copy(now, rows)
             self._counts.samples_copied += now.size
             after = table.sources(now)
@@ -236,14 +253,15 @@ class SampleCache:
             turned = self._add(hop + 1, ids, counts)
             every.append(turned)
         nodes = np.unique(np.concatenate(every))
-        needed, held = self._needed[:, nodes].any(0), self._features.places.of[nodes] >= 0
+        needed, held = self._needed[:, nodes].any(0), self._features.store.has(nodes)
         self._features.drop(nodes[held & ~needed])
         self._copy_features(nodes[needed & ~held])
         self._interrupted = False
 
     def _copy_features(self, nodes: Ids) -> None:
         if nodes.size:
-            self._features.put(nodes, self._source.rows(nodes))
+            for some in self._features.store.parts(nodes):
+                self._features.put(some, self._source.rows(some))
             self._counts.features_copied += nodes.size
 
     # Queries -------------------------------------------------------------------------------------
@@ -299,11 +317,14 @@ class SampleCache:
     @property
     def stats(self) -> CacheStats:
         """What the cache holds, and what it has done so far."""
+        tables: list[SampleTable | FeatureTable] = [*self._hops, self._features]
         held = {
             "seeds": len(self._used),
-            "samples": [table.places.count for table in self._hops],
-            "features": self._features.places.count,
-            "bytes": sum(t.num_bytes for t in self._hops) + self._features.num_bytes,
+            "samples": [table.store.count for table in self._hops],
+            "features": self._features.store.count,
+            "bytes": sum(t.num_bytes for t in tables),
+            "bytes_on_disk": sum(t.store.bytes_on_disk for t in tables),
+            "disk": Traffic() if self._disk is None else replace(self._disk.traffic),
         }
         return CacheStats(**{**vars(self._counts), **held})
 
