@@ -21,7 +21,7 @@ from pyg_incremental.sampling.places import shelves_of
 from pyg_incremental.sampling.query import expand
 from pyg_incremental.sampling.sampler import SampleUpdate, StreamingSampler
 from pyg_incremental.sampling.spill import Traffic
-from pyg_incremental.sampling.tables import FeatureTable, SampleTable
+from pyg_incremental.sampling.tables import FeatureTable, HopTables, SampleTable
 
 Ids = NDArray[np.int64]
 _NONE = np.empty(0, np.int64)
@@ -294,7 +294,7 @@ class SampleCache:
             self._used[seed] = now
         if self._interrupted:
             self._begin()  # raises
-        disjoint, tables = self.sampler.disjoint, _Hops(self._hops)
+        disjoint, tables = self.sampler.disjoint, HopTables(self._hops)
         found = expand({None: ids}, [None], {None: tables}, len(self._hops), disjoint).output()
         counts = self._counts
         counts.queries += ids.size
@@ -339,13 +339,3 @@ class SampleCache:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.sampler!r}, {len(self._used)} seeds)"
-
-
-class _Hops:
-    """The tables of all hops, as one source of samples."""
-
-    def __init__(self, tables: list[SampleTable]) -> None:
-        self._tables = tables
-
-    def hop(self, hop: int, *query: Any) -> Any:
-        return self._tables[hop].hop(hop, *query)

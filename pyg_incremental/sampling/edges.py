@@ -37,12 +37,14 @@ class EdgeChanges(NamedTuple):
         added: The edges that come, int64 `[2, k]`.
         data: Their data by name, `[k]`.
         keys: Their keys, int64 `[k]`.
+        ids: Their ids, int64 `[k]`, ascending.
     """
 
     gone: Ids
     added: Ids
     data: dict[str, Tensor]
     keys: Ids
+    ids: Ids
 
 
 class SampledEdges:
@@ -58,6 +60,7 @@ class SampledEdges:
         strategy: Which ones.
         data: What the strategy reads and the times of the edges, by name, `[num_edges]` each.
         label: What messages put behind the name of a field, such as the edge type in brackets.
+        ids: The ids of the edges, int64 `[num_edges]`, ascending; from zero on by default.
 
     Attributes:
         next_id: The id that the next edge gets.
@@ -72,6 +75,7 @@ class SampledEdges:
         strategy: Strategy,
         data: Mapping[str, Tensor],
         label: str = "",
+        ids: Ids | None = None,
     ) -> None:
         self._label, self._strategy, self._turn = label, strategy, 0
         self.fanouts = fanouts
@@ -80,11 +84,11 @@ class SampledEdges:
         count = edges.shape[1]
         for name, values in data.items():
             self._check_count(values, name, count)
-        ids = np.arange(count)
+        ids = np.arange(count) if ids is None else ids
         keys = strategy.keys(ids, data.get(strategy.data), 0)
         own = {ID: torch.from_numpy(ids), KEY: torch.from_numpy(keys)}
         self.graph = DynamicGraph(torch.from_numpy(edges), max(num_nodes), {**data, **own})
-        self.next_id = count
+        self.next_id = int(ids[-1]) + 1 if count else 0
         self.latest = data[TIME].max().item() if TIME in data and count else None
         self.rows = Reservoirs(num_nodes[1], max(0, *fanouts))
         self.rows.fill(num_nodes[1], self.graph.inn, self.keys, self.ids)
@@ -107,7 +111,11 @@ class SampledEdges:
     # A delta -------------------------------------------------------------------------------------
 
     def resolve(
-        self, delta: GraphDelta, total: tuple[int, int], removed: tuple[Ids, Ids]
+        self,
+        delta: GraphDelta,
+        total: tuple[int, int],
+        removed: tuple[Ids, Ids],
+        ids: Ids | None = None,
     ) -> EdgeChanges:
         """What a delta does to these edges; nothing changes.
 
@@ -115,6 +123,8 @@ class SampledEdges:
             delta: What is said of them, both directions written out.
             total: Number of nodes at both ends, new ones included.
             removed: Nodes at both ends of which all edges leave.
+            ids: The ids of the added edges, if somebody else has numbered them, int64 `[k]`; they
+                ascend and are larger than those of all edges before.
 
         Raises:
             InvalidDeltaError: If something is wrong with it.
@@ -143,9 +153,11 @@ class SampledEdges:
             stays = ~(np.isin(added[0], removed[0]) | np.isin(added[1], removed[1]))
             added = np.ascontiguousarray(added[:, stays])
             data = {name: values[torch.from_numpy(stays)] for name, values in data.items()}
-        ids = np.arange(self.next_id, self.next_id + added.shape[1])
+            ids = None if ids is None else ids[stays]
+        if ids is None:
+            ids = np.arange(self.next_id, self.next_id + added.shape[1])
         keys = self._strategy.keys(ids, data.get(self._strategy.data), self._turn)
-        return EdgeChanges(np.concatenate([listed, more]), added, data, keys)
+        return EdgeChanges(np.concatenate([listed, more]), added, data, keys, ids)
 
     def commit(self, changes: EdgeChanges, total: tuple[int, int]) -> Ids:
         """Do what was resolved; returns nodes whose samples may have changed, not distinct."""
@@ -154,13 +166,12 @@ class SampledEdges:
             self.rows.grow(total[1])
             self.num_nodes = total
         left = self.take_out(changes.gone)
-        added, count = changes.added, changes.added.shape[1]
-        if not count:
+        added, ids = changes.added, changes.ids
+        if not ids.size:
             return left
-        ids = np.arange(self.next_id, self.next_id + count)
         own = {ID: torch.from_numpy(ids), KEY: torch.from_numpy(changes.keys)}
         slots = self.graph.add(added[0], added[1], {**changes.data, **own})
-        self.next_id += count
+        self.next_id = int(ids[-1]) + 1
         if TIME in changes.data:
             newest = changes.data[TIME].max().item()
             self.latest = newest if self.latest is None else max(self.latest, newest)

@@ -23,6 +23,7 @@ _NO_LISTS = Adjacency(
     edge=np.empty(0, np.int32),
 )
 _NO_IDS = np.empty(0, np.int64)
+_NO_EDGES = np.empty((0, 3), np.int64)
 
 
 class SampleTable:
@@ -61,12 +62,16 @@ class SampleTable:
 
     def sources(self, nodes: Ids) -> Ids:
         """The sources of all sampled edges of nodes, with repetition, int64 `[e]`."""
-        found = [_NO_IDS]
+        return self.read(nodes)[1][:, PLACE]
+
+    def read(self, nodes: Ids) -> tuple[Ids, Ids]:
+        """How many edges the samples of nodes have, int64 `[k]`, and the edges, `[e, 3]`."""
+        found = [_NO_EDGES]
         for some in self.store.parts(nodes):
             self._bring(some)
             at, sampled = self._entries(some)
-            found.append(self._pool[at[sampled], PLACE])
-        return np.concatenate(found)
+            found.append(self._pool[at[sampled]])
+        return self._heads[nodes, HELD], np.concatenate(found)
 
     def drop(self, nodes: Ids) -> None:
         """Forget the samples of distinct nodes."""
@@ -81,10 +86,22 @@ class SampleTable:
             sampled = step < held[:, None]
             found = rows.pool[(rows.heads[some, START][:, None] + step)[sampled]]
             found[:, PLACE] &= 2**32 - 1  # the slot of an edge means nothing here
-            self._heads[some, START] = self.store.place(some) * self.fanout
-            self._heads[some, HELD] = held
-            at, _ = self._entries(some)
-            self._pool[at[sampled]] = found
+            self._put(some, held, found)
+
+    def put(self, nodes: Ids, held: Ids, edges: Ids) -> None:
+        """Store samples of distinct nodes; see `read`."""
+        ends, first = held.cumsum(), 0
+        for some in self.store.parts(nodes):
+            last = first + some.size
+            begin, end = (int(ends[at - 1]) if at else 0 for at in (first, last))
+            self._put(some, held[first:last], edges[begin:end])
+            first = last
+
+    def _put(self, nodes: Ids, held: Ids, edges: Ids) -> None:
+        self._heads[nodes, START] = self.store.place(nodes) * self.fanout
+        self._heads[nodes, HELD] = held
+        at, sampled = self._entries(nodes)
+        self._pool[at[sampled]] = edges
 
     def hop(
         self, hop: int, frontier: tuple[Ids, Ids], offset: int, known: tuple[Ids, Ids]
@@ -153,3 +170,16 @@ class FeatureTable:
         if len(found) == 1:
             return found[0]
         return torch.cat([self.store.rows[:0], *found])
+
+
+class HopTables:
+    """The tables of all hops, as one source of samples."""
+
+    def __init__(self, tables: list[SampleTable]) -> None:
+        self._tables = tables
+
+    def hop(
+        self, hop: int, frontier: tuple[Ids, Ids], offset: int, known: tuple[Ids, Ids]
+    ) -> HopEdges:
+        """See `query.HopSource`."""
+        return self._tables[hop].hop(hop, frontier, offset, known)

@@ -1,0 +1,6 @@
+"""Samples kept by events in several processes: some sample, some serve; each kind scales alone."""
+
+from pyg_incremental.sampling.workers.service import SampleService, ServiceStats, Step
+from pyg_incremental.sampling.workers.source import IterableSource, Source
+
+__all__ = ["IterableSource", "SampleService", "ServiceStats", "Source", "Step"]

@@ -1,0 +1,288 @@
+"""The workers of both kinds together: rounds, and replacing those that die."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyg_incremental.sampling.workers.messages import NO_COUNTS, Counts, Part, SampleQuery
+from pyg_incremental.sampling.workers.owners import SAMPLING, SERVING, split
+from pyg_incremental.sampling.workers.pool import Worker, WorkerLost, heard
+from pyg_incremental.sampling.workers.process import LOST
+
+Ids = NDArray[np.int64]
+_ATTEMPTS = 5
+_LONG = 600.0
+"""Seconds for reading or writing a checkpoint, and for taking in events since then."""
+Parts = list[list[Part]]
+"""What some deltas say, by sampling worker."""
+
+
+class Crew:
+    """Sampling and serving workers that meet in rounds.
+
+    In a round every sampling worker takes in its part of some events, and every serving worker gets
+    what follows from them. Where a worker dies in the middle of one, the others leave the round; a
+    new worker takes its place, reads the last checkpoint and the events since then, and in a fresh
+    round all samples that are subscribed to are published anew. That is right because the sample of
+    a node is a function of its edges, whatever the rounds in which they came.
+
+    Args:
+        query: What is sampled.
+        sampling: Number of sampling workers.
+        serving: Number of serving workers.
+        timeout: Seconds after which a worker that has not answered counts as dead.
+        directory: The folder in which workers meet, and for what serving workers send to the disk.
+
+    Attributes:
+        directory: The folder.
+        seeds: How often each node is subscribed to, int64 `[num_nodes]`.
+        round: The number of the last round that was begun.
+        done: The number of the last round of which all is visible.
+        replaced: How many workers had to be replaced.
+    """
+
+    def __init__(
+        self, query: SampleQuery, sampling: int, serving: int, timeout: float, directory: Path
+    ) -> None:
+        self._query, self._timeout, self.directory = query, timeout, directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self.seeds = np.zeros(0, np.int64)
+        self.round = self.done = self.replaced = 0
+        self._epoch = 0
+        self._log: list[Parts] = []  # since the last checkpoint
+        self._files: list[tuple[str, str]] = []  # of the last checkpoint
+        self.sampling = [self._new() for _ in range(sampling)]
+        self.serving = [self._new() for _ in range(serving)]
+
+    def _new(self) -> Worker:
+        spill = None if self._query.memory is None else str(self.directory)
+        return Worker(self._timeout, spill)
+
+    @property
+    def workers(self) -> list[Worker]:
+        """All of them, by rank."""
+        return [*self.sampling, *self.serving]
+
+    def start(self, files: list[tuple[str, str]], first: Parts | None) -> None:
+        """Begin with a checkpoint, whoever wrote it, or with the first events."""
+        self._files = files
+        if first is not None:
+            self._log.append(first)
+        self._make_sampling(list(enumerate(self.sampling)))
+        self._make_serving(self.serving)
+        self._renew()
+
+    def _make_sampling(self, new: list[tuple[int, Worker]]) -> None:
+        """Have new workers be sampling ones, with all events so far."""
+        count, workers = len(self.sampling), [worker for _, worker in new]
+        for part, worker in new:
+            worker.tell("sample", self._query, part, count)
+            own = self._files[part : part + 1] if len(self._files) == count else self._files
+            if own:
+                worker.tell("load", own)
+        for parts in self._log:
+            for part, worker in new:
+                worker.tell("apply", parts[part])
+            self._settle(workers, _LONG)
+        self._settle(workers, _LONG)
+
+    def _make_serving(self, new: list[Worker]) -> None:
+        for worker in new:
+            worker.tell("serve", self._query)
+        self._settle(new)
+
+    # Rounds --------------------------------------------------------------------------------------
+
+    def begin(self, parts: Parts, seeds: Counts) -> int:
+        """Begin a round; returns its number.
+
+        Args:
+            parts: The events of it.
+            seeds: What is added to how often nodes are subscribed to.
+        """
+        while self.round - self.done >= 2:
+            self.finish()
+        ids, counts = seeds
+        if ids.size:
+            self.seeds = np.pad(self.seeds, (0, max(0, int(ids.max()) + 1 - self.seeds.size)))
+            self.seeds[ids] += counts
+        if any(parts):
+            self._log.append(parts)
+        self.round += 1
+        try:
+            self._tell_round(self.round, parts, seeds, False)
+        except WorkerLost:
+            self.repair()
+        return self.round
+
+    def _tell_round(self, number: int, parts: Parts, seeds: Counts, fresh: bool) -> None:
+        said = self._seeds_of(seeds)
+        lost: WorkerLost | None = None
+        for rank, worker in enumerate(self.workers):
+            own = (parts[rank], said[rank]) if rank < len(said) else ([], [])
+            try:
+                worker.tell("round", number, *own, fresh)
+            except WorkerLost as error:
+                lost = error  # the others still have to take their events in
+        if lost is not None:
+            raise lost
+
+    def _seeds_of(self, seeds: Counts) -> list[list[Counts]]:
+        """Seeds by the sampling worker that owns them and the serving worker that answers."""
+        ids, counts = seeds
+        if not ids.size:
+            return [[NO_COUNTS] * len(self.serving) for _ in self.sampling]
+        owned = split(ids, len(self.sampling), SAMPLING)
+        served = split(ids, len(self.serving), SERVING)
+        both = [[np.intersect1d(own, to) for to in served] for own in owned]
+        return [[(ids[at], counts[at]) for at in row] for row in both]
+
+    def finish(self) -> None:
+        """See one round through; repairs what is broken."""
+        if self.done == self.round:
+            return
+        if LOST in heard(self.workers, 2 * self._timeout):
+            self.repair()
+        else:
+            self.done += 1
+
+    def finish_all(self) -> None:
+        """See all rounds through."""
+        while self.done < self.round:
+            self.finish()
+
+    # Repairs -------------------------------------------------------------------------------------
+
+    def repair(self) -> None:
+        """Replace who is dead, and publish everything anew.
+
+        Raises:
+            WorkerLost: If workers die faster than they can be replaced.
+        """
+        for _ in range(_ATTEMPTS):
+            try:
+                for worker in self.workers:
+                    if not self._is_well(worker):
+                        self._replace(worker)
+                self._renew()
+                return
+            except WorkerLost:
+                continue
+        raise WorkerLost(
+            f"workers were replaced {_ATTEMPTS} times in a row, and one died again each time; see "
+            "what they have printed, and go on with SampleService.restore"
+        )
+
+    def _is_well(self, worker: Worker) -> bool:
+        """Hear what a worker still owes; whether it is there and has answered everything."""
+        while worker.owed and worker.is_there:
+            before = worker.owed
+            heard([worker], 2 * self._timeout)
+            if worker.owed == before:
+                break
+        return worker.is_there and not worker.owed
+
+    def _replace(self, worker: Worker) -> None:
+        worker.kill()
+        self.replaced += 1
+        new = self._new()
+        if worker in self.sampling:
+            part = self.sampling.index(worker)
+            self.sampling[part] = new
+            self._make_sampling([(part, new)])
+        else:
+            self.serving[self.serving.index(worker)] = new
+            self._make_serving([new])
+
+    def _renew(self) -> None:
+        """Meet in a new group, and publish everything that is subscribed to."""
+        self._settle(self.workers)
+        self._epoch += 1
+        meeting = self.directory / f"epoch-{self._epoch}"
+        url = meeting.absolute().as_uri()
+        size = len(self.workers)
+        for rank, worker in enumerate(self.workers):
+            worker.tell("join", url, rank, size, len(self.sampling))
+        self._settle(self.workers)
+        meeting.unlink(missing_ok=True)
+        ids = np.flatnonzero(self.seeds)
+        nothing: Parts = [[] for _ in self.sampling]
+        self.round += 1
+        self._tell_round(self.round, nothing, (ids, self.seeds[ids]), True)
+        self._settle(self.workers)
+        self.done = self.round
+
+    def _settle(self, workers: list[Worker], patience: float = 0.0) -> list[Any]:
+        """Hear all that some workers owe; their last replies.
+
+        Raises:
+            WorkerLost: If one of them is dead or silent.
+        """
+        last: dict[Worker, Any] = {}
+        patience = max(patience, 2 * self._timeout)
+        while owing := [w for w in workers if w.owed]:
+            for worker, reply in zip(owing, heard(owing, patience), strict=True):
+                if isinstance(reply, str) and reply == LOST:
+                    raise WorkerLost("a worker was lost")
+                last[worker] = reply
+        return [last.get(worker) for worker in workers]
+
+    # Checkpoints and scale -----------------------------------------------------------------------
+
+    def save(self, folder: Path) -> list[tuple[str, str]]:
+        """Have every sampling worker write its file; their paths and checksums."""
+        while True:
+            self.finish_all()
+            paths = [str(folder / f"sampling-{part}") for part in range(len(self.sampling))]
+            try:
+                for worker, path in zip(self.sampling, paths, strict=True):
+                    worker.tell("save", path)
+                sums = self._settle(self.sampling, _LONG)
+            except WorkerLost:
+                self.repair()
+                continue
+            return list(zip(paths, sums, strict=True))
+
+    def saved(self, files: list[tuple[str, str]]) -> None:
+        """From here on replaced workers read these files; events before are not needed any more."""
+        self._files, self._log = files, []
+
+    def scale(self, sampling: int, serving: int) -> None:
+        """Go on with other numbers of workers; a checkpoint was just taken."""
+        self.finish_all()
+        leaving = self.serving[serving:]
+        more = [self._new() for _ in range(serving - len(self.serving))]
+        self.serving = [*self.serving[:serving], *more]
+        sampling_is_new = sampling != len(self.sampling)
+        if sampling_is_new:
+            leaving = [*leaving, *self.sampling]
+            self.sampling = [self._new() for _ in range(sampling)]
+        try:
+            self._make_serving(more)
+            if sampling_is_new:
+                self._make_sampling(list(enumerate(self.sampling)))
+            self._renew()
+        except WorkerLost:
+            self.repair()
+        for worker in leaving:
+            worker.stop()
+
+    def report(self) -> list[dict[str, Any]]:
+        """What each worker says that it holds, by rank."""
+        while True:
+            self.finish_all()
+            try:
+                for worker in self.workers:
+                    worker.tell("report")
+                return self._settle(self.workers)
+            except WorkerLost:
+                self.repair()
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self.workers:
+            worker.stop()

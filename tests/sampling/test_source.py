@@ -1,0 +1,66 @@
+"""Sources are pulled, and go on from any position that they gave."""
+
+import numpy as np
+import pytest
+import torch
+
+from pyg_incremental import GraphDelta
+from pyg_incremental.sampling.workers import IterableSource
+from pyg_incremental.sampling.workers.source import num_events
+
+
+def edges(count):
+    return torch.zeros(2, count, dtype=torch.int64)
+
+
+DELTAS = [GraphDelta(edge_index_add=edges(k)) for k in (3, 1, 1, 7, 2)]
+
+
+def sizes(batch):
+    return [num_events(delta) for delta in batch]
+
+
+def test_as_many_events_as_asked_for_but_at_least_one_delta():
+    source = IterableSource(DELTAS)
+    assert [sizes(source.next_batch(4)) for _ in range(5)] == [[3, 1], [1], [7], [2], []]
+    assert source.position() == 5
+    assert IterableSource(DELTAS).next_batch(100) == DELTAS
+
+
+@pytest.mark.parametrize("deltas", [DELTAS, lambda: iter(DELTAS)])
+def test_from_every_position(deltas):
+    source = IterableSource(deltas)
+    for at in (3, 0, 5, 1, 1):
+        source.open(at)
+        assert source.position() == at
+        assert source.next_batch(100) == DELTAS[at:]
+        assert source.position() == 5
+    source.open(0)
+    source.next_batch(4)  # a delta was looked at that did not fit any more
+    assert source.position() == 2
+    source.open(2)
+    assert source.next_batch(1) == DELTAS[2:3]
+    with pytest.raises(ValueError, match="end after 5, before 6"):
+        source.open(6)
+
+
+def test_an_iterator_only_goes_on():
+    source = IterableSource(iter(DELTAS))
+    source.next_batch(4)
+    source.open(3)
+    assert sizes(source.next_batch(100)) == [7, 2]
+    with pytest.raises(ValueError, match="cannot go back to 4"):
+        source.open(4)
+    assert "at 5" in repr(source)
+
+
+def test_what_counts_as_an_event():
+    delta = GraphDelta(
+        edge_index_add=[[1, 2, 3], [0, 0, 0]],
+        edge_index_del=edges(2),
+        x_changes=(np.array([1, 2]), np.ones((2, 3))),
+        x_add=torch.ones(1, 3),
+        nodes_del=[4],
+    )
+    assert num_events(delta) == 3 + 2 + 2 + 1 + 1
+    assert num_events(GraphDelta()) == 0

@@ -1,0 +1,292 @@
+"""Workers of both kinds, as threads of one process, hold what they need and answer as one would."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from pyg_incremental import GraphDelta, InvalidDeltaError, StateFileError
+from pyg_incremental.distributed.wire.rounds import Rounds
+from pyg_incremental.files import snapshot
+from pyg_incremental.sampling.workers import checkpoint
+from pyg_incremental.sampling.workers.merge import merged
+from pyg_incremental.sampling.workers.messages import SampleQuery
+from pyg_incremental.sampling.workers.owners import SAMPLING, SERVING, owner_of, split
+from pyg_incremental.sampling.workers.sampling import SamplingWorker
+from pyg_incremental.sampling.workers.serving import ServingWorker
+from pyg_incremental.sampling.workers.split import Splitter
+from tests.distributed.threads import all_well, run_ranks
+from tests.sampling.test_cache import needed_by
+from tests.sampling.test_streams import DATA, STRATEGIES, made, random_delta
+
+FANOUTS = [3, 2]
+
+
+class World:
+    """Workers that meet in rounds; `sampler` and `naive` follow the same events alone."""
+
+    def __init__(self, strategy, seed, rng, sampling, serving, memory=None, fanouts=FANOUTS):
+        self.fanouts = fanouts
+        self.sampler, self.naive = made(strategy, seed, rng, fanouts)
+        graph = self.sampler.edges_of().graph.state()
+        names = [DATA[strategy]] if DATA[strategy] else []
+        data = {name: graph[name] for name in names}
+        self.x = torch.randn(12, 4)
+        kinds = {name: values[:0] for name, values in data.items()}
+        self.query = SampleQuery(fanouts, strategy, seed, kinds, self.x[:0], memory)
+        self.splitter = Splitter(self.query)
+        first = self.splitter.start(graph["edge_index"], data, self.x, sampling)
+        self.sampling = [SamplingWorker(self.query, p, sampling) for p in range(sampling)]
+        self.serving = [ServingWorker(self.query) for _ in range(serving)]
+        self.number, self.seeds = 0, []
+        self.round([first], fresh=True)
+
+    def round(self, deltas, come=(), gone=(), fresh=False):
+        """One round of all workers."""
+        counts = Counter(come)
+        counts.subtract(gone)
+        self.seeds += come
+        for seed in gone:
+            self.seeds.remove(seed)
+        if fresh:
+            counts = Counter(self.seeds)
+        ids = np.array(sorted(counts), np.int64)
+        more = np.array([counts[v] for v in ids.tolist()], np.int64)
+        served = owner_of(ids, len(self.serving), SERVING)
+        owned = owner_of(ids, len(self.sampling), SAMPLING)
+        parts = len(self.sampling)
+        self.number += 1
+
+        def work(comm):
+            rounds, rank = Rounds(comm), comm.rank
+            if rank >= parts:
+                return self.serving[rank - parts].listen(rounds, parts, self.number, fresh)
+            self.sampling[rank].apply([delta[rank] for delta in deltas])
+            mine = [(owned == rank) & (served == to) for to in range(len(self.serving))]
+            return self.sampling[rank].round(rounds, [(ids[m], more[m]) for m in mine], fresh)
+
+        all_well(run_ranks(parts + len(self.serving), work))
+
+    def delta(self, strategy, rng):
+        """A delta with everything in it, taken by those alone; what it says to the workers."""
+        fields = random_delta(self.sampler, self.naive, strategy, rng)
+        if "x_add" in fields:
+            fields["x_add"] = torch.randn(len(fields["x_add"]), 4)
+            self.x = torch.cat([self.x, fields["x_add"]])
+        at = int(rng.integers(0, len(self.x)))
+        fields["x_changes"] = (torch.tensor([at]), torch.randn(1, 4))
+        self.x[at] = fields["x_changes"][1]
+        self.x[fields["nodes_del"]] = 0
+        self.sampler.apply_delta(**fields)
+        return self.splitter.read(GraphDelta(**fields), len(self.sampling))
+
+    def check(self):
+        """Every worker holds what its seeds need, nothing else, and answers as the sampler does."""
+        owner = owner_of(np.array(self.seeds, np.int64), len(self.serving), SERVING)
+        for to, worker in enumerate(self.serving):
+            seeds = [s for s, own in zip(self.seeds, owner.tolist(), strict=True) if own == to]
+            hops = needed_by(self.naive, seeds, self.fanouts)
+            for hop, needed in enumerate(hops):
+                for part, own in enumerate(self.sampling):
+                    found = own._publisher._needed[to, hop]
+                    ids = np.array(sorted(needed), np.int64)
+                    mine = ids[owner_of(ids, len(self.sampling), SAMPLING) == part].tolist()
+                    assert np.flatnonzero(found).tolist() == mine
+                    assert found[mine].tolist() == [needed[v] for v in mine]
+            assert worker.held["samples"] == sum(map(len, hops[:-1]))
+            assert worker.held["features"] == len(set().union(*hops))
+            assert worker.round == self.number
+            for seed in dict.fromkeys(seeds):
+                self.same(worker.answer(np.array([seed])), torch.tensor([seed]))
+            several = np.array(list(dict.fromkeys(seeds)), np.int64)
+            self.same(worker.answer(several), torch.from_numpy(several))
+
+    def same(self, answer, seeds):
+        out = self.sampler.sample(seeds)
+        assert torch.equal(answer.node, out.node)
+        assert torch.equal(answer.edge_index, torch.stack([out.row, out.col]))
+        assert torch.equal(answer.edge, out.edge)
+        assert torch.equal(answer.x, self.x[out.node])
+        assert answer.num_sampled_nodes == out.num_sampled_nodes
+        assert answer.num_sampled_edges == out.num_sampled_edges
+
+
+@pytest.mark.parametrize(("sampling", "serving"), [(1, 1), (2, 3), (3, 1)])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_any_stream(strategy, sampling, serving, seed):
+    rng = np.random.default_rng(seed)
+    world = World(strategy, seed, rng, sampling, serving)
+    for turn in range(16):
+        come = rng.integers(0, world.sampler.num_nodes, 2).tolist() if turn % 3 == 0 else []
+        gone = world.seeds[:1] if turn % 3 == 1 else []
+        deltas = [world.delta(strategy, rng) for _ in range(turn % 3)]
+        world.round(deltas, come, gone, fresh=turn == 9)
+        world.check()
+    world.round([], gone=list(world.seeds))
+    assert [worker.held["features"] for worker in world.serving] == [0] * serving
+    assert not any(worker.subscriptions[to] for worker in world.sampling for to in range(serving))
+
+
+def test_three_hops_and_samples_on_disk(seed):
+    pytest.importorskip("rocksdict", reason="rocksdict is not installed (the `disk` extra)")
+    rng = np.random.default_rng(seed)
+    world = World("topk", seed, rng, 2, 2, memory=600, fanouts=[2, 2, 2])
+    for turn in range(6):
+        come = rng.integers(0, world.sampler.num_nodes, 3).tolist()
+        world.round([world.delta("topk", rng)], come, fresh=turn == 3)
+        world.check()
+    assert sum(worker.held["bytes_on_disk"] for worker in world.serving) > 0
+
+
+def test_another_number_of_workers_goes_on_from_the_files(seed, tmp_path):
+    """Two sampling workers write, three read; then one of these is made anew from its own file."""
+    rng = np.random.default_rng(seed)
+    world = World("random", seed, rng, 2, 1)
+    for _ in range(4):
+        world.round([world.delta("random", rng)], come=[1, 5])
+    for count in (3, 3, 1):
+        files = [
+            (str(tmp_path / f"{count}-{part}"), worker.save(tmp_path / f"{count}-{part}"))
+            for part, worker in enumerate(world.sampling)
+        ]
+        own = len(files) == count
+        world.sampling = [SamplingWorker(world.query, part, count) for part in range(count)]
+        for part, worker in enumerate(world.sampling):
+            worker.load(files[part : part + 1] if own else files)
+        world.round([world.delta("random", rng)], fresh=True)
+        world.check()
+        world.round([world.delta("random", rng)], come=[2])
+        world.check()
+    assert sum(worker.num_edges for worker in world.sampling) == world.sampler.num_edges
+
+
+def test_edges_that_are_not_there_are_counted():
+    world = World("random", 0, np.random.default_rng(0), 2, 1)
+    gone = torch.tensor([[0, 0, 0], [5, 5, 5]])
+    before = world.sampler.num_edges
+    world.sampler.apply_delta(edge_index_del=gone, missing="ignore")
+    world.round([world.splitter.read(GraphDelta(edge_index_del=gone), 2)])
+    left = sum(worker.num_edges for worker in world.sampling)
+    assert left == world.sampler.num_edges
+    assert sum(worker.missing for worker in world.sampling) == 3 - (before - left)
+
+
+def test_a_delta_that_does_not_fit_is_refused_before_anything_is_numbered():
+    splitter = World("topk", 0, np.random.default_rng(0), 1, 1).splitter
+    state = splitter.num_nodes, splitter.next_id
+    time = {"time": torch.tensor([1])}
+    for fields, text in (
+        ({"edge_index_add": [[0], [99]], "edge_data_add": time}, "ids lie in"),
+        ({"edge_index_del": [[12], [0]], "x_add": torch.ones(1, 4)}, "ids lie in"),
+        ({"edge_index_add": [[0], [1]]}, "come without 'time'"),
+        ({"nodes_del": [12]}, "nodes_del"),
+        ({"x_add": torch.ones(1, 3)}, "x_add"),
+    ):
+        with pytest.raises(InvalidDeltaError, match=text):
+            splitter.read(GraphDelta(**fields), 2)
+    assert (splitter.num_nodes, splitter.next_id) == state
+
+
+def test_owners_are_even_and_have_nothing_in_common():
+    ids = np.arange(30_000)
+    table = np.zeros((3, 3))
+    np.add.at(table, (owner_of(ids, 3, SAMPLING), owner_of(ids, 3, SERVING)), 1)
+    assert np.abs(table - ids.size / 9).max() < 5 * (ids.size / 9) ** 0.5
+    parts = split(ids, 3, SAMPLING)
+    assert sorted(np.concatenate(parts).tolist()) == ids.tolist()
+
+
+def test_answers_of_several_workers_are_one_batch(seed):
+    """Each seed has the subgraph that its worker gave; hops and seeds are in order."""
+    rng = np.random.default_rng(seed)
+    world = World("random", seed, rng, 1, 2)
+    world.round([], come=list(range(12)))
+    ids = rng.permutation(12)[:7]
+    places = split(ids, 2, SERVING)
+    answers = [w.answer(ids[at]) for w, at in zip(world.serving, places, strict=True)]
+    assert all(at.size for at in places)
+    data = merged(answers, places, ids.size)
+    assert data.n_id[:7].tolist() == ids.tolist()
+    assert torch.equal(data.x, world.x[data.n_id])
+    bounds = np.cumsum([0, *data.num_sampled_edges])
+    for hop in range(2):
+        own = data.e_id[bounds[hop] : bounds[hop + 1]].tolist()
+        every = [a.edge.split(a.num_sampled_edges)[hop] for a in answers]
+        assert own == torch.cat(every).tolist()
+    sources = {e["id"]: (e["src"], e["dst"]) for e in world.naive.edges}
+    ends = data.n_id[data.edge_index].T.tolist()
+    assert [tuple(pair) for pair in ends] == [sources[i] for i in data.e_id.tolist()]
+
+
+def test_a_seed_of_another_worker_has_no_answer():
+    world = World("random", 0, np.random.default_rng(0), 1, 1)
+    assert world.serving[0].answer(np.array([3])) is None
+    world.round([], come=[3])
+    assert world.serving[0].answer(np.array([3])) is not None
+    assert world.serving[0].answer(np.array([3, 99])) is None
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda c: c.pop("x"),
+        lambda c: c.update(num_nodes=3),
+        lambda c: c.update(x=c["x"].double()),
+        lambda c: c.update(x=c["x"][1:]),
+        lambda c: c.update(nodes=c["nodes"].flip(0)),
+        lambda c: c.update(nodes=c["nodes"] + 9),
+        lambda c: c["edges"].update(edge_id=c["edges"]["edge_id"].flip(0)),
+        lambda c: c["edges"].update(edge_id=c["edges"]["edge_id"][1:]),
+        lambda c: c["edges"].update(edge_index=c["edges"]["edge_index"] + 9),
+        lambda c: c["edges"].update(edge_index=c["edges"]["edge_index"] - 9),
+        lambda c: c["edges"].update(time=c["edges"]["time"].float()),
+        lambda c: c["edges"].pop("time"),
+    ],
+)
+def test_a_file_that_does_not_hang_together_is_refused(spoil, tmp_path):
+    world = World("topk", 0, np.random.default_rng(0), 1, 1)
+    path = tmp_path / "file"
+    world.sampling[0].load([(str(path), world.sampling[0].save(path))])
+    content = snapshot.read(path)
+    spoil(content)
+    checksum = snapshot.write(path, content)
+    with pytest.raises((StateFileError, InvalidDeltaError)):
+        SamplingWorker(world.query, 0, 1).load([(str(path), checksum)])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seeds": torch.tensor([-1])},
+        {"seeds": torch.ones(9, dtype=torch.int64)},
+        {"seeds": torch.ones(2)},
+        {"files": "here"},
+        {"query": None},
+        {"num_neighbors": [-1]},
+        {"num_neighbors": []},
+        {"seed": "7"},
+    ],
+)
+def test_a_checkpoint_that_does_not_hang_together_is_refused(change, tmp_path):
+    query = SampleQuery([2], "random", 7, {}, torch.empty(0, 1), None)
+    content = {
+        "query": query, "files": [["a", "b"]], "position": 3, "num_nodes": 8, "next_id": 4,
+        "events": 5, "seeds": torch.tensor([0, 2]), "serving": 1,
+    }  # fmt: skip
+    checkpoint.write(tmp_path, content)
+    assert checkpoint.read(tmp_path)["query"].num_neighbors == [2]
+    own = {k: v for k, v in change.items() if k in query._fields}
+    content["query"] = query._replace(**own)
+    content |= {k: v for k, v in change.items() if k not in own}
+    snapshot.write(tmp_path / checkpoint.MANIFEST, content)
+    with pytest.raises(StateFileError):
+        checkpoint.read(tmp_path)
+
+
+def test_checkpoints_before_the_last_one_are_removed(tmp_path):
+    for events in (3, 7):
+        folder = checkpoint.new_folder(tmp_path, events)
+        (folder / "sampling-0").write_bytes(b"")
+        checkpoint.write(tmp_path, {"files": [[str(folder / "sampling-0"), ""]]})
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint", "events-7"]
