@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.sampling.kernels import rows as kernel
+from pyg_incremental.sampling.room import Room
 
 Ids = NDArray[np.int64]
 _NONE = np.empty(0, np.int64)
@@ -28,17 +29,20 @@ class Reservoirs:
 
     Attributes:
         heads: Where the rows are, int64 `[room, 4]`, see `sampling.kernels.rows`.
-        pool: What they hold, int64 `[room, 3]`.
-        edges_read: How many in-edges have been read to fill rows.
     """
 
     def __init__(self, num_nodes: int, width: int) -> None:
         self.width = width
         self._limit = width + (width + 1) // 2
         self.heads = _empty_heads(num_nodes)
-        self.pool = np.empty((0, 3), np.int64)
+        self._room = Room()
         self._top = np.zeros(1, np.int64)
         self._read = np.zeros(1, np.int64)
+
+    @property
+    def pool(self) -> Ids:
+        """What the rows hold, int64 `[room, 3]`; not to be kept."""
+        return self._room.rows
 
     @property
     def edges_read(self) -> int:
@@ -113,7 +117,7 @@ class Reservoirs:
         # Room that is never used costs no memory: the system gives it page by page.
         degree = lists.degree[:num_nodes].astype(np.int64)
         needed = int(np.minimum(degree + degree // 4 + 1, self._limit).sum())
-        self.pool = np.empty((2 * needed + 64, 3), np.int64)
+        self._room = Room(2 * needed + 64)
         self._top[0] = 0
         self.refill(np.arange(num_nodes), lists, keys, edges, anew=True)
 
@@ -130,10 +134,8 @@ class Reservoirs:
 
     def _more_pool(self) -> None:
         """Half as much again; rows that have moved leave their old places, which nobody uses."""
-        old = self.pool
-        room = old.shape[0] + max(1024, old.shape[0] // 2, 4 * self._limit)
-        self.pool = np.empty((room, 3), np.int64)
-        self.pool[: self._top[0]] = old[: self._top[0]]
+        room = self.pool.shape[0]
+        self._room.grow(room + max(1024, room // 2, 4 * self._limit))
 
 
 def _empty_heads(count: int) -> Ids:
