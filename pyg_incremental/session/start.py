@@ -150,16 +150,24 @@ def _on(state: State, session: Session, settings: Settings) -> Session:
 
 
 def say_if_whole(session: Session) -> bool:
-    """Warn where every update runs a full pass; returns whether that is so."""
-    reason = session.plan.fallback
-    if reason:
-        warnings.warn(
-            f"{type(session.plan.site.model).__name__}: {reason}. Every update runs a full pass: "
-            "exact, but not incremental. explain() says what to write instead",
-            IncrementalWarning,
-            stacklevel=5,
+    """Warn where every update runs a full pass, or some steps on all rows; whether that is so."""
+    plan = session.plan
+    if plan.fallback:
+        said = f"{plan.fallback}. Every update runs a full pass: exact, but not incremental"
+    elif session.mode == "mixed":
+        more = f", and {len(plan.why) - 1} more" if len(plan.why) > 1 else ""
+        said = (
+            f"{plan.why[0]}{more}. Every update runs that on all rows: exact, and all else is "
+            "incremental"
         )
-    return bool(reason)
+    else:
+        return False
+    warnings.warn(
+        f"{type(plan.site.model).__name__}: {said}. explain() says what to write instead",
+        IncrementalWarning,
+        stacklevel=4,
+    )
+    return True
 
 
 def from_state(content: dict[str, Any], model: nn.Module, settings: Settings) -> Session:

@@ -89,6 +89,21 @@ def test_each_line_says_how_it_runs(seed):
     assert f"test_explain.py:{explanation.steps[1].place.line}); see explain()" in repr(inc)
 
 
+@pytest.mark.filterwarnings("error::pyg_incremental.IncrementalWarning")
+def test_steps_on_all_rows_are_said_once_where_the_model_is_called():
+    inc, world = to_incremental(Lines().double().eval()), make_world(generator(0))
+    with pytest.warns(IncrementalWarning) as caught:
+        inc(**world.inputs())
+    inc.apply_delta(edge_index_add=torch.tensor([[0], [1]]))  # a warning is an error here
+    inc.refresh()
+    assert inc.mode == "mixed"
+    (warning,) = caught
+    assert warning.filename == __file__
+    assert re.search(
+        r"norm: PairNorm .*\. Every update runs that on all rows", str(warning.message)
+    )
+
+
 def test_what_a_line_cost_in_the_last_update(seed):
     inc, world = started(Lines, seed)
     assert all(step.rows is None and step.cost == "-" for step in inc.explain())
