@@ -34,19 +34,20 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-build-isolation $(PIP_ARGS)
 # need none of them compiled. What coverage counts is a part of the tests: those that are not marked
 # `unmeasured`, and of the tests of models against the oracle the first four sets of arguments and each eighth
 # (`leave_unmeasured` in tests/conftest.py). All tests together run more lines than it says.
-## test         All tests, kernel tests once more without the JIT, coverage of the package >= 95% by a part of them
+## test         Tests but those of benchmarks, kernels once more without the JIT, coverage by a part of them >= 95%
+CHOSEN := -m "not bench"
 .PHONY: test
 test: $(STAMPS)/test
 	$(BIN)/coverage erase
 	$(BIN)/python -c "from pyg_incremental.kernels import warm_up; warm_up()" & \
 	    NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m kernels tests && wait $$!
-	$(BIN)/coverage run -m pytest $(PARALLEL) $(CASES)
+	$(BIN)/coverage run -m pytest $(PARALLEL) $(CHOSEN)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-## test-all     The same, with every walk of every case (half an hour): see tests/signatures.py
+## test-all     The same, with every walk of every case (half an hour) and the benchmarks: see tests/signatures.py
 .PHONY: test-all
-test-all: CASES := --all-cases
+test-all: CHOSEN := --all-cases
 test-all: test
 
 ## mutants      Small mistakes in the package, and which test notices each (15 minutes); ARGS="--only ghosts"
@@ -97,14 +98,12 @@ demo-quick: $(STAMPS)/examples
 bench: $(STAMPS)/bench
 	$(BIN)/python -m benchmarks $(ARGS)
 
-## bench-quick  The same on a tiny graph, and the benchmarks of several ranks: only shows that they run
+## bench-quick  The same on a tiny graph, ranks, and the tests of all commands of the benchmarks: that they run
 .PHONY: bench-quick
-bench-quick: $(STAMPS)/bench
+bench-quick: $(STAMPS)/test
 	$(BIN)/python -m benchmarks peers --quick $(ARGS)
-	$(BIN)/python -m benchmarks traffic --quick
 	$(BIN)/python -m benchmarks ranks --quick
-	$(BIN)/python -m benchmarks weak-scaling --quick
-	$(BIN)/python -m benchmarks sampling --quick
+	$(BIN)/python -m pytest $(PARALLEL) -m bench tests/unit tests/examples
 
 ## lint         ruff: format and rules; import-linter: rooms lead one way
 .PHONY: lint

@@ -9,7 +9,7 @@ import torch
 from benchmarks import workload
 from benchmarks.__main__ import main
 
-pytestmark = pytest.mark.unmeasured
+pytestmark = [pytest.mark.bench, pytest.mark.unmeasured]
 
 
 @pytest.fixture(autouse=True)

@@ -43,9 +43,15 @@ def first_edges(inc, count):
     return inc.graph.to_edge_index()[:, :count]
 
 
-@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
-@pytest.mark.parametrize("what", DELTAS)
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError])
+# Any two of a delta, an exception and whether updates are compiled are together in one of them.
+RAISED = (KeyboardInterrupt, MemoryError)
+RUNS = [
+    pytest.param(what, warm, RAISED[(at + warm) % 2], id=f"{what}-{'warm' if warm else 'cold'}")
+    for at, what in enumerate(DELTAS) for warm in (False, True)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "warm", "raised"), RUNS)
 def test_the_version_moves_if_and_only_if_the_delta_is_in(what, warm, raised):
     inc = wrapped(warm=warm)
     at, done = 0, False

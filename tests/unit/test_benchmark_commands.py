@@ -12,7 +12,7 @@ from benchmarks.peers import OURS
 from benchmarks.ranks import launch
 from pyg_incremental import supported_layers
 
-pytestmark = pytest.mark.unmeasured
+pytestmark = [pytest.mark.bench, pytest.mark.unmeasured]
 
 
 @pytest.fixture(autouse=True)
