@@ -7,6 +7,7 @@ import torch
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv
 
 from pyg_incremental import to_incremental
+from pyg_incremental.aggregate.sum import SumState
 from tests.closeness import assert_close
 from tests.oracle import World, full
 from tests.side_by_side import SideBySide
@@ -140,6 +141,25 @@ def test_scrubbing_renews_every_row_in_turn():
     fresh = to_incremental(model)
     fresh(**world.inputs())
     assert_close(inc.out, fresh.out, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("way", ["scrub", "refresh"])
+def test_renewed_sums_are_read_from_their_edges(way, backend):
+    """Whatever stands in the store of a sum is gone when its row is made afresh."""
+    torch.manual_seed(0)
+    x, edges = torch.randn(12, CHANNELS).double(), torch.randint(12, (2, 40))
+    model = GraphConv(CHANNELS, 3).double().eval()
+    options = {"scrub_rows": 5 if way == "scrub" else 0}
+    inc = to_incremental(model, compile_after=None, backend=backend, **options)
+    inc(x, edges)
+    (total,) = (one for one in inc._session.engine.executors if isinstance(one, SumState))
+    total.out.tensor[:12] += 1
+    for _ in range(3):
+        inc.apply_delta(x_changes=([3], x[3:4]))  # nothing changes, so nothing else is made afresh
+    if way == "refresh":
+        inc.refresh(torch.arange(12))
+    assert inc.verify() < 1e-12
 
 
 SPOILERS = {
