@@ -1,9 +1,18 @@
 """The figures of layer-wise evaluation.
 
     python -m benchmarks evaluation order
+    python -m benchmarks evaluation models --scale 0.05
 
 `order`: rows that blocks read, in several orders of the nodes, on real graphs (left out where the
 folder that PYG_INCREMENTAL_DATA names has them not) and on drawn ones.
+
+On a drawn graph of ogbn-products' size, or `--scale` of it, that lies on a disk, in processes that
+the system limits to `--limit` bytes of data:
+
+`models`: three models, in blocks and node-wise; `layers`: one to four of them; `sampled`: all edges
+against ten of each node; `partial`: some of the nodes. Node-wise evaluation runs PyG's model on
+what a batch of nodes sees; its batch is the best of those that fit, and its time that of a few
+batches times all.
 """
 
 from __future__ import annotations
@@ -14,15 +23,27 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import machine, report
-from benchmarks.evaluation import ordering, plot
+from benchmarks import graphs, machine, report
+from benchmarks.evaluation import ordering, plot, size, worker
 from benchmarks.evaluation.real import GRAPHS
 from benchmarks.report import Row
 from pyg_incremental.kernels import warm_up
 
-FIGURES: dict[str, Callable[[argparse.Namespace], list[Row]]] = {"order": ordering.measure}
-PLOTS: dict[str, Callable[[list[Row], Path], Path]] = {"order": plot.draw_orders}
-QUICK = {"scale": 0.01, "hidden": 8, "graph": ["drawn", "drawn-in-groups"]}
+FIGURES: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
+    "order": ordering.measure,
+    "models": size.models,
+    "layers": size.layers,
+    "sampled": size.sampled,
+    "partial": size.partial,
+}
+PLOTS: dict[str, Callable[[list[Row], Path], Path]] = {
+    "order": plot.draw_orders,
+    "partial": plot.draw_partial,
+}
+QUICK = {
+    "scale": 0.01, "hidden": 8, "graph": ["drawn", "drawn-in-groups"], "model": ["gcn"],
+    "size": "arxiv", "batch": [1, 4], "sample": 4, "part": 0.9,
+}  # fmt: skip
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +57,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--graph", nargs="+", choices=GRAPHS, default=list(GRAPHS), help="for order")
     add("--order", nargs="+", choices=ordering.ALL, default=list(ordering.ALL), help="for order")
     add("--share", type=float, default=0.2, help="for order: what a block may take, of the rows")
+    add("--size", choices=graphs.SIZES, default="products", help="of the graph on a disk")
+    add("--model", nargs="+", choices=worker.MODELS, default=list(worker.MODELS))
+    add("--limit", default="4GB", help="of the system, for the whole size")
+    add("--part", type=float, default=0.3, help="of the limit that evaluate is given as memory")
+    add("--batch", type=int, nargs="+", default=[1, 4, 16, 64], help="node-wise: tried in turn")
+    add("--sample", type=int, default=8, help="node-wise: targets that are timed, at least a batch")
+    add("--seconds", type=float, default=30, help="node-wise: limit of time for one batch size")
+    add("--folder", type=size.folder_of, help="where the graph is put meanwhile")
     add("--quick", action="store_true", help="tiny graphs, some seconds: only shows that it runs")
     add("--out", type=Path, default=Path("benchmarks/results/evaluation"), help="folder")
 

@@ -44,3 +44,32 @@ def draw_orders(rows: list[Row], folder: Path) -> Path:
     figure.savefig(path, dpi=110)
     plt.close(figure)
     return path
+
+
+def draw_partial(rows: list[Row], folder: Path) -> Path:
+    """Seconds over the part of the nodes that is asked for, both on logarithmic axes."""
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    figure, panels = plt.subplots(
+        1, len(models), figsize=(3.6 * len(models), 3.2), squeeze=False, sharey=True,
+        layout="constrained",
+    )  # fmt: skip
+    for panel, model in zip(panels.flat, models, strict=True):
+        mine = [row for row in rows if row["model"] == model]
+        parts = [100 * row["part"] for row in mine]
+        for key, label, color in (
+            ("node_wise_s", "node-wise (extrapolated)", "#d1741f"),
+            ("evaluate_s", "layer-wise", "#0b6e99"),
+        ):
+            panel.plot(parts, [row[key] for row in mine], "o-", color=color, label=label)
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set_title(model, fontsize=10)
+        panel.set_xlabel("% of the nodes", fontsize=9)
+        panel.grid(alpha=0.3)
+    panels[0, 0].set_ylabel("seconds")
+    panels[0, 0].legend(fontsize=8)
+    path = folder / "partial.png"
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return path

@@ -1,6 +1,8 @@
 """Every command of the benchmarks runs at a tiny size, and its tables hold together."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ import torch
 from benchmarks import convs, report, sources
 from benchmarks.__main__ import main
 from benchmarks.conv_models import SAMPLES
+from benchmarks.evaluation import worker
 from benchmarks.peers import OURS
 from benchmarks.ranks import launch
 from pyg_incremental import supported_layers
@@ -116,6 +119,41 @@ def test_evaluation_order(tmp_path, monkeypatch, capsys):
     assert "caida: skipped" in printed
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limit is one of Linux")
+def test_evaluation_in_a_process_that_is_limited(tmp_path):
+    main(["evaluation", "models", "--quick", "--out", str(tmp_path)])
+    (row,) = json.loads((tmp_path / "models.json").read_text())["results"]
+    assert row["targets"] == 4
+    assert row["limit_GB"] == pytest.approx(row["of_it_code_GB"] + 0.04)
+    assert row["ratio"] == pytest.approx(row["node_wise_s"] / row["evaluate_s"])
+
+
+def test_evaluation_tables(tmp_path, monkeypatch):
+    """What is made of the measurements; here a second for each layer, row, or node."""
+
+    def run(task):
+        assert (Path(task["folder"]) / "x.npy").is_file()
+        if task["way"] == "node-wise":
+            tried = [{"batch": 1, "targets": 4, "price": 1.0}, {"batch": 4, "failed": "Memory"}]
+            return {"price": 1.0, "batch": 1, "tried": tried}
+        seconds = task["layers"] * (1 if task["num_neighbors"] is None else 0.5)
+        return {"seconds": seconds, "limit": task["limit"], "base": 0, "peak_rss": 0}
+
+    monkeypatch.setattr(worker, "run", run)
+
+    def rows_of(figure):
+        main(["evaluation", figure, "--quick", "--out", str(tmp_path)])
+        return json.loads((tmp_path / f"{figure}.json").read_text())["results"]
+
+    (row,) = rows_of("models")
+    assert (row["node_wise_s"], row["too_large"], row["batch"]) == (1693, 4, 1)
+    assert [row["of_1"] for row in rows_of("layers")] == [1, 2, 3, 4]
+    assert [row["full_of_sampled"] for row in rows_of("sampled")] == [2, 2]
+    assert [row["targets"] for row in rows_of("partial")] == [2, 17, 169, 1693]
+    assert (tmp_path / "partial.png").stat().st_size > 0
+
+
 def test_memory(tmp_path, capsys):
     sizes = ["--scale", "0.0002", "--hidden", "8", "--batch", "20", "--updates", "4"]
     main(["memory", *sizes, "--peer", "rc", "ripple", "--out", str(tmp_path)])
@@ -216,7 +254,7 @@ def test_help_names_every_command(capsys):
         main(["--help"])
     printed = capsys.readouterr().out
     commands = ("peers", "memory", "full-pass", "against-floor", "threads", "traffic", "ranks",
-                "all-nodes", "weak-scaling")  # fmt: skip
+                "all-nodes", "weak-scaling", "evaluation")  # fmt: skip
     assert all(name in printed for name in commands)
 
 

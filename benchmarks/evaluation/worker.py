@@ -1,0 +1,153 @@
+"""One evaluation in a process of its own, whose memory the system limits.
+
+The limit is RLIMIT_DATA: everything that a process may write to and that is no file. Memory maps of
+the graph, and of rows in files, do not count; the system takes their pages back when it needs them.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GAT, GCN, GraphSAGE
+
+from pyg_incremental import evaluate
+from pyg_incremental.blocks.in_edges import InEdges
+from pyg_incremental.kernels import warm_up
+
+MODELS = ("gcn", "gat", "jk-sage")
+
+
+def run(task: dict[str, Any]) -> dict[str, Any]:
+    """Run a task in a new process; returns what it measured."""
+    given = [sys.executable, "-m", "benchmarks.evaluation.worker", json.dumps(task)]
+    ran = subprocess.run(given, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise SystemExit(f"the task {task} ended with {ran.returncode}:\n{ran.stderr}")
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
+def model_of(task: dict[str, Any], channels: int) -> nn.Module:
+    """Two heads for GAT, and jumping knowledge that looks at all layers, as in DGI."""
+    torch.manual_seed(0)
+    sizes = {"num_layers": task["layers"], "out_channels": task["classes"]}
+    hidden = task["hidden"]
+    if task["model"] == "gcn":
+        return GCN(channels, hidden, **sizes).eval()
+    if task["model"] == "gat":
+        return GAT(channels, hidden, heads=2, **sizes).eval()
+    return GraphSAGE(channels, hidden, jk="cat", **sizes).eval()
+
+
+def mapped(folder: Path) -> Data:
+    """The graph, in memory maps."""
+    x, edges = (
+        torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="r+"))
+        for name in ("x", "edge_index")
+    )
+    return Data(x=x, edge_index=edges)
+
+
+def used() -> int:
+    """Bytes that count against the limit."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmData"))
+
+
+@torch.no_grad()
+def main(task: dict[str, Any]) -> dict[str, Any]:
+    """Measure one task; what is loaded and compiled once comes first and is not timed."""
+    torch.set_num_threads(1)
+    warm_up()
+    data = mapped(Path(task["folder"]))
+    model = model_of(task, data.num_features)
+    small = Data(x=torch.randn(50, data.num_features), edge_index=torch.randint(50, (2, 99)))
+    evaluate(model, small, progress=False)
+    base = used()
+    limit = max(task["limit"], base) if task["scale"] == 1 else base + task["limit"]
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    if task["way"] == "node-wise":
+        return node_wise(model, data, task)
+    nodes = None if task["nodes"] is None else _some(data.num_nodes, task["nodes"])
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(dir=task["folder"]) as rows:
+        out = evaluate(
+            model, data, nodes=nodes, num_neighbors=task["num_neighbors"], memory=task["memory"],
+            directory=rows, progress=False, order=task["order"],
+        )  # fmt: skip
+        seconds = time.perf_counter() - began
+        finite = bool(out[:1000].isfinite().all())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"seconds": seconds, "limit": limit, "base": base, "peak_rss": peak, "finite": finite}
+
+
+def _some(count: int, wanted: int) -> Tensor:
+    return torch.randperm(count, generator=torch.Generator().manual_seed(0))[:wanted]
+
+
+def node_wise(model: nn.Module, data: Data, task: dict[str, Any]) -> dict[str, Any]:
+    """Seconds for each node in the best of several batches, or how the first one failed.
+
+    The model runs on what a batch sees within as many hops as there are layers.
+    """
+    folder = Path(task["folder"])
+    parts = (np.load(folder / f"in-{name}.npy", mmap_mode="r") for name in ("first", "neighbor"))
+    lists = InEdges(*parts, edge=np.empty(0, np.int32))
+    best, batch, tried = float("inf"), 0, []
+    for size in task["batch"]:
+        nodes = _some(data.num_nodes, max(size, task["sample"])).numpy()
+        count, began, seen = 0, time.perf_counter(), 0
+        try:
+            for first in range(0, len(nodes), size):
+                some = nodes[first : first + size]
+                seen = max(seen, _on_what_they_see(model, data, lists, some, task["layers"]))
+                count += len(some)
+                if time.perf_counter() - began > task["seconds"]:
+                    break
+        except (MemoryError, RuntimeError) as error:
+            tried.append({"batch": size, "failed": type(error).__name__})
+            break
+        price = (time.perf_counter() - began) / count
+        tried.append({"batch": size, "price": price, "targets": count, "edges": seen})
+        if price < best:
+            best, batch = price, size
+    return {"price": best, "batch": batch, "tried": tried}
+
+
+def _on_what_they_see(
+    model: nn.Module, data: Data, lists: InEdges, nodes: np.ndarray, hops: int
+) -> int:
+    """Run the model there; returns the number of edges."""
+    seen = np.unique(nodes)
+    for _ in range(hops):
+        inner, (degree, neighbor) = seen, _lists_of(lists, seen)
+        seen = np.union1d(seen, neighbor)
+    place = np.zeros(data.num_nodes, np.int32)
+    place[seen] = np.arange(len(seen))
+    edges = np.stack([place[neighbor], np.repeat(place[inner], degree)]).astype(np.int64)
+    out = model(data.x[torch.from_numpy(seen)], torch.from_numpy(edges))
+    assert len(out[torch.from_numpy(place[nodes]).long()]) == len(nodes)
+    return edges.shape[1]
+
+
+def _lists_of(lists: InEdges, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """In-degrees of some nodes, and all of their neighbours."""
+    begin, end = np.asarray(lists.first[ids]), np.asarray(lists.first[ids + 1])
+    degree = end - begin
+    at = np.arange(degree.sum()) + np.repeat(begin - (np.cumsum(degree) - degree), degree)
+    return degree, lists.neighbor[at]
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))
