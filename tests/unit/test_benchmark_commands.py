@@ -138,7 +138,7 @@ def test_evaluation_tables(tmp_path, monkeypatch):
             tried = [{"batch": 1, "targets": 4, "price": 1.0}, {"batch": 4, "failed": "Memory"}]
             return {"price": 1.0, "batch": 1, "tried": tried}
         seconds = task["layers"] * (1 if task["num_neighbors"] is None else 0.5)
-        return {"seconds": seconds, "limit": task["limit"], "base": 0, "peak_rss": 0}
+        return {"seconds": seconds, "wall": 9, "limit": task["limit"], "base": 0, "peak_rss": 0}
 
     monkeypatch.setattr(worker, "run", run)
 
