@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -66,8 +67,7 @@ def _queries(strategy: str, args: argparse.Namespace) -> list[Row]:
     peer = AdHocSampler(base, value, nodes, FANOUTS, strategy)
     seeds = np.random.default_rng(3).integers(0, nodes, args.queries)
 
-    def ask(seed: int) -> int:
-        return int(sampler.sample(torch.tensor([seed])).row.numel())
+    ask = partial(_sampled, sampler)
 
     def add(edges: Ids, value: Ids) -> None:
         _apply(sampler, edges, value, strategy)
@@ -96,11 +96,43 @@ def _ingestion(
     def add(edges: Ids, value: Ids) -> None:
         _apply(one, edges, value, strategy)
 
-    rows = [
+    rows = [_from_none(strategy, base, args)]
+    rows += [
         _ingest(f"{strategy}, batches of {size:,}", add, records, values, size)
         for size in args.batch
     ]
     return [*rows, _delete(f"{strategy}, deletions", one, records, args.batch[-1])]
+
+
+def _from_none(strategy: str, base: Ids, args: argparse.Namespace) -> Row:
+    """All edges into a graph without any: in the mean, all growth is paid for."""
+    values = _Values(strategy)
+    sampler = _ours(base[:, :0], values(0), args.nodes, FANOUTS[:1], strategy)
+
+    def add(edges: Ids, value: Ids) -> None:
+        _apply(sampler, edges, value, strategy)
+
+    return _ingest(f"{strategy}, all edges from none", add, base, values, args.batch[-1])
+
+
+def three_hops(strategy: str, args: argparse.Namespace) -> list[Row]:
+    """Queries of three hops in the graph of large degrees, ready and drawn when asked."""
+    nodes, values = args.query_nodes, _Values(strategy)
+    base, value = draw(nodes, args.query_edges, 1), values(args.query_edges)
+    seeds = np.random.default_rng(3).integers(0, nodes, args.queries)
+    fanouts = [*FANOUTS, 5]
+    sampler = _ours(base, value, nodes, fanouts, strategy)
+    rows = [_ask(f"sampler, {fanouts}", partial(_sampled, sampler), seeds)]
+    del sampler
+    peer = AdHocSampler(base, value, nodes, fanouts, strategy)
+    rows.append(_ask(f"drawn when asked, {fanouts}", lambda s: peer.query(s)[1].size, seeds))
+    for row in rows:
+        row["strategy"] = strategy
+    return rows
+
+
+def _sampled(sampler: StreamingSampler, seed: int) -> int:
+    return int(sampler.sample(torch.tensor([seed])).row.numel())
 
 
 def _ours(base: Ids, value: Ids, nodes: int, fanouts: list[int], strategy: str) -> StreamingSampler:

@@ -269,8 +269,14 @@ def test_sampling(tmp_path, monkeypatch, capsys):
     assert exact["off_by"] == 0
     assert sampled[-1]["off_by"] < 1e-4  # all neighbours
     assert [row["off_by"] > 1e-2 for row in sampled[:-1]] == [True] * 3
+    (streamed,) = result["service"]  # each answer was held against the sample of its time
+    assert 0 <= streamed["updates_invisible"] < 1
+    assert 0 < streamed["visible_p50_ms"] <= streamed["visible_p99_ms"]
+    shares = [row["cached_by_each"] for row in result["shares"]]
+    assert shares == sorted(shares, reverse=True)
+    assert [row["serving_workers"] for row in result["shares"]] == [1, 2, 4]
     monkeypatch.setenv("PYG_INCREMENTAL_DATA", str(tmp_path / "none"))
-    main(["sampling", "--strategy", "--out", str(tmp_path)])
+    main(["sampling", "--strategy", "--only", "accuracy", "--out", str(tmp_path)])
     printed = capsys.readouterr().out
     for name in ("cora", "citeseer", "amazon_photo", "coauthor_phy", "arxivai"):
         assert f"{name}: skipped, there is no" in printed

@@ -261,6 +261,11 @@ class SampleService:
             self.checkpoint()
         return Step(token, events, position, tuple(refused))
 
+    @property
+    def visible(self) -> int:
+        """The token of what is visible on all serving workers, as far as is known."""
+        return self._crew.done
+
     def barrier(self) -> int:
         """Return when all that was read is visible; a token for it."""
         with self._working() as crew:
