@@ -163,7 +163,9 @@ def test_one_worker_of_each_kind(tmp_path):
         GraphDelta(x_add=torch.full((1, 3), 9.0), edge_index_add=[[3], [0]]),
         GraphDelta(edge_index_del=[[0], [0]]),
     ]
-    with SampleService(IterableSource(deltas), edges, x, [2], tmp_path) as service:
+    with SampleService(
+        IterableSource(deltas), edges, x, [2], tmp_path, timeout=3.0, checkpoint_events=2
+    ) as service:
         with pytest.raises(ValueError, match="expected node ids"):
             service.query(torch.tensor([3]))
         step = service.step()
@@ -172,6 +174,10 @@ def test_one_worker_of_each_kind(tmp_path):
         assert sorted(data.n_id.tolist()) == [0, 2, 3]
         assert data.x[data.n_id == 3].tolist() == [[9, 9, 9]]
         assert service.query(torch.empty(0, dtype=torch.int64)).n_id.numel() == 0
+        assert [path.name for path in tmp_path.glob("events-*")] == ["events-3"]  # by itself
+        os.kill(service.workers[1][0], signal.SIGSTOP)  # alive, and silent
+        assert service.query(torch.tensor([3])).n_id.tolist() == [3]
+        assert service.stats.replaced == 1
         assert service.stats.missing == 1
         with pytest.raises(ValueError, match="not subscribed that often"):
             service.unsubscribe(torch.tensor([1]))

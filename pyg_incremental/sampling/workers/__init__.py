@@ -1,6 +1,7 @@
 """Samples kept by events in several processes: some sample, some serve; each kind scales alone."""
 
-from pyg_incremental.sampling.workers.service import SampleService, ServiceStats, Step
+from pyg_incremental.sampling.workers.results import ServiceStats, Step
+from pyg_incremental.sampling.workers.service import SampleService
 from pyg_incremental.sampling.workers.source import IterableSource, Source
 
 __all__ = ["IterableSource", "SampleService", "ServiceStats", "Source", "Step"]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from pyg_incremental.sampling.cache import SampleCache
+from pyg_incremental.sampling.sampler import StreamingSampler
 from pyg_incremental.sampling.workers.messages import NO_COUNTS, Counts, Part, SampleQuery
 from pyg_incremental.sampling.workers.owners import SAMPLING, SERVING, split
 from pyg_incremental.sampling.workers.pool import Worker, WorkerLost, heard
@@ -50,6 +53,7 @@ class Crew:
     ) -> None:
         self._query, self._timeout, self.directory = query, timeout, directory
         directory.mkdir(parents=True, exist_ok=True)
+        _warm_up(query.strategy)
         self.seeds = np.zeros(0, np.int64)
         self.round = self.done = self.replaced = 0
         self._epoch = 0
@@ -286,3 +290,21 @@ class Crew:
         """End all workers."""
         for worker in self.workers:
             worker.stop()
+
+
+def _warm_up(strategy: str) -> None:
+    """Compile what workers call, if it never was: in a round that might take longer than is waited.
+
+    What is compiled is kept on disk, and so every worker only reads it.
+    """
+    edges, data = torch.tensor([[0, 1, 1], [1, 0, 0]]), torch.ones(3)
+    more: dict[str, Any] = {}
+    if strategy != "random":
+        more["edge_time" if strategy == "topk" else "edge_weight"] = data
+    sampler = StreamingSampler(edges, 2, [1, 1], strategy=cast(Any, strategy), **more)
+    cache = SampleCache(sampler, torch.ones(2, 1))
+    cache.query(torch.tensor([0]))
+    name = {"topk": "time", "weight": "edge_weight"}.get(strategy)
+    added = {"edge_data_add": {name: data[:1]}} if name else {}
+    sampler.apply_delta(edge_index_add=edges[:, :1], edge_index_del=edges[:, 1:], **added)
+    sampler.apply_delta(nodes_del=[0])

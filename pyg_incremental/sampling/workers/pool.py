@@ -84,7 +84,7 @@ class Worker:
         """The answer of a serving worker; None if a seed is none of its own (yet).
 
         Raises:
-            WorkerLost: If the process is gone.
+            WorkerLost: If the process is gone, or is silent for so long that it was killed.
             TimeoutError: If there is no answer by `until` (of `time.monotonic`).
         """
         left = until - time.monotonic()
@@ -93,10 +93,14 @@ class Worker:
         try:
             self._asked += 1
             send(self._queries, (self._asked, seeds))
-            while self._queries.poll(max(0.0, until - time.monotonic())):
+            patience = time.monotonic() + self._timeout
+            while self._queries.poll(max(0.0, min(until, patience) - time.monotonic())):
                 number, found = receive(self._queries)
                 if number == self._asked:  # and not what came too late for another one
                     return None if found is None else found
+            if patience < until:
+                self.process.kill()
+                raise EOFError
             raise TimeoutError("a serving worker has not answered in time")
         except (EOFError, OSError) as error:
             if isinstance(error, TimeoutError):

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -17,65 +14,21 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.errors import InvalidDeltaError, StaleStateError
+from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.sampling.edges import TIME
 from pyg_incremental.sampling.strategy import StrategyName, checked_seed
 from pyg_incremental.sampling.workers import checkpoint
 from pyg_incremental.sampling.workers.crew import Crew
+from pyg_incremental.sampling.workers.front import Front
 from pyg_incremental.sampling.workers.merge import merged
-from pyg_incremental.sampling.workers.messages import NO_COUNTS, Answer, Counts, SampleQuery
-from pyg_incremental.sampling.workers.owners import SERVING, split
-from pyg_incremental.sampling.workers.pool import Worker, WorkerLost
+from pyg_incremental.sampling.workers.messages import NO_COUNTS, Counts, SampleQuery
+from pyg_incremental.sampling.workers.results import ServiceStats, Step
 from pyg_incremental.sampling.workers.source import Source, num_events
 from pyg_incremental.sampling.workers.split import Splitter
 
 Ids = NDArray[np.int64]
 _KEPT = 8
 """Rounds that are done, and of which it is still known how many events they had read."""
-_AGAIN = 0.01
-"""Seconds until a worker is asked again that does not know its seeds yet."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """What was read from the source at once.
-
-    Attributes:
-        token: Queries `after` it see all that was read.
-        events: How many events there were.
-        position: Where the source was then.
-        refused: Deltas that did not fit, and were left out: what was wrong with each.
-    """
-
-    token: int
-    events: int
-    position: Any
-    refused: tuple[InvalidDeltaError, ...]
-
-
-@dataclass
-class ServiceStats:
-    """What a service has done.
-
-    Attributes:
-        events: Events that were read from the source.
-        queries: Seeds that were asked for.
-        behind: How many of them were answered while events that had been read were not visible.
-        events_behind: How many such events there were, summed over all of these seeds.
-        missing: Edges that were to be deleted, and were not there.
-        replaced: Workers that had to be replaced.
-        sampling: What each sampling worker holds.
-        serving: What each serving worker holds.
-    """
-
-    events: int = 0
-    queries: int = 0
-    behind: int = 0
-    events_behind: int = 0
-    missing: int = 0
-    replaced: int = 0
-    sampling: tuple[dict[str, Any], ...] = ()
-    serving: tuple[dict[str, Any], ...] = ()
 
 
 class SampleService:
@@ -154,7 +107,7 @@ class SampleService:
         first = splitter.start(edge_index, data, x, sampling)
         crew = Crew(query, sampling, serving, timeout, Path(directory))
         self._set_up(source, query, splitter, crew, checkpoint_events)
-        with self._or_close():
+        with self._front.or_close():
             crew.start([], [[part] for part in first])
             self.checkpoint()
 
@@ -162,11 +115,10 @@ class SampleService:
         self, source: Source, query: SampleQuery, splitter: Splitter, crew: Crew, events: int
     ) -> None:
         self._source, self._query, self._splitter, self._crew = source, query, splitter, crew
+        self._front = Front(crew)
         self._checkpoint_events, self._since = events, 0
-        self._lock = RLock()
         self._counts = ServiceStats()
         self._read_by: dict[int, int] = {0: 0}  # events read by the rounds that are not done
-        self._closed = False
 
     @classmethod
     def restore(
@@ -200,7 +152,7 @@ class SampleService:
         self._set_up(source, query, splitter, crew, checkpoint_events)
         self._counts.events = content["events"]
         crew.seeds = content["seeds"].numpy()
-        with self._or_close():
+        with self._front.or_close():
             crew.start([(path, checksum) for path, checksum in files], None)
         self._read_by = {crew.done: self._counts.events}
         return self
@@ -234,9 +186,9 @@ class SampleService:
             StaleStateError: If the service is closed.
             RankFailedError: If workers die faster than they can be replaced.
         """
-        with self._working() as crew:
+        with self._front.working() as crew:
             deltas = self._source.next_batch(max_events)
-            with self._or_close():
+            with self._front.or_close():
                 return self._take(crew, deltas, wait)
 
     def _take(self, crew: Crew, deltas: list[GraphDelta], wait: bool) -> Step:
@@ -268,7 +220,7 @@ class SampleService:
 
     def barrier(self) -> int:
         """Return when all that was read is visible; a token for it."""
-        with self._working() as crew:
+        with self._front.working() as crew:
             crew.finish_all()
             return crew.done
 
@@ -288,7 +240,7 @@ class SampleService:
             ValueError: If a node does not exist.
         """
         ids, counts = np.unique(self._checked(seeds), return_counts=True)
-        with self._working() as crew:
+        with self._front.working() as crew:
             self._round([[] for _ in crew.sampling], (ids, counts))
             crew.finish_all()
 
@@ -299,7 +251,7 @@ class SampleService:
             ValueError: If there are not that many; nothing was taken back then.
         """
         ids, counts = np.unique(self._checked(seeds), return_counts=True)
-        with self._working() as crew:
+        with self._front.working() as crew:
             too_many = self._subscribed(ids) < counts
             if too_many.any():
                 raise ValueError(f"node {ids[np.argmax(too_many)]} is not subscribed that often")
@@ -334,14 +286,14 @@ class SampleService:
         """
         ids, until = self._checked(seeds), time.monotonic() + timeout
         if after is not None and after > self._crew.done:
-            with self._working(until) as crew:
+            with self._front.working(until) as crew:
                 while crew.done < min(after, crew.round):
                     crew.finish()
         new = np.unique(ids[self._subscribed(ids) == 0])
         if new.size:
             self.subscribe(torch.from_numpy(new))
         read = self._counts.events
-        places, answers = self._answers(ids, until)
+        places, answers = self._front.answers(ids, until)
         data = merged(answers, places, ids.size)
         data.token = min([a.round for a in answers], default=self._crew.done)
         seen = [n for round_, n in self._read_by.copy().items() if round_ <= data.token]
@@ -351,31 +303,6 @@ class SampleService:
             self._counts.behind += ids.size
             self._counts.events_behind += ids.size * data.events_behind
         return data
-
-    def _answers(self, ids: Ids, until: float) -> tuple[list[Ids], list[Answer]]:
-        """Where the seeds of each worker that was asked stand, and what it has answered."""
-        while True:
-            workers = self._crew.serving
-            owned = split(ids, len(workers), SERVING)
-            asked = [part for part, at in enumerate(owned) if at.size] or [0]
-            found = [self._ask(workers[part], ids[owned[part]], until) for part in asked]
-            answers = [answer for answer in found if answer is not None]
-            if len(answers) == len(found):
-                return [owned[part] for part in asked], answers
-            if time.monotonic() > until:
-                raise TimeoutError(f"no answer for {ids.size} seeds in time")
-            time.sleep(_AGAIN)  # somebody else is making a worker ready
-
-    def _ask(self, worker: Worker, seeds: Ids, until: float) -> Answer | None:
-        """The answer of a serving worker; None if it has none yet, or had to be replaced."""
-        try:
-            return worker.ask(seeds, until)
-        except WorkerLost:
-            with self._working(until) as crew:
-                if worker in crew.serving:
-                    with self._or_close():
-                        crew.repair()
-            return None
 
     def _checked(self, seeds: Any) -> Ids:
         ids: Ids = torch.as_tensor(seeds).to(torch.int64).reshape(-1).contiguous().numpy()
@@ -394,7 +321,7 @@ class SampleService:
         Raises:
             OSError: If it cannot be written; the one before counts then.
         """
-        with self._working() as crew:
+        with self._front.working() as crew:
             self._since = 0
             files = crew.save(checkpoint.new_folder(crew.directory, self._counts.events))
             content = {
@@ -415,7 +342,7 @@ class SampleService:
 
         Other sampling workers read a checkpoint, which is written first.
         """
-        with self._working() as crew, self._or_close():
+        with self._front.working() as crew, self._front.or_close():
             sampling = len(crew.sampling) if sampling is None else sampling
             serving = len(crew.serving) if serving is None else serving
             _check_counts(sampling, serving)
@@ -426,7 +353,7 @@ class SampleService:
     @property
     def stats(self) -> ServiceStats:
         """What the service has done, and what its workers hold."""
-        with self._working() as crew:
+        with self._front.working() as crew:
             said = crew.report()
             count = len(crew.sampling)
             return replace(
@@ -439,35 +366,7 @@ class SampleService:
 
     def close(self) -> None:
         """End all workers; what was read since the last checkpoint is read again by `restore`."""
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._crew.close()
-
-    @contextmanager
-    def _working(self, until: float | None = None) -> Iterator[Crew]:
-        """Have the workers to oneself."""
-        wait = -1.0 if until is None else max(0.0, until - time.monotonic())
-        if not self._lock.acquire(timeout=wait):
-            raise TimeoutError("the workers are busy with something else")
-        try:
-            if self._closed:
-                raise StaleStateError(
-                    "this service is closed, or was interrupted; SampleService.restore(source, "
-                    "directory) goes on from its last checkpoint"
-                )
-            yield self._crew
-        finally:
-            self._lock.release()
-
-    @contextmanager
-    def _or_close(self) -> Iterator[None]:
-        """What is begun inside is either done, or the service is closed."""
-        try:
-            yield
-        except BaseException:
-            self.close()
-            raise
+        self._front.close()
 
     def __enter__(self) -> SampleService:
         return self

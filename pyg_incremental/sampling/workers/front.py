@@ -1,0 +1,91 @@
+"""The workers of a service, for one thread at a time, and answers of serving workers for all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import RLock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyg_incremental.errors import StaleStateError
+from pyg_incremental.sampling.workers.crew import Crew
+from pyg_incremental.sampling.workers.messages import Answer
+from pyg_incremental.sampling.workers.owners import SERVING, split
+from pyg_incremental.sampling.workers.pool import Worker, WorkerLost
+
+Ids = NDArray[np.int64]
+_AGAIN = 0.01
+"""Seconds until a worker is asked again that does not know its seeds yet."""
+
+
+class Front:
+    """Lets one thread at a time give orders to the workers, and any thread ask them.
+
+    Args:
+        crew: The workers.
+    """
+
+    def __init__(self, crew: Crew) -> None:
+        self.crew = crew
+        self._lock = RLock()
+        self._closed = False
+
+    def answers(self, ids: Ids, until: float) -> tuple[list[Ids], list[Answer]]:
+        """Where the seeds of each worker that was asked stand, and what it has answered."""
+        while True:
+            workers = self.crew.serving
+            owned = split(ids, len(workers), SERVING)
+            asked = [part for part, at in enumerate(owned) if at.size] or [0]
+            found = [self._ask(workers[part], ids[owned[part]], until) for part in asked]
+            answers = [answer for answer in found if answer is not None]
+            if len(answers) == len(found):
+                return [owned[part] for part in asked], answers
+            if time.monotonic() > until:
+                raise TimeoutError(f"no answer for {ids.size} seeds in time")
+            time.sleep(_AGAIN)  # somebody else is making a worker ready
+
+    def _ask(self, worker: Worker, seeds: Ids, until: float) -> Answer | None:
+        """The answer of a serving worker; None if it has none yet, or had to be replaced."""
+        try:
+            return worker.ask(seeds, until)
+        except WorkerLost:
+            with self.working(until) as crew:
+                if worker in crew.serving:
+                    with self.or_close():
+                        crew.repair()
+            return None
+
+    @contextmanager
+    def working(self, until: float | None = None) -> Iterator[Crew]:
+        """Have the workers to oneself."""
+        wait = -1.0 if until is None else max(0.0, until - time.monotonic())
+        if not self._lock.acquire(timeout=wait):
+            raise TimeoutError("the workers are busy with something else")
+        try:
+            if self._closed:
+                raise StaleStateError(
+                    "this service is closed, or was interrupted; SampleService.restore(source, "
+                    "directory) goes on from its last checkpoint"
+                )
+            yield self.crew
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def or_close(self) -> Iterator[None]:
+        """What is begun inside is either done, or the service is closed."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End all workers."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self.crew.close()
