@@ -245,7 +245,7 @@ class PlacedRows:
 
     def _make_room(self, room: int) -> None:
         held = self.rows.shape[0]
-        grown = self.rows.new_zeros((room, *self.rows.shape[1:]))
+        grown = self.rows.new_empty((room, *self.rows.shape[1:]))
         grown[:held] = self.rows
         self.rows = grown
         if self._shelf is not None:
