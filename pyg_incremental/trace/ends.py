@@ -6,6 +6,7 @@ them: `scatter`, `degree` and `softmax` of PyG, of torch_scatter or of the model
 of these.
 """
 
+import inspect
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +14,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
+from torch_geometric.nn import aggr
 
 from pyg_incremental.aggregate import EdgeFunction
 from pyg_incremental.call.members import membership
@@ -45,6 +47,10 @@ _KEEPS_IDS = frozenset(
 still as many: they are only repeated in others."""
 _ZEROS = frozenset(["zeros", "new_zeros", "zeros_like"])
 _ONES = frozenset(["ones", "new_ones", "ones_like"])
+READOUTS = frozenset(
+    [aggr.MedianAggregation, aggr.QuantileAggregation, aggr.MulAggregation, aggr.Set2Set]
+)
+"""Aggregations that look at all rows of a graph at once, in whatever order."""
 _EXTREMA = {"amax": True, "amin": False}
 
 
@@ -347,6 +353,30 @@ class Ends:
                 f"{node.name}_mean", lambda t, n: t / n.clamp(min=1), [total, count]
             )
         return None
+
+    def read_out(self, node: fx.Node, module: nn.Module, name: str) -> Value | None:
+        """A readout whose rows are made of all nodes of a graph at once, such as a median.
+
+        That of a graph of which a node changed is computed again. Only such readouts are taken as
+        ask for no order of the nodes.
+        """
+        hooks = module._forward_hooks or module._forward_pre_hooks
+        if type(module) not in READOUTS or hooks:
+            return None
+        given = inspect.signature(module.forward).bind(*node.args, **node.kwargs).arguments
+        rows, ids = given.get("x"), given.get("index")
+        if given.keys() != {"x", "index"} or not isinstance(rows, fx.Node) or ids not in self._of:
+            return None
+        end, held, fake = self._of[ids], self.env[rows], self._fake(rows)
+        on_nodes = isinstance(held, Value) and held.domain is Domain.NODE
+        if not end.relation.members or not on_nodes or held.kind != end.relation.source:
+            return None
+        if fake is None or fake.dim() != 2 or not fake.is_floating_point():
+            return None
+        try:
+            return self._call(node, end).reduce(held, module=module, part=name)
+        except NotIncremental:
+            return None
 
     def _plain(self, rows: Value, end: End) -> Value | None:
         """The node value of which messages are the rows at the other end, if they are just that."""

@@ -117,6 +117,11 @@ class Recorder(TorchFunctionMode):
         """Tell that an argument may say which graph each node belongs to."""
         self._members[self._held[id(fake)].node] = relation
 
+    def members_of(self, fake: Any) -> Relation | None:
+        """The edges that an argument stands for which may say to which graph each node belongs."""
+        held = self._held.get(id(fake))
+        return None if held is None else self._members.get(held.node)
+
     def count(self, value: Any) -> Any:
         """What `int(value)` is where that is a number of graphs; else None."""
         held = self._held.get(id(value))

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,9 +33,11 @@ from pyg_incremental.conv import has_program
 from pyg_incremental.conv.watched import why_watched
 from pyg_incremental.program.origin import in_brackets
 from pyg_incremental.program.row_wise import why_not_row_wise
+from pyg_incremental.program.steps import Relation
 from pyg_incremental.program.tracer_lock import ONE_TRACER
 from pyg_incremental.trace.copies import ModelCopy, rng_state
 from pyg_incremental.trace.counting import counted_by
+from pyg_incremental.trace.ends import READOUTS
 from pyg_incremental.trace.listener import Listener, Observer, recorded_modules
 from pyg_incremental.trace.nested import tensors_as
 from pyg_incremental.trace.probe import Probe
@@ -147,6 +149,7 @@ def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
     sizes, modules = Sizes(roles, probe, trial.least_edges), dict(site.named_modules())
     leaf_sizes = _LeafSizes(modules, sizes, probe, roles.kinds)
     recorder = Recorder(sizes, leaf_sizes, trial.copied.originals())
+    leaf_sizes.members_of = recorder.members_of
     _tell_attributes(recorder, on_copy)
     given = []
     for name, real in zip(site.names, probe.arguments(site, roles), strict=True):
@@ -215,8 +218,13 @@ class _LeafSizes:
     """The sizes of what a module returns whose kind tells them.
 
     A conv with a program returns one row for each node; a module that is row-wise, one for each row
-    that it is given.
+    that it is given; a readout, one for each graph.
+
+    Attributes:
+        members_of: Which edges an argument stands for that names graphs; see `Recorder`.
     """
+
+    members_of: Callable[[Any], Relation | None]
 
     def __init__(
         self, modules: dict[str, nn.Module], sizes: Sizes, probe: Probe, kinds: list[str]
@@ -229,6 +237,12 @@ class _LeafSizes:
         if isinstance(module, MessagePassing):
             return self._of_conv(module, real)
         rows = [v for v in given if is_fake(v)]
+        if type(module) in READOUTS:
+            relation = self.members_of(rows[1]) if len(given) == len(rows) == 2 else None
+            if relation is None:
+                return None
+            count = self._sizes.of_members(relation, real.shape[0])
+            return tensors_as(lambda t, _: [count, *t.shape[1:]], real, real)
         if not rows or why_not_row_wise(module, rows[0].dim()):
             return None
         first = rows[0].shape[0] if rows[0].dim() else None

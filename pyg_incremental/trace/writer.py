@@ -180,6 +180,10 @@ class Writer:
             turned = self.program.whole(name, run, values, Domain.WHOLE, reason)
             self.turned[turned] = graph
             return turned
+        if node.op == "call_module":
+            made = self.ends.read_out(node, fn, name)
+            if made is not None:
+                return made
         if isinstance(fn, MessagePassing):
             try:
                 return self._conv(fn, name, node)

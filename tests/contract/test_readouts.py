@@ -45,6 +45,14 @@ class Pooled(nn.Module):
         return self.head(self.pool(h, batch)).relu()
 
 
+class Doubled(Pooled):
+    """A readout that is twice as wide as what it reads."""
+
+    def __init__(self, pool):
+        super().__init__(pool)
+        self.head = nn.Linear(2 * WIDTH, 3)
+
+
 class Wide(Pooled):
     """Several aggregations beside each other."""
 
@@ -119,6 +127,10 @@ MAKERS = {
     "deep sets": lambda: Pooled(
         aggregations.DeepSetsAggregation(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))
     ),
+    "median": lambda: Pooled(aggregations.MedianAggregation()),
+    "quantile": lambda: Doubled(aggregations.QuantileAggregation([0.1, 0.7])),
+    "product": lambda: Pooled(aggregations.MulAggregation()),
+    "set2set": lambda: Doubled(aggregations.Set2Set(WIDTH, 2)),
     "several": Wide,
     "virtual node": VirtualNode,
     "norms": Normed,
