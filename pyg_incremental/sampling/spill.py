@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 Ids = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
+PREFIX = "samples-"
+"""How the names of folders for rows begin."""
 _BUFFER = 4 << 20
 """Bytes that RocksDB gathers in memory before it writes a file."""
 
@@ -52,7 +54,7 @@ class Spill:
                 "memory: rows beyond it go to disk by rocksdict, which is not installed; "
                 "pip install 'pyg-incremental[disk]', or leave memory out"
             ) from error
-        folder = tempfile.mkdtemp(prefix="samples-", dir=directory)
+        folder = tempfile.mkdtemp(prefix=PREFIX, dir=directory)
         options = rocksdict.Options(raw_mode=True)  # bytes as they are: nothing is pickled
         options.create_if_missing(True)
         options.set_write_buffer_size(_BUFFER)

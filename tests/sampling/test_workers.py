@@ -1,6 +1,8 @@
 """Workers of both kinds, as threads of one process, hold what they need and answer as one would."""
 
+import threading
 from collections import Counter
+from multiprocessing import Pipe
 
 import numpy as np
 import pytest
@@ -9,9 +11,9 @@ import torch
 from pyg_incremental import GraphDelta, InvalidDeltaError, StateFileError
 from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.files import snapshot
-from pyg_incremental.sampling.workers import checkpoint
+from pyg_incremental.sampling.workers import checkpoint, process
 from pyg_incremental.sampling.workers.merge import merged
-from pyg_incremental.sampling.workers.messages import SampleQuery
+from pyg_incremental.sampling.workers.messages import NO_COUNTS, SampleQuery
 from pyg_incremental.sampling.workers.owners import SAMPLING, SERVING, owner_of, split
 from pyg_incremental.sampling.workers.sampling import SamplingWorker
 from pyg_incremental.sampling.workers.serving import ServingWorker
@@ -290,3 +292,35 @@ def test_checkpoints_before_the_last_one_are_removed(tmp_path):
         (folder / "sampling-0").write_bytes(b"")
         checkpoint.write(tmp_path, {"files": [[str(folder / "sampling-0"), ""]]})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint", "events-7"]
+
+
+def test_a_worker_does_what_its_pipe_says(tmp_path):
+    """Commands in order, one reply each; errors are replies, and queries have their own pipe."""
+    world = World("random", 0, np.random.default_rng(0), 1, 1)
+    (control, theirs), (queries, asked) = Pipe(), Pipe()
+    thread = threading.Thread(target=process.serve, args=(theirs, asked, 5.0, None))
+    thread.start()
+
+    def tell(*command):
+        process.send(control, command)
+        return process.receive(control)
+
+    path = str(tmp_path / "file")
+    assert tell("sample", world.query, 0, 1) is None
+    checksum = world.sampling[0].save(path)
+    assert tell("load", [[path, checksum]]) is None
+    assert tell("apply", [world.delta("random", np.random.default_rng(1))[0]]) is None
+    assert tell("report")["edges"] == world.sampler.num_edges
+    assert tell("save", path) != checksum
+    assert tell("round", 1, [], [NO_COUNTS], True) == process.LOST  # it has met nobody
+    assert isinstance(tell("load", [[path, checksum]]), StateFileError)
+    assert isinstance(tell("save", str(tmp_path / "none" / "file")), OSError)
+    process.send(queries, (1, np.array([0])))
+    assert process.receive(queries) == (1, None)
+    assert tell("serve", world.query) is None
+    process.send(queries, (2, np.array([0])))
+    assert process.receive(queries) == (2, None)
+    queries.close()
+    process.send(control, ("stop",))
+    thread.join(5.0)
+    assert not thread.is_alive()

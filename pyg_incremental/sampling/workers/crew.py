@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from pyg_incremental.sampling.cache import SampleCache
 from pyg_incremental.sampling.sampler import StreamingSampler
+from pyg_incremental.sampling.spill import PREFIX
 from pyg_incremental.sampling.workers.messages import NO_COUNTS, Counts, Part, SampleQuery
 from pyg_incremental.sampling.workers.owners import SAMPLING, SERVING, split
 from pyg_incremental.sampling.workers.pool import Worker, WorkerLost, heard
@@ -290,6 +292,8 @@ class Crew:
         """End all workers."""
         for worker in self.workers:
             worker.stop()
+        for left in self.directory.glob(f"{PREFIX}*"):  # by those that were killed
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _warm_up(strategy: str) -> None:

@@ -149,23 +149,29 @@ class WorkerProcess:
             return
 
 
-def run(control: Connection, queries: Connection, timeout: float, directory: str | None) -> None:
+def serve(control: Connection, queries: Connection, timeout: float, directory: str | None) -> None:
     """Be a worker until told to stop, or until nobody is there to tell."""
-    torch.set_num_threads(1)
     worker = WorkerProcess(timeout, directory)
     threading.Thread(target=worker.answer, args=(queries,), daemon=True).start()
     try:
         while True:
             command = receive(control)
             if command[0] == "stop":
-                break
+                return
             try:
                 reply = worker.run(*command)
             except Exception as error:
                 reply = error
             send(control, reply)
     except (EOFError, OSError, KeyboardInterrupt):
-        pass
+        return
+    finally:
+        worker.serving = None  # and what it has on disk
+
+
+def run(control: Connection, queries: Connection, timeout: float, directory: str | None) -> None:
+    """Serve, as a process of its own."""
+    torch.set_num_threads(1)
+    serve(control, queries, timeout, directory)
     # Without tidying up: a group whose other ranks are gone may wait for them.
-    worker.serving = None
     os._exit(0)
