@@ -172,7 +172,8 @@ def test_inverse_and_coalesce_keep_all_edge_data(undirected):
     )
     inverse = fresh.inverse(inc)
     inc.apply_delta(fresh.coalesce())
-    world.apply(**{key: getattr(fresh, key) for key in fresh.__dataclass_fields__})
+    said = {key: getattr(fresh, key) for key in fresh.__dataclass_fields__}
+    world.apply(**{key: value for key, value in said.items() if value is not None})
     assert_close(inc.out, full(twin, world))
     inc.apply_delta(inverse)
     assert sorted(edge_rows_of(inc)) == start

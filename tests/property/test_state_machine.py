@@ -211,6 +211,7 @@ def test_any_sequence(case, tmp_path, request):
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", ".*Every update runs that on all rows")
         run_state_machine_as_test(machine, settings=limits)
 
 
