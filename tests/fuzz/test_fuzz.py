@@ -19,9 +19,7 @@ from tests.fuzz.trial import draw_trial, run_trial, with_deltas
 MODELS = 24  # of one block: about five seconds
 
 
-@pytest.mark.parametrize(
-    "block", [*range(6), *(pytest.param(n, marks=pytest.mark.more) for n in range(6, 12))]
-)
+@pytest.mark.parametrize("block", range(12))
 def test_random_models_are_followed(block, seed):
     report, scripts = Report(), []
     for number in range(MODELS):
