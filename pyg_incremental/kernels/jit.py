@@ -3,7 +3,7 @@
 Numba keeps a function for as long as the file that defines it stays as it is. But a kernel contains
 those of other files that it calls, and the constants of others still: an old one beside a new
 layout of memory would write to the wrong places. So what was kept is valid for as long as no file
-of the package that kernels may be made of has changed.
+that the kernel may be made of has changed: see `sources`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numba
 from numba import config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
-from pyg_incremental.kernels.kept import folder_of, sources
+from pyg_incremental.kernels.kept import alone, folder_of, sources
 
 
 class _Folder:
@@ -42,7 +42,7 @@ class _Folder:
 
     def get_source_stamp(self) -> str:
         """What the function was compiled from; no times, which change when files are copied."""
-        return sources()
+        return sources(self._py_file)
 
     def get_disambiguator(self) -> str:
         """What tells functions of one name in one file apart."""
@@ -58,11 +58,12 @@ class _Named(CompileResultCacheImpl):
 
     def __init__(self, py_func: Callable[..., Any]) -> None:
         self._locator_classes = [_Folder]
+        self._sources = sources(py_func.__code__.co_filename)
         super().__init__(py_func)  # type: ignore[no-untyped-call]
 
     def get_filename_base(self, fullname: str, abiflags: str) -> str:
         base: str = super().get_filename_base(fullname, abiflags)  # type: ignore[no-untyped-call]
-        return f"{base}.{sources()[:16]}"
+        return f"{base}.{self._sources[:16]}"
 
 
 class _Kept(FunctionCache):
@@ -72,8 +73,11 @@ class _Kept(FunctionCache):
         """Keep a function, and remove what was kept of it from other sources.
 
         In an image that cannot be written to, what nobody compiled ahead of time is not kept.
+
+        One process at a time: two that compile one kernel for different types would read the same
+        index, and give both the name of one file.
         """
-        with contextlib.suppress(OSError):
+        with alone("saving"), contextlib.suppress(OSError):
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
         of_this, _, sources_of_this = self._impl.filename_base.rpartition(".")
         with contextlib.suppress(OSError):  # another process does the same

@@ -28,14 +28,34 @@ AROUND = ("kept.py", "loading.py", "takeover.py", "warm.py")
 """Files beside the kernels that are no part of any."""
 
 
+def sources(file: str | Path = __file__) -> str:
+    """SHA-256 over all that the kernels of a file may be made of.
+
+    That are the files of this room, and for kernels of other rooms those of theirs.
+
+    Args:
+        file: The file; by default one of this room.
+    """
+    return _sources(_own_folder(Path(file)))
+
+
 @cache
-def sources() -> str:
-    """SHA-256 over every file of the package that kernels may be made of."""
+def _sources(own: Path | None) -> str:
     here = PACKAGE / "kernels"
     files = {*here.glob("**/*.py"), PACKAGE / "typing.py"}
-    files |= {*PACKAGE.glob("distributed/**/*.py"), *PACKAGE.glob("sampling/kernels/*.py")}
     files -= {*here.glob("reference/*.py"), *(here / name for name in AROUND)}
-    return _digest(sorted(files))
+    return _digest(sorted(files | {*own.glob("**/*.py")} if own else files))
+
+
+def _own_folder(file: Path) -> Path | None:
+    """The folder beside `kernels` that holds all a kernel of a file may be made of, if one does."""
+    try:
+        parts = file.resolve().relative_to(PACKAGE.resolve()).parts
+    except ValueError:
+        return None
+    if parts[0] == "kernels":
+        return None
+    return PACKAGE.joinpath(*parts[:-1]) if parts[-2:-1] == ("kernels",) else PACKAGE / parts[0]
 
 
 def _digest(files: list[Path]) -> str:
@@ -151,15 +171,19 @@ def is_now_complete(dtype: str) -> None:
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """While no other process fills the same folder, where the system has locks of files."""
+def alone(doing: str = "kernels") -> Iterator[None]:
+    """While no other process does the same in the same folder, where the system has locks of files.
+
+    Args:
+        doing: What it does: fills the folder, by default.
+    """
     try:
         import fcntl
     except ImportError:  # pragma: no cover - Windows: both compile, and each file is put at once
         yield
         return
     try:
-        lock = (_beside(root(), Path(__file__)) / "kernels.lock").open("w")
+        lock = (folder_of(__file__) / f"{doing}.lock").open("w")
     except OSError:  # an image that was warmed up
         yield
         return

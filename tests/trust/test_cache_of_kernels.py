@@ -1,12 +1,18 @@
 """Compiled kernels are kept where that is possible, and only for sources that they come from."""
 
+import multiprocessing
 import os
 import shutil
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numba.core.caching import IndexDataCacheFile
 
 import pyg_incremental
+from pyg_incremental.kernels import kept
+from pyg_incremental.kernels.jit import njit
 from tests.processes import run_script
 
 PACKAGE = Path(pyg_incremental.__file__).parent
@@ -52,6 +58,58 @@ def test_a_changed_source_makes_all_kernels_anew(copy):
     assert run(copy)[1].endswith("{}"), "kernels of other sources were taken"
     kept = list(copy.rglob("adjacency.out_of_range*.nbi"))
     assert len(kept) == 1, "what was kept of other sources is still there"
+
+
+def test_kernels_are_made_of_their_own_room_and_of_what_lies_below(copy, monkeypatch):
+    package = copy / "pyg_incremental"
+    monkeypatch.setattr(kept, "PACKAGE", package)
+    places = ("kernels/adjacency.py", "distributed/placement/ldg.py", "sampling/kernels/rows.py")
+
+    def of_each():
+        kept._sources.cache_clear()
+        return [kept.sources(package / place) for place in places]
+
+    def changed_by(file):
+        before = of_each()
+        (package / file).write_text((package / file).read_text() + "\n")
+        return [one != other for one, other in zip(before, of_each(), strict=True)]
+
+    assert changed_by("kernels/pairs.py") == [True, True, True]
+    assert changed_by("distributed/model.py") == [False, True, False]
+    assert changed_by("sampling/kernels/keys.py") == [False, False, True]
+    assert changed_by("sampling/sampler.py") == changed_by("model.py") == [False] * 3
+    kept._sources.cache_clear()
+
+
+def double(rows):
+    return rows * 2
+
+
+def compiled_for(dtype):
+    """Compile `double`; what is on disk is read some time before it is written."""
+    load = IndexDataCacheFile._load_index
+
+    def load_slowly(self):
+        found = load(self)
+        time.sleep(0.2)
+        return found
+
+    IndexDataCacheFile._load_index = load_slowly
+    njit()(double)(np.ones(1, dtype))
+
+
+def test_two_processes_that_compile_one_kernel_keep_both(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "root", lambda: tmp_path)
+    fork = multiprocessing.get_context("fork")
+    children = [fork.Process(target=compiled_for, args=(d,)) for d in (np.float32, np.int64)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(60)
+    for dtype in (np.float32, np.int64):
+        again = njit()(double)
+        assert again(np.full(1, 3, dtype)).dtype == dtype
+        assert sum(again.stats.cache_hits.values()) == 1, "compiled again"
 
 
 @pytest.mark.slow
