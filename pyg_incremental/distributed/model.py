@@ -9,38 +9,28 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from pyg_incremental.call.full_pass import difference, gap
-from pyg_incremental.call.roles import Roles, classify
-from pyg_incremental.call.site import bind, device_of
+from pyg_incremental.call.full_pass import difference
 from pyg_incremental.delta.describe import GraphDelta, with_fields_of
 from pyg_incremental.delta.journal import checked_id
 from pyg_incremental.distributed import verify
-from pyg_incremental.distributed.call import Call, call_from, call_of, most_of, plan_of
-from pyg_incremental.distributed.errors import PartitionError, on_all_ranks
-from pyg_incremental.distributed.files import saving
-from pyg_incremental.distributed.files.shard_files import ShardFiles
 from pyg_incremental.distributed.one_process import OLD, WHICH, OneProcessOnly
-from pyg_incremental.distributed.part.journal import Committed
 from pyg_incremental.distributed.part.part import Happened, Part
-from pyg_incremental.distributed.placement.ownership import Ownership, owners_of
-from pyg_incremental.distributed.placement.shard import Graph, Shard, shard_of
-from pyg_incremental.distributed.readings import Readings, collective
+from pyg_incremental.distributed.readings import collective
+from pyg_incremental.distributed.start import Starting
 from pyg_incremental.distributed.update import DistributedStats
 from pyg_incremental.distributed.wire.comm import Communicator, SingleProcess
 from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.model import IncrementalModel
-from pyg_incremental.session.against_model import CHECKED, nodes_to_check, why_it_differs
 from pyg_incremental.session.autocast import refuse_autocast
-from pyg_incremental.session.parameters import ParameterWatch, fingerprint
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.typing import BackendName
 from pyg_incremental.update import Update
 
 
-class DistributedIncrementalModel(Readings, OneProcessOnly):
+class DistributedIncrementalModel(Starting, OneProcessOnly):
     """A model over several processes: each rank owns some nodes and the edges that lead to them.
 
     Every method is a collective, unless it says otherwise: all ranks call it, in the same order. If
@@ -85,126 +75,7 @@ class DistributedIncrementalModel(Readings, OneProcessOnly):
             False, backend, accumulate_dtype, scrub_rows, compile_after, check=check
         )
         super().__init__(model, rounds, settings)
-        self._call: Call | None = None
         self._scrub_next = 0
-
-    # Start ---------------------------------------------------------------------------------------
-
-    @collective("the first call")
-    @torch.no_grad()
-    def __call__(
-        self, *args: Any, partition_by: Ownership = "metis", **kwargs: Any
-    ) -> DistributedIncrementalModel:
-        """Start from a whole graph that every rank has been given; see also `from_shards`.
-
-        Args:
-            *args: What the model takes, alike on every rank.
-            partition_by: How to choose the owners of the nodes (see `partition`), or the rank of
-                every node, integers `[num_nodes]`; with several kinds of nodes a dict by kind.
-            **kwargs: Likewise.
-
-        Returns:
-            This model; `out` are the rows of this rank's nodes.
-
-        Raises:
-            UnsupportedModelError: If some step of the model needs all rows, or if what was followed
-                does not give its output on this graph.
-            PartitionError: If `partition_by` does not fit.
-        """
-
-        def cut() -> tuple[Any, Roles, Any]:
-            self._refuse_training()
-            site = bind(self.model, args, kwargs)
-            roles = classify(site)
-            return site, roles, None if self.rank else owners_of(roles, partition_by, self.size)
-
-        site, roles, owner = self._together(cut)
-        owner = self.rounds.everywhere(owner)[0]
-        nodes = {n: (kind, site.tensors[n].detach()) for n, kind in roles.nodes.items()}
-        graphs = [
-            Graph(r, roles.edge_index[r.graph], _detached(roles.data_of(r, site.tensors)))
-            for r in roles.relations
-        ]
-        shard = shard_of(self.rank, self.size, owner, nodes, graphs)
-        self._start(call_of(site, roles), shard, Committed())
-        self._check(whole=True)
-        return self
-
-    @collective("from_shards")
-    @torch.no_grad()
-    def from_shards(
-        self, folder: str | os.PathLike[str], **arguments: Any
-    ) -> DistributedIncrementalModel:
-        """Start from shards on disk: no rank ever holds the whole graph.
-
-        Args:
-            folder: What `python -m pyg_incremental.distributed partition` has written, or
-                `write_shards`. The names of the arrays are those of the model's arguments.
-            **arguments: Further arguments of the model.
-
-        Returns:
-            This model.
-
-        Raises:
-            UnsupportedModelError: As in a call.
-            PartitionError: If the folder does not fit the number of ranks.
-        """
-        self._together(self._refuse_training)
-        files = self._together(lambda: ShardFiles(folder, self.rank, self.size))
-        sample = most_of(self.rounds.everywhere(self._together(files.sample)))
-
-        def read() -> tuple[Call, Shard]:
-            call = files.call(self.model, sample.to(self._home()), arguments)
-            return call, files.shard(call.roles.relations).to(self._home())
-
-        self._start(*self._together(read), Committed())
-        self._check(whole=False)
-        return self
-
-    def _home(self) -> torch.device:
-        """Where rows from files go: to the parameters."""
-        return device_of(self.model, ())
-
-    def _start(self, call: Call, shard: Shard, committed: Committed) -> None:
-        models = self.rounds.everywhere(self._together(lambda: fingerprint(self.model)))
-        if any(m != models[0] for m in models):
-            raise on_all_ranks(
-                PartitionError(
-                    f"{type(self.model).__name__} does not have the same parameters on every rank; "
-                    "load them from one file"
-                )
-            )
-        self.rounds.device = device_of(self.model, shard.nodes.values())
-        counts = {kind: len(ranks) for kind, ranks in shard.owner.items()}
-        plan = self._together(lambda: plan_of(call, counts, self._settings))
-        others, rounds = call.sample.others, self.rounds
-        self._part = Part(plan, shard, others, rounds, self._settings, committed)
-        self._call, self._watch = call, ParameterWatch(self.model)
-
-    def _check(self, whole: bool) -> None:
-        """Hold the first pass against the original model, if that is wanted.
-
-        Args:
-            whole: Whether the first rank can hold the whole graph.
-        """
-        part, call = self._require(), self._called()
-        program = part.plan.program
-        asked = verify.sample_of(part, nodes_to_check(program) if whole else CHECKED, seed=0)
-        if not self._settings.check or (asked is None and not whole):
-            return
-        got = verify.gather(part, asked)
-        off = self._together(
-            lambda: 0.0 if self.rank else gap(*verify.both(part, call.site, got)), first=True
-        )
-        if off:
-            self._part = None
-            raise on_all_ranks(
-                UnsupportedModelError(
-                    f"{type(self.model).__name__} cannot be spread over ranks: "
-                    f"{why_it_differs(program, off)}; `to_incremental` keeps it exact in one "
-                    "process, by full passes"
-                )
-            )
 
     @collective("refresh")
     @torch.no_grad()
@@ -399,24 +270,6 @@ class DistributedIncrementalModel(Readings, OneProcessOnly):
             first=True,
         )
 
-    # Files ---------------------------------------------------------------------------------------
-
-    @collective("save")
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Save graph, features and ownership: one file for each rank, and a manifest.
-
-        The files of every save have names of their own, and the manifest takes the place of the
-        last one when all of them are on the disk; so a save that is cut off leaves the last one as
-        it was. What was acknowledged before a save is in it; deltas that follow are not, and
-        are handed in again after `load` (`version` tells which).
-
-        Raises:
-            StaleStateError: If what a rank stores is stale.
-        """
-        self._together(self._refuse_stale)
-        part, call = self._require(), self._called()
-        saving.save(folder, self.model, part, call, self.rounds)
-
     @classmethod
     @torch.no_grad()
     def load(
@@ -444,29 +297,3 @@ class DistributedIncrementalModel(Readings, OneProcessOnly):
         loaded = cls(model, comm, **settings)
         loaded._load(folder)
         return loaded
-
-    @collective("load")
-    def _load(self, folder: str | os.PathLike[str]) -> None:
-        rank, size, model = self.rank, self.size, self.model
-        self._together(self._refuse_training)
-        save = self._together(lambda: saving.Save(folder, model))
-        owner = None
-        if save.size != size:
-            placed = self._together(lambda: None if rank else save.placed_anew(size))
-            owner = self.rounds.everywhere(placed)[0]
-        saved = self._together(lambda: save.part(rank, size, owner))
-        call = self._together(lambda: call_from(saved.call, model))
-        call.sample = most_of(self.rounds.everywhere(call.sample)).to(self._home())
-        self._start(call, saved.shard.to(self._home()), save.committed)
-        part = self._require()
-        self._together(lambda: saved.refuse_other_outputs(part, model))
-
-    def _called(self) -> Call:
-        """The call, once there was one."""
-        self._require()
-        assert self._call is not None
-        return self._call
-
-
-def _detached(rows: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: t.detach() for name, t in rows.items()}

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator, Mapping
 from operator import is_
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyg_incremental.graph.room import longer, with_node_room, with_room
 from pyg_incremental.kernels import adjacency as kernel
 from pyg_incremental.kernels import graph_at, pairs
 from pyg_incremental.kernels.adjacency import Adjacency, Slots
 from pyg_incremental.typing import MAX_EDGES, MAX_NODES, Array
 
 Ids = NDArray[np.int64]
-T = TypeVar("T", bound=np.generic)
 PART = 1 << 22
 """Slots looked at at a time, where all are."""
 SLACK = 2
@@ -107,7 +107,7 @@ class EdgeStore:
         self._placed: tuple[Any, ...] = (None,) * 4
         self._tabulate()
         self.edge_data = {
-            name: _with_room(t.detach(), room) for name, t in (edge_data or {}).items()
+            name: with_room(t.detach(), room) for name, t in (edge_data or {}).items()
         }
 
     def _group(
@@ -280,7 +280,7 @@ class EdgeStore:
         ):
             return None
         if self._num_free + removed > self._free.size:
-            self._free = _longer(self._free, max(16, 2 * (self._num_free + removed)))
+            self._free = longer(self._free, max(16, 2 * (self._num_free + removed)))
         return self._free, self._num_free, self._end, self.next_order
 
     def changed(self, added: int, removed: int, used: int) -> None:
@@ -310,7 +310,7 @@ class EdgeStore:
         """Let removed slots be used again."""
         needed = self._num_free + slots.size
         if needed > self._free.size:
-            self._free = _longer(self._free, max(16, 2 * needed))
+            self._free = longer(self._free, max(16, 2 * needed))
         self._free[self._num_free : needed] = slots
         self._num_free = needed
 
@@ -329,7 +329,7 @@ class EdgeStore:
         """See that both neighbour lists have room for `count` nodes, with slack if they grow."""
         if count > self.out.start.size:
             room = max(count, 3 * count // 2)
-            self.out, self.inn = (_with_node_room(adj, room) for adj in (self.out, self.inn))
+            self.out, self.inn = (with_node_room(adj, room) for adj in (self.out, self.inn))
 
     def _ages_are_large(self, added: int) -> bool:
         """Whether it is time to count the ages anew; there is room for many more by then."""
@@ -362,13 +362,13 @@ class EdgeStore:
 
     def _grow_slots(self, needed: int) -> None:
         room = min(MAX_EDGES, needed + max(16, needed // 4, min(needed // 2, ROOM)))
-        in_at = _longer(self.slots.in_at, room)
+        in_at = longer(self.slots.in_at, room)
         in_at[self.slots.in_at.size :] = -1
         self.slots = self.slots._replace(in_at=in_at)
         for name in ("dst", "out_at", "older", "order", "src"):  # no two are there twice
-            self.slots = self.slots._replace(**{name: _longer(getattr(self.slots, name), room)})
+            self.slots = self.slots._replace(**{name: longer(getattr(self.slots, name), room)})
         for name, t in self.edge_data.items():
-            self.edge_data[name] = _with_room(t, room)
+            self.edge_data[name] = with_room(t, room)
 
     def _make_room(self, side: int, needed: int) -> None:
         """Pack a pool into a new one with more room: a third, and more where that is little."""
@@ -383,21 +383,3 @@ class EdgeStore:
             self.inn = adj
         else:
             self.out = adj
-
-
-def _longer(a: NDArray[T], size: int) -> NDArray[T]:
-    grown = np.zeros(size, a.dtype)
-    grown[: a.size] = a
-    return grown
-
-
-def _with_room(t: Tensor, size: int) -> Tensor:
-    return torch.cat([t, t.new_zeros((size - t.shape[0], *t.shape[1:]))])
-
-
-def _with_node_room(adj: Adjacency, size: int) -> Adjacency:
-    return adj._replace(
-        start=_longer(adj.start, size),
-        degree=_longer(adj.degree, size),
-        capacity=_longer(adj.capacity, size),
-    )

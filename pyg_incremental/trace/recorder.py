@@ -11,7 +11,6 @@ Convs, normalisations, aggregations and the modules of `torch.nn` are written do
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,13 +21,15 @@ from pyg_incremental.call.members import count_of
 from pyg_incremental.call.traced import NotTraceable
 from pyg_incremental.program.origin import Place, in_brackets
 from pyg_incremental.program.steps import Relation
+from pyg_incremental.trace.called import Call, depends_on_ones
 from pyg_incremental.trace.counting import largest_of
 from pyg_incremental.trace.functions import SizeFormula, set_item, size_of
 from pyg_incremental.trace.listener import gives_tensors
+from pyg_incremental.trace.memory import Held, counts_writes, is_same_place, memory_of
 from pyg_incremental.trace.names import asks_for_values, name_of
 from pyg_incremental.trace.nested import alike, holds_tensors, leaves, rebuilt, tensors_as
 from pyg_incremental.trace.sealed import Sealed
-from pyg_incremental.trace.sizes import SYMBOLIC, Size, Sizes, is_fake, may_be_one
+from pyg_incremental.trace.sizes import SYMBOLIC, Size, Sizes, is_fake
 from pyg_incremental.trace.where import here
 
 LeafSizes = Callable[[str, Sequence[Any], Any], Any]
@@ -41,21 +42,6 @@ _FIXED_LENGTH = (
     "frexp",
     "multi_head_attention_forward",
 )
-
-
-@dataclass(frozen=True)
-class _Held:
-    """A tensor that the model has in hand.
-
-    Attributes:
-        fake: What the model sees: a tensor without values, a `Sealed`, or a constant.
-        node: What was written down for it.
-        real: What it is on the probe.
-    """
-
-    fake: Any
-    node: fx.Node
-    real: Any
 
 
 class Recorder(TorchFunctionMode):
@@ -96,7 +82,7 @@ class Recorder(TorchFunctionMode):
         self._leaf_sizes = leaf_sizes
         self._originals = constants
         self._attributes: dict[int, tuple[str, Tensor]] = {}
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, Held] = {}
         self._torn: dict[int, str] = {}
         self._sized: dict[Any, tuple[fx.Node, int]] = {}
         self._members: dict[fx.Node, Relation] = {}
@@ -186,17 +172,17 @@ class Recorder(TorchFunctionMode):
             self.refuse(f"what it does depends on the values of a tensor ('{name}')")
         if _autocast() != self._autocast:
             self.refuse("it switches torch.autocast on or off")
-        return self._call(_Call("call_function", func, name, func, args, kwargs))
+        return self._call(Call("call_function", func, name, func, args, kwargs))
 
     def module(self, path: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A module that is written down as one call."""
-        return self._call(_Call("call_module", path, f"<{path}>", run, args, kwargs))
+        return self._call(Call("call_module", path, f"<{path}>", run, args, kwargs))
 
     def function(self, func: Callable[..., Any], *args: Any) -> Any:
         """A Python function that is written down as one call."""
-        return self._call(_Call("call_function", func, f"<{func.__name__}>", func, args, {}))
+        return self._call(Call("call_function", func, f"<{func.__name__}>", func, args, {}))
 
-    def _call(self, call: "_Call") -> Any:
+    def _call(self, call: Call) -> Any:
         self.is_busy = True  # what is looked at here is not the model's doing
         last = next(iter(reversed(self.graph.nodes)), None)
         try:
@@ -213,10 +199,10 @@ class Recorder(TorchFunctionMode):
                 break
             self.lines[node] = line
 
-    def _recorded(self, call: "_Call") -> Any:
+    def _recorded(self, call: Call) -> Any:
         for value in call.leaves:
             self._see(value)
-        before = [(h, h.real._version) for h in self._held.values() if _counts_writes(h.real)]
+        before = [(h, h.real._version) for h in self._held.values() if counts_writes(h.real)]
         real = call.run(*self._reals(call.args), **self._reals(call.kwargs))
         if gives_tensors(call.name, real):
             self.calls.append(call.name)
@@ -228,20 +214,20 @@ class Recorder(TorchFunctionMode):
         fakes = self._without_values(call, real)
         return self._take(fakes, real, self._node(call))
 
-    def _plain(self, call: "_Call") -> Any:
+    def _plain(self, call: Call) -> Any:
         """What is no tensor may depend on sizes, which are symbols, and on nothing else."""
         try:
             return self._run_without_values(call)
         except Exception as error:
             self.refuse(f"what it does depends on sizes or values ('{call.shown}')", error)
 
-    def _run_without_values(self, call: "_Call") -> Any:
+    def _run_without_values(self, call: Call) -> Any:
         if any(type(v) is Sealed for v in leaves((call.args, call.kwargs))):
             raise NotTraceable(f"it asks a graph that is no edge_index for '{call.shown}'")
         with self.sizes.without_values():
             return call.run(*call.args, **call.kwargs)
 
-    def _without_values(self, call: "_Call", real: Any) -> Any:
+    def _without_values(self, call: Call, real: Any) -> Any:
         """The result without values. Where that cannot be had, nothing is known of its sizes."""
         is_module = call.op == "call_module"
         if is_module:
@@ -250,7 +236,7 @@ class Recorder(TorchFunctionMode):
                 return tensors_as(self.sizes.fake, real, sizes)
         try:
             fakes = self._run_without_values(call)
-            known = not _depends_on_ones(call, fakes)
+            known = not depends_on_ones(call, fakes)
             if known and alike(fakes, real, self.sizes.may_be):
                 return fakes
         except Exception:  # it asks for sizes or values somewhere inside
@@ -261,7 +247,7 @@ class Recorder(TorchFunctionMode):
 
     # Writing -------------------------------------------------------------------------------------
 
-    def _written(self, call: "_Call", before: list[tuple[_Held, int]], real: Any) -> _Held | None:
+    def _written(self, call: Call, before: list[tuple[Held, int]], real: Any) -> Held | None:
         """The argument that a call has written to."""
         changed = {id(h.fake) for h, version in before if h.real._version != version}
         given = [self._held[id(v)] for v in call.leaves if id(v) in self._held]
@@ -278,14 +264,14 @@ class Recorder(TorchFunctionMode):
             self.refuse(f"'{call.shown}' writes to several tensors")
         return hit[0]
 
-    def _write(self, call: "_Call", written: _Held, real: Any) -> Any:
+    def _write(self, call: Call, written: Held, real: Any) -> Any:
         """From here on, what was written to is the result of the call."""
-        memory = _memory(written.real)
+        memory = memory_of(written.real)
         is_result = real is written.real or call.name == "__setitem__"
         what = f"shares memory with what '{call.shown}' has written to"
         for key, other in self._held.items():
-            if _memory(other.real) == memory and not (
-                is_result and _same_place(other.real, written.real)
+            if memory_of(other.real) == memory and not (
+                is_result and is_same_place(other.real, written.real)
             ):
                 self._torn[key] = what
         if not is_result:
@@ -302,23 +288,23 @@ class Recorder(TorchFunctionMode):
         except Exception as error:
             self.refuse(f"'{call.shown}' writes in a way that depends on sizes or values", error)
         for key, other in list(self._held.items()):
-            if key not in self._torn and _memory(other.real) == memory:
+            if key not in self._torn and memory_of(other.real) == memory:
                 self._hold(other.fake, node, other.real)
         self._hold(written.fake, node, written.real)
         return None if call.name == "__setitem__" else written.fake
 
-    def _without_out(self, call: "_Call", out: Tensor) -> "_Call":
+    def _without_out(self, call: Call, out: Tensor) -> Call:
         """The same call, for its result; that has to be of the dtype and shape of `out`."""
         kwargs = {k: v for k, v in call.kwargs.items() if k != "out"}
         alone = call.run(*self._reals(call.args), **self._reals(kwargs))
         if not isinstance(alone, Tensor) or alone.dtype != out.dtype or alone.shape != out.shape:
             self.refuse(f"'{call.shown}' writes to an `out` of another dtype or shape")
-        return _Call(call.op, call.target, call.name, call.run, call.args, kwargs)
+        return Call(call.op, call.target, call.name, call.run, call.args, kwargs)
 
     # Keeping -------------------------------------------------------------------------------------
 
     def _hold(self, fake: Any, node: fx.Node, real: Any) -> None:
-        self._held[id(fake)] = _Held(fake, node, real)
+        self._held[id(fake)] = Held(fake, node, real)
         self.fake[node] = fake
         # A copy, because what is here may be written to later.
         plain = isinstance(real, Tensor) and real.layout is torch.strided
@@ -363,7 +349,7 @@ class Recorder(TorchFunctionMode):
             self.constants[path] = self._originals.get(id(value), value)
         self._hold(value, self.graph.create_node("get_attr", path), value)
 
-    def _node(self, call: "_Call") -> fx.Node:
+    def _node(self, call: Call) -> fx.Node:
         target = set_item if call.name == "__setitem__" else call.target
         return self.graph.create_node(
             call.op, target, self._nodes(call.args), self._nodes(call.kwargs)
@@ -407,61 +393,5 @@ class Recorder(TorchFunctionMode):
         return made
 
 
-@dataclass(frozen=True)
-class _Call:
-    """A call, as a node of a graph has it, and how it is run."""
-
-    op: str
-    target: Any
-    name: str
-    run: Callable[..., Any]
-    args: Any
-    kwargs: dict[str, Any]
-
-    @property
-    def shown(self) -> str:
-        """Its name in the words of an error message."""
-        return self.name.strip("<>").removeprefix("model.")
-
-    @property
-    def leaves(self) -> list[Any]:
-        """Its arguments, out of their lists and dicts."""
-        return leaves((self.args, self.kwargs))
-
-
-def _depends_on_ones(call: _Call, fakes: Any) -> bool:
-    """Whether a graph of one node would give another shape: symbols are taken to be more than one.
-
-    Operations on a single row differ in `squeeze` alone.
-    """
-    if not call.name.startswith("squeeze"):
-        return False
-    before = call.leaves[0]
-    dims = call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else range(before.dim()))
-    each = [dims] if isinstance(dims, int) else dims
-    return any(may_be_one(before.shape[d]) for d in each)
-
-
 def _autocast() -> bool:
     return any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
-
-
-def _counts_writes(real: Any) -> bool:
-    return isinstance(real, Tensor) and not real.is_inference()
-
-
-def _memory(real: Any) -> Any:
-    """What two tensors have in common that share memory."""
-    if not isinstance(real, Tensor) or real.layout is not torch.strided:
-        return id(real)
-    return real.untyped_storage().data_ptr() or id(real)
-
-
-def _same_place(a: Any, b: Any) -> bool:
-    """Whether two tensors are one and the same part of the same memory."""
-    return a is b or (
-        a.dtype == b.dtype
-        and a.shape == b.shape
-        and a.stride() == b.stride()
-        and a.data_ptr() == b.data_ptr()
-    )
