@@ -14,17 +14,14 @@ from torch import nn
 from pyg_incremental.call.site import bind
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.journal import Committed, checked_id
-from pyg_incremental.errors import (
-    RowCountError,
-    UnsupportedModelError,
-)
+from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.files import saving
 from pyg_incremental.files.saving import Saved
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.readings import Readings
-from pyg_incremental.session import report, start
+from pyg_incremental.session import interrupted, report, start
 from pyg_incremental.session.autocast import refuse_autocast as _refuse_autocast
-from pyg_incremental.session.before import OutputBefore
+from pyg_incremental.session.before import OutputBefore, kept_before
 from pyg_incremental.session.compact import Removed
 from pyg_incremental.session.parameters import ParameterWatch
 from pyg_incremental.session.scrub import Scrub
@@ -95,7 +92,7 @@ class IncrementalModel(Readings):
             session = start.from_call(bind(self.model, args, kwargs), self._settings)
             self._take(session, Committed())
             self._removed = Removed()
-            return session.output(copy=True)
+            return session.outputs.now(copy=True)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -143,12 +140,12 @@ class IncrementalModel(Readings):
             if nodes is not None:
                 self._refuse_stale()
                 ids = session.resolver.ids(nodes, "nodes")
-                before = self._before_of(session, old)
+                before = self._before = kept_before(self._before, session, old)
                 return self._noted(report.renewed(session, ids, began, before, old))
             self._refuse_training()
             session.refuse_other_kind()
             lost = session.is_broken or session.is_written_to
-            was = None if lost else session.output(copy=False)
+            was = None if lost else session.outputs.now(copy=False)
             self._take(start.from_session(session, self._settings), session.committed)
             return report.refreshed(self._require(), was, began, old)
 
@@ -277,7 +274,7 @@ class IncrementalModel(Readings):
             return None
         self._refuse_stale()
         _refuse_autocast()
-        before = self._before_of(session, old)
+        before = self._before = kept_before(self._before, session, old)
         try:
             done = session.carry_out_at_once(plain)
         except Exception as error:
@@ -298,7 +295,7 @@ class IncrementalModel(Readings):
         self._refuse_stale()
         _refuse_autocast()
         resolved = session.resolver.resolve(delta)
-        before = self._before_of(session, old)
+        before = self._before = kept_before(self._before, session, old)
         try:
             events, work = session.carry_out(resolved, self._scrub.turn(session.num_nodes))
         except Exception as error:
@@ -315,14 +312,6 @@ class IncrementalModel(Readings):
         self._last = update.stats
         return update
 
-    def _before_of(self, session: Session, old: bool) -> OutputBefore | None:
-        """The output as it is now, if somebody asks or has asked for it."""
-        if self._before is not None and not self._before.is_of(session):
-            self._before = None
-        if old and self._before is None:
-            self._before = OutputBefore(session)
-        return self._before
-
     def _failed(
         self,
         session: Session,
@@ -334,36 +323,19 @@ class IncrementalModel(Readings):
     ) -> Update:
         """The update fails, as the model itself may: go back to before it, if possible.
 
-        Where a step makes another number of rows than it stands for, and the model itself does not
-        fail on the changed graph, the program has missed something: it runs whole from here on.
+        Where it turns out that the program has missed something, it runs whole from here on.
         """
         with torch.inference_mode(mode=False), torch.no_grad():
-            self._take_back(session, error)
-            before = self._require()
-            if (
-                before.is_broken
-                or before.plan.fallback
-                or not isinstance(error, RowCountError)
-                or before.why_not_whole(delta)
-            ):
+            self._session = before = interrupted.gone_back(session, error)
+            if not interrupted.misses_something(before, delta, error):
                 raise error
             before.plan.site.whole = (
                 f"its program fails after a delta ({type(error).__name__}: {error})"
             )
-            was = before.output(copy=True)
+            was = before.outputs.now(copy=True)
             self._take(start.from_session(before, self._settings), before.committed)
-            self._require().compare_with(was)
+            self._require().outputs.compare_with(was)
             return self._apply(delta, delta_id, began, old)
-
-    def _take_back(self, session: Session, error: Exception) -> None:
-        """Go back to before an update that fails, if possible."""
-        with contextlib.suppress(Exception):  # else the state is stale
-            before = session.taken_back()
-            if before is not None:
-                self._session = before
-            is_back = before is not None or not session.is_broken
-            if is_back and hasattr(error, "add_note"):  # since Python 3.11
-                error.add_note("The update was taken back. Nothing was changed.")
 
     # Files ---------------------------------------------------------------------------------------
 

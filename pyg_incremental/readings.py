@@ -19,9 +19,11 @@ from pyg_incremental.program.steps import Program
 from pyg_incremental.session import against_model, integrity
 from pyg_incremental.session.autocast import refuse_autocast
 from pyg_incremental.session.explain import Explanation, explained
+from pyg_incremental.session.inverse import inverse
 from pyg_incremental.session.preview import preview
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
+from pyg_incremental.session.stored import stored
 from pyg_incremental.session.turns import Turns
 from pyg_incremental.update import Reading, Update, UpdateStats
 
@@ -43,7 +45,7 @@ class Readings:
 
     def inverse(self, delta: GraphDelta) -> GraphDelta:
         """The delta that undoes `delta`, read off the current state; see `GraphDelta.inverse`."""
-        return self._turns.read(lambda: self._require().inverse(delta))
+        return self._turns.read(lambda: inverse(self._require(), delta))
 
     def preview(self, *changes: Any, **fields: Any) -> Update:
         """What a delta would change, and what it would cost; nothing changes, not one bit.
@@ -91,7 +93,8 @@ class Readings:
         def look() -> Reading:
             self._refuse_stale()
             session = self._require()
-            out = session.output(copy=True) if nodes is None else session.output_at(nodes)
+            out = session.outputs
+            out = out.now(copy=True) if nodes is None else out.at(nodes)
             return Reading(session.committed.version, out)
 
         return self._turns.read(look)
@@ -111,7 +114,7 @@ class Readings:
 
         def look() -> Any:
             self._refuse_stale()
-            return self._require().output(copy=False)
+            return self._require().outputs.now(copy=False)
 
         return self._turns.read(look)
 
@@ -272,7 +275,7 @@ class Readings:
 
         Equal digests mean equal states, bit by bit.
         """
-        return snapshot.digest_of(self._turns.read(lambda: self._require().state(exact=True)))
+        return snapshot.digest_of(self._turns.read(lambda: stored(self._require(), exact=True)))
 
     def evaluate(self, data: Any = None, **options: Any) -> Any:
         """Compute the output layer by layer within a memory budget; nothing that is stored changes.

@@ -238,7 +238,7 @@ class ExtremumState(Aggregator):
 
     def rows_changed(self) -> None:
         """Retract, insert, and read again what is left exposed."""
-        context, out, source = self.context, self.out, self.messages.source
+        context, source = self.context, self.messages.source
         scratch, kernels, backend = context.scratch, context.kernels, context.backend
         stamp, epoch = scratch.stamp, scratch.next()
         sources = None if source is None else source.ids
@@ -288,16 +288,28 @@ class ExtremumState(Aggregator):
             done.read += self._fill(backend.ids_from(found[:left]), read, afresh=False)
             self._settle(rest, before, lost, read, done)
 
+        edges = sum(len(listed.slot) for listed in (gone, new, *again))
+        self._tell(done, count, edges, pulls)
+
+    def _tell(self, done: _Done, count: int, edges: int, pulls: bool) -> None:
+        """Say which rows came out different, and what that took.
+
+        Args:
+            done: What was done.
+            count: The number of rows looked at.
+            edges: The number of edges that came, left or were pushed along.
+            pulls: Whether changed messages were read rather than pushed.
+        """
+        context, out, backend = self.context, self.out, self.context.backend
         n = sum(map(len, done.changed))
         if n:
             out.ids = backend.ids_from(backend.joined(done.changed))
             if out.keeps_old:
                 out.old = backend.joined(done.before).view(out.array.dtype)
-        exposed, channels, edges = done.read.tolist()
-        edges += len(gone.slot) + sum(len(listed.slot) for listed in (new, *again))
+        exposed, channels, read = done.read.tolist()
         context.stats.append(
             (
-                self.step.output.name, self.step.kind, count, n, edges, exposed, channels,
+                self.step.output.name, self.step.kind, count, n, edges + read, exposed, channels,
                 *done.classes.tolist(), exposed, "pull" if pulls else "push",
             )
         )  # fmt: skip

@@ -36,13 +36,8 @@ def rgat(call: ConvCall) -> Value:
     x, kinds, attr = call.node(), call.coo_edge("edge_type"), edge_attr(call)
     if kinds is None or not call.example(x).dtype.is_floating_point:
         raise NotIncremental("it is called without edge types or with node indices")
-    if conv.mod == "f-additive":
-        raise NotIncremental("mod='f-additive' asks whether an attention weight is exactly zero")
     within = conv.attention_mechanism == "within-relation"
-    if (within or conv.mod is not None) and not call.is_linear:
-        raise NotIncremental(f"its attention is reduced by {conv.aggr_module}")
-    if within and count > MOST_RELATIONS:
-        raise NotIncremental(f"it has a softmax for each of {count} relations")
+    _refuse_attention(call, within)
 
     def sent(x: Tensor) -> Tensor:
         z = _of_each_relation(conv, x)
@@ -91,6 +86,17 @@ def rgat(call: ConvCall) -> Value:
         return rows if conv.bias is None else rows + conv.bias
 
     return call.map("out", out, rows)
+
+
+def _refuse_attention(call: ConvCall, within: bool) -> None:
+    """Refuse attention that no steps are known for; `within` is one softmax for each relation."""
+    conv = call.conv
+    if conv.mod == "f-additive":
+        raise NotIncremental("mod='f-additive' asks whether an attention weight is exactly zero")
+    if (within or conv.mod is not None) and not call.is_linear:
+        raise NotIncremental(f"its attention is reduced by {conv.aggr_module}")
+    if within and conv.num_relations > MOST_RELATIONS:
+        raise NotIncremental(f"it has a softmax for each of {conv.num_relations} relations")
 
 
 def _of_each_relation(conv: Any, x: Tensor) -> Tensor:

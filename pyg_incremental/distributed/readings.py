@@ -17,6 +17,7 @@ from pyg_incremental.program.steps import Program
 from pyg_incremental.session.autocast import refuse_autocast
 from pyg_incremental.session.parameters import ParameterWatch
 from pyg_incremental.session.settings import Settings
+from pyg_incremental.session.stored import stored
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -171,7 +172,7 @@ class Readings:
         self._together(self._refuse_stale)
         part = self._require()
         ids = pytree.tree_map(
-            lambda kind: torch.from_numpy(part.region.ids(kind)), part.session.output_kinds
+            lambda kind: torch.from_numpy(part.region.ids(kind)), part.session.outputs.kinds
         )
         return self._gathered(ids, part.output(copy=False))[1]
 
@@ -186,7 +187,7 @@ class Readings:
         def digest() -> str:
             part = self._require()
             own = {kind: torch.from_numpy(own.globals) for kind, own in part.region.own.items()}
-            return snapshot.digest_of({"ids": own, "state": part.session.state(exact=True)})
+            return snapshot.digest_of({"ids": own, "state": stored(part.session, exact=True)})
 
         return snapshot.digest_of(self.rounds.everywhere(self._together(digest)))
 

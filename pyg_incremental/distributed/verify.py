@@ -128,7 +128,7 @@ def both(part: Part, site: CallSite, got: list[Gathered]) -> tuple[list[Tensor],
     tensors = full_pass.arguments(site, roles, nodes, graphs, count, part.others)
     theirs = pytree.tree_leaves(full_pass.run(site, tensors, fresh=True))
     ours, want = [], []
-    for i, kind in enumerate(pytree.tree_leaves(part.session.output_kinds)):
+    for i, kind in enumerate(pytree.tree_leaves(part.session.outputs.kinds)):
         asked, order = _sorted(np.concatenate([g.asked[kind] for g in got]))
         ours.append(torch.cat([g.out[i] for g in got])[order])
         want.append(theirs[i][torch.from_numpy(np.searchsorted(ids[kind], asked))])

@@ -10,7 +10,7 @@ One update is five lines:
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 
@@ -23,7 +23,7 @@ from pyg_incremental.engine.plan import plan
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents
 from pyg_incremental.kernels.threads import Alone
-from pyg_incremental.program.steps import Domain, Ones, Program, RowMap, Step, Whole
+from pyg_incremental.program.steps import Domain, Ones, Program, RowMap, Step, Value, Whole
 from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, Context, NodeSet, Rows
 from pyg_incremental.transform.maps import InputExecutor, MapExecutor, OnesExecutor, WholeExecutor
 from pyg_incremental.typing import StoreName
@@ -85,14 +85,7 @@ class Engine(FewRows):
         self.aggregators = [e for e in self.executors if isinstance(e, Aggregator)]
         for a in self.aggregators:
             a.accumulate_dtype = accumulate_dtype
-            for cell in (self.cells[v] for v in a.step.messages):
-                cell.old_if_few = a.pulls and (cell.old_if_few or not cell.keeps_old)
-                cell.keeps_old, cell.most = True, max(cell.most, a.most)
-        for value in stored:
-            self.cells[value].stored = True
-        readers = {v for s in steps for v in s.inputs}
-        for value in program.outputs:
-            self.cells[value].compares_values = value not in readers
+        self._say_what_cells_are_for(steps, stored)
         self.edge_executors = [
             e
             for e in self.executors
@@ -102,16 +95,8 @@ class Engine(FewRows):
         self.node_executors = [e for e in self.executors if e.out not in changing_with_edges]
         self._edge_maps = [e for e in self.node_executors if e.out.domain is Domain.EDGE]
         self.inputs = {e.out.value.name: e for e in self.executors if isinstance(e, InputExecutor)}
-        whole_graphs = {e.out: e for e in self.inputs.values() if e.is_graph}
-        self._whole_graphs = list(whole_graphs.values())
-        for e in self.executors:
-            if isinstance(e, WholeExecutor):
-                e.graphs = {c: whole_graphs[c] for c in e.inputs if c in whole_graphs}
-                e.edges = {
-                    c.value.kind: self._over(c.value.kind)
-                    for c in e.inputs
-                    if c.domain is Domain.EDGE
-                }
+        self._whole_graphs = [e for e in self.inputs.values() if e.is_graph]
+        self._hand_graphs_to_whole_steps()
         self._cells = list(self.cells.values())
         self._dirty = self._cells
         self._sizes: tuple[int, ...] = ()
@@ -123,6 +108,29 @@ class Engine(FewRows):
             compile_after = None  # compiled code reads stored rows
             self._alone = nullcontext()  # the same number of threads gives the same bits again
         self._wait = self._compile_after = compile_after
+
+    def _say_what_cells_are_for(self, steps: Sequence[Step], stored: Iterable[Value]) -> None:
+        """Which rows are kept, of which the OLD ones are asked for, and which only users read."""
+        for a in self.aggregators:
+            for cell in (self.cells[v] for v in a.step.messages):
+                cell.old_if_few = a.pulls and (cell.old_if_few or not cell.keeps_old)
+                cell.keeps_old, cell.most = True, max(cell.most, a.most)
+        for value in stored:
+            self.cells[value].stored = True
+        readers = {v for s in steps for v in s.inputs}
+        for value in self.program.outputs:
+            self.cells[value].compares_values = value not in readers
+
+    def _hand_graphs_to_whole_steps(self) -> None:
+        graphs = {e.out: e for e in self._whole_graphs}
+        for e in self.executors:
+            if isinstance(e, WholeExecutor):
+                e.graphs = {c: graphs[c] for c in e.inputs if c in graphs}
+                e.edges = {
+                    c.value.kind: self._over(c.value.kind)
+                    for c in e.inputs
+                    if c.domain is Domain.EDGE
+                }
 
     def _context(self, kind: str, graph: str | None) -> Context:
         """What steps on these nodes, and over that graph into them, share."""

@@ -17,6 +17,7 @@ from pyg_incremental.session import start
 from pyg_incremental.session.parameters import fingerprint
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
+from pyg_incremental.session.stored import stored
 
 _STATE = {
     **CALL, "model": str, "options": {str: object}, "version": int,
@@ -57,7 +58,7 @@ def copied(session: Session, scrub_next: int, removed: Mapping[str, Ids]) -> Sav
         "removed": {kind: torch.from_numpy(ids) for kind, ids in removed.items()},
         "outputs": [value.name for value in session.plan.program.outputs],
         "whole_outputs": {name: t.clone() for name, t in whole_outputs(session).items()},
-        **session.state(exact=False),
+        **stored(session, exact=False),
     }
     return Saved(session.plan.site.constants, content)
 

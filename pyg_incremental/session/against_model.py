@@ -12,6 +12,8 @@ from torch.utils import _pytree as pytree
 from pyg_incremental.aggregate import PaddedRows, Rows
 from pyg_incremental.call import full_pass
 from pyg_incremental.call.members import count_of
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.journal import Journal
 from pyg_incremental.program.steps import Domain, Program
 from pyg_incremental.session.session import Session
 
@@ -46,7 +48,7 @@ def against_full_pass(
     Everything is copied here; the model runs when what is returned is called. It is a copy of
     the model, so that nothing it may have kept of earlier calls can matter.
     """
-    site, ours = session.plan.site, session.output(copy=True)
+    site, ours = session.plan.site, session.outputs.now(copy=True)
     if num_nodes is None or num_nodes >= session.count or not _sees_parts(session):
         nodes = {name: rows.clone() for name, rows in session.nodes().items()}
         every = session.arguments_on(session.graphs, session.num_nodes, nodes)
@@ -75,7 +77,7 @@ def against_full_pass(
     nodes = {k: v[seen[session.roles.nodes[k]]] for k, v in session.nodes().items()}
     counts = {kind: int(mask.sum()) for kind, mask in seen.items()}
     arguments = full_pass.arguments(site, session.roles, nodes, small, counts, session.others())
-    kinds = session.output_kinds
+    kinds = session.outputs.kinds
 
     def rows_of(out: Any, ids: Mapping[str, Tensor]) -> Any:
         return pytree.tree_map(
@@ -96,7 +98,7 @@ def _graphs_with_nodes(session: Session, out: Any) -> Any:
     nodes = session.nodes()
     counts = {r.target: count_of(nodes[r.members]) for r in session.roles.relations if r.members}
     return pytree.tree_map(
-        lambda t, kind: t[: counts[kind]] if kind in counts else t, out, session.output_kinds
+        lambda t, kind: t[: counts[kind]] if kind in counts else t, out, session.outputs.kinds
     )
 
 
@@ -121,3 +123,16 @@ def why_not_trusted(session: Session) -> str:
     num_nodes = nodes_to_check(session.plan.program)
     gap = full_pass.gap(*against_full_pass(session, num_nodes, seed=0)())
     return why_it_differs(session.plan.program, gap)
+
+
+def why_not_after(session: Session, delta: GraphDelta) -> str:
+    """Why the model itself cannot answer after a delta either; empty if it can."""
+    orders = {name: g.next_order for name, g in session.graphs.items()}
+    resolved, counts = session.resolver.resolve(delta), dict(session.num_nodes)
+    journal = Journal(session.committed.version + 1, resolved, counts, orders, {}, {})
+    after = journal.finished(session.graphs, session.roles, session.stored_inputs())
+    try:
+        full_pass.run(session.plan.site, session.arguments_on(*after), fresh=True)
+    except Exception as error:  # a user's model may raise anything
+        return f"{type(error).__name__}: {error}"
+    return ""

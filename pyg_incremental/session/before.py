@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from pyg_incremental.call.traced import Output
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.program.steps import Domain, Value
+from pyg_incremental.session.outputs import in_structure
 from pyg_incremental.session.session import Session
 
 
@@ -96,16 +96,17 @@ class OutputBefore:
         return old
 
 
-def in_structure(structure: Any, fill: Any, *others: Any) -> Any:
-    """A structure of outputs filled with what `fill` makes of each and of what stands in others."""
-    if isinstance(structure, Output):
-        return fill(structure, *others)
-    return pytree.tree_map(
-        lambda leaf, *rest: fill(leaf, *rest) if isinstance(leaf, Output) else leaf,
-        structure,
-        *others,
-        is_leaf=lambda leaf: isinstance(leaf, Output),
-    )
+def kept_before(kept: OutputBefore | None, session: Session, old: bool) -> OutputBefore | None:
+    """The output as it is now, if somebody asks or has asked for it.
+
+    Args:
+        kept: The copy that there is, if it still is of this state.
+        session: The running state.
+        old: Whether somebody asks.
+    """
+    if kept is not None and not kept.is_of(session):
+        kept = None
+    return OutputBefore(session) if old and kept is None else kept
 
 
 def nothing_like(rows: Tensor, count: int) -> Tensor:

@@ -165,7 +165,7 @@ def _problems_of_rows(session: Session) -> list[str]:
             found.append(f"{known} nodes of kind '{kind}' have rows, but there are {count}")
     if found:
         return found
-    fresh = session.made_afresh()
+    fresh = session.on(session.graphs, dict(session.num_nodes), session.nodes())
     theirs = dict(zip(session.engine.cells, fresh.engine.cells.values(), strict=True))
     softmaxes = {
         a.step.output: a.target.tensor.shape[1] if isinstance(a, SoftmaxState) else a.heads

@@ -241,10 +241,10 @@ def _hold_against(plan: CallPlan, trial: Trial, settings: Settings) -> None:
     try:
         session = Session(plan, graphs, dict(probe.num_nodes), nodes, others, settings)
         session.fill(nodes, others)
-        _same_or_raise(session.output(copy=False), trial.output, "on a probe")
+        _same_or_raise(session.outputs.now(copy=False), trial.output, "on a probe")
         session.update(session.resolver.resolve(_delta(roles, probe, graphs)))
         theirs = full_pass.run(original, session.arguments())
-        _same_or_raise(session.output(copy=False), theirs, "on a probe after a delta")
+        _same_or_raise(session.outputs.now(copy=False), theirs, "on a probe after a delta")
     except (NotTraceable, MemoryError):
         raise
     except Exception as error:  # a user's model may raise anything when it sees fewer rows

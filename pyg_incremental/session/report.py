@@ -13,8 +13,9 @@ from torch import Tensor
 from pyg_incremental.call.traced import Output
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.program.steps import Domain
-from pyg_incremental.session.before import OutputBefore, in_structure, rows_before
-from pyg_incremental.session.session import Session, changed_rows
+from pyg_incremental.session.before import OutputBefore, rows_before
+from pyg_incremental.session.outputs import changed_rows, in_structure
+from pyg_incremental.session.session import Session
 from pyg_incremental.update import Update, UpdateStats, Work
 
 
@@ -36,7 +37,7 @@ def updated(
         removed: The slots of the edges that left, by graph; only read beside `before`.
         old: Whether the OLD rows are wanted now.
     """
-    changed, out, edges = session.changed()
+    changed, out, edges = session.outputs.changed()
     rows = None if before is None else before.follow(changed, removed or {}, old)
     seconds = time.perf_counter() - began
     stats = UpdateStats(session.mode, counts[0], counts[1], seconds, counts[2])
@@ -69,9 +70,9 @@ def renewed(
 
 def repeated(session: Session, began: float, old: bool) -> Update:
     """What to say of a delta that is in already."""
-    changed, out = session.nothing()
+    changed, out = session.outputs.nothing()
     stats = UpdateStats(session.mode, 0, 0, time.perf_counter() - began, [])
-    rows = session.nothing()[1] if old else None
+    rows = session.outputs.nothing()[1] if old else None
     return Update(changed, out, stats, session.committed.version, True, old=rows)
 
 
@@ -85,7 +86,7 @@ def refreshed(session: Session, before: Any, began: float, old: bool) -> Update:
         began: When that began.
         old: Whether the OLD rows are wanted.
     """
-    now, structure = session.output(copy=False), session.plan.traced.structure
+    now, structure = session.outputs.now(copy=False), session.plan.traced.structure
     outputs = session.plan.program.outputs
     before = in_structure(structure, lambda _: None) if before is None else before
     changed = in_structure(structure, lambda _, was, rows: changed_rows(was, rows), before, now)

@@ -8,26 +8,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from pyg_incremental.call import full_pass
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.site import device_of
-from pyg_incremental.call.state import described
-from pyg_incremental.call.traced import Output
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.journal import Committed, Journal, PlainJournal, State, edge_data_before
-from pyg_incremental.delta.read.reader import written
+from pyg_incremental.delta.journal import Committed, Journal, PlainJournal, edge_data_before
 from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.delta.resolve.resolver import ResolvedDelta, Resolver
 from pyg_incremental.engine.loop import NOTHING, Engine
-from pyg_incremental.errors import RowCountError, StaleStateError, UnsupportedModelError
+from pyg_incremental.errors import RowCountError, StaleStateError
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents
-from pyg_incremental.kernels.lent import Lent
-from pyg_incremental.kernels.threads import wait_for_all
-from pyg_incremental.program.steps import Domain, Value
-from pyg_incremental.rows import NO_IDS, Backend, Cell, Ids
+from pyg_incremental.program.steps import Domain
+from pyg_incremental.rows import Backend
+from pyg_incremental.session.outputs import Outputs
 from pyg_incremental.session.parameters import ParameterWatch
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.update import Work
@@ -47,6 +42,7 @@ class Session:
         settings: What the user chose.
 
     Attributes:
+        outputs: What the model returns, read off the rows.
         committed: The version, and what goes with it. It is assigned once when an update is in, and
             nothing else says that it is.
         journal: What the running update is about to change, or one that was interrupted.
@@ -96,11 +92,7 @@ class Session:
         self.watch: ParameterWatch | None = None
         self._settings = settings
         self.runs_the_model = any(s.kind in ("whole", "rows") for s in plan.program.steps)
-        self._whole_outputs: dict[Value, Any] = {}
-        first = plan.program.outputs[0]
-        self._lent = Lent()
-        is_only = isinstance(plan.traced.structure, Output) and first.domain is Domain.NODE
-        self._only = self.engine.cells[first] if is_only else None
+        self.outputs = Outputs(plan, self.engine, graphs, self.resolver)
 
     def refuse_other_kind(self) -> None:
         """Features of one dtype or device do not fit a model that was moved to another."""
@@ -131,7 +123,8 @@ class Session:
             if same and theirs.shape[0] == cell.nodes.scratch.size:
                 cell.hold(theirs)
                 del given[name]
-        self.backend.spare, self._lent = before.engine.give_up(), before._lent
+        self.backend.spare = before.engine.give_up()
+        self.outputs.lent = before.outputs.lent
         self.fill(given, others)
 
     def update(
@@ -270,22 +263,24 @@ class Session:
             found[name] = known, self._rows_of(name)[known.to(self.like.device)]
         return found
 
-    def made_afresh(self) -> "Session":
-        """A session on the same graphs with all rows computed from the features, to compare."""
-        nodes, others = self.nodes(), self.others()
-        again = Session(self.plan, self.graphs, dict(self.num_nodes), nodes, others, self._settings)
-        again.fill(nodes, others)
-        return again
+    def on(
+        self, graphs: dict[str, DynamicGraph], num_nodes: dict[str, int], nodes: dict[str, Tensor]
+    ) -> "Session":
+        """A session of the same plan on some graphs and node inputs, all rows computed."""
+        others = self.others()
+        made = Session(self.plan, graphs, num_nodes, nodes, others, self._settings)
+        made.fill(nodes, others)
+        return made
 
     # Interrupts ----------------------------------------------------------------------------------
 
     @property
     def is_broken(self) -> bool:
         """Whether something was interrupted, so that graph and rows may not fit together."""
-        return bool(self.interrupted) or self._has_begun
+        return bool(self.interrupted) or self.has_begun
 
     @property
-    def _has_begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether an update has begun that is not in."""
         journal = self.journal
         return journal is not None and journal.version > self.committed.version
@@ -298,56 +293,13 @@ class Session:
 
     def reason(self) -> str:
         """Why what is stored is not the model's answer, or an empty string."""
-        if self.journal is not None and self._has_begun:
+        if self.journal is not None and self.has_begun:
             return "an update was interrupted"
         if self.interrupted:
             return self.interrupted
         if self.is_written_to:
             return "rows, edge data or outputs were written to, which only apply_delta may"
         return "" if self.watch is None else self.watch.reason()
-
-    def taken_back(self) -> "Session | None":
-        """A session on the state before an update that failed; None if none has begun."""
-        if not self._has_begun:
-            return None
-        graphs, before, nodes = self.before()
-        others = self.others()
-        again = Session(self.plan, graphs, before, nodes, others, self._settings)
-        again.fill(nodes, others)
-        again.watch, again.committed = self.watch, again.noted(self.committed)
-        return again
-
-    def before(self) -> State:
-        """Graphs, numbers of nodes and node inputs without an update that is not in.
-
-        It does not matter where that was interrupted, and this may be interrupted, too, and done
-        again.
-        """
-        if not self.is_broken:
-            return self.graphs, self.num_nodes, self.nodes()
-        wait_for_all()  # threads that have a part in the update may not have noticed
-        journal, graphs, roles = self.journal, self.graphs, self.roles
-        if journal is None or not self._has_begun:
-            remade = {name: g.remade(g.num_nodes) for name, g in graphs.items()}
-            return remade, self.num_nodes, self.nodes()
-        if isinstance(journal, Journal):
-            return journal.undone(graphs, roles, {n: self._rows_of(n) for n in roles.nodes})
-        slots = self.engine.slots_at_once(journal.delta)
-        return journal.undone(graphs, roles, self.nodes(), slots)
-
-    def finished(self, broken: bool) -> State:
-        """Graphs, numbers of nodes and node inputs, an interrupted update applied.
-
-        It does not matter where the update was interrupted.
-        """
-        if not broken:
-            return self.graphs, self.num_nodes, self.nodes()
-        if not isinstance(self.journal, Journal):
-            graphs = {name: g.remade(g.num_nodes) for name, g in self.graphs.items()}
-            return graphs, self.num_nodes, self.nodes()
-        roles = self.roles
-        rows = {name: self._rows_of(name) for name in roles.nodes}
-        return self.journal.finished(self.graphs, roles, rows)
 
     # Reading -------------------------------------------------------------------------------------
 
@@ -387,6 +339,10 @@ class Session:
         num_nodes = self.num_nodes
         return {name: self._rows_of(name)[: num_nodes[k]] for name, k in self.roles.nodes.items()}
 
+    def stored_inputs(self) -> dict[str, Tensor]:
+        """The same with the rows of nodes that an update was about to add, `[capacity, ...]`."""
+        return {name: self._rows_of(name) for name in self.roles.nodes}
+
     def others(self) -> dict[str, Any]:
         """Other tensors by name."""
         cells, inputs = self.engine.cells, self.plan.program.inputs
@@ -418,248 +374,9 @@ class Session:
         """A full pass of a copy of the original model."""
         return full_pass.run(self.plan.site, self.arguments(), fresh=True)
 
-    def output(self, copy: bool) -> Any:
-        """The current output, as live views or copies."""
-
-        def fill(place: Output) -> Any:
-            value = self.plan.program.outputs[place.index]
-            cell = self.engine.cells[value]
-            if value.domain is Domain.EDGE:
-                return cell.read(torch.from_numpy(self.graphs[value.kind].slots_for_model()))
-            rows = cell.content if value.domain is Domain.WHOLE else cell.current()
-            if value.domain is Domain.WHOLE:
-                self._whole_outputs.setdefault(value, rows)
-            return rows.clone() if copy and isinstance(rows, Tensor) else rows
-
-        return self._in_structure(fill)
-
-    def compare_with(self, before: Any) -> None:
-        """Let the next update say what differs from an earlier output, where the model runs whole.
-
-        Else rows would not be named that the model itself rounds in another way.
-        """
-        places, outputs = pytree.tree_leaves(self.plan.traced.structure), self.plan.program.outputs
-        rows = (t for t in pytree.tree_leaves(before) if isinstance(t, Tensor))
-        for place, was in zip((p for p in places if isinstance(p, Output)), rows, strict=True):
-            value = outputs[place.index]
-            if value.domain is Domain.WHOLE:
-                self._whole_outputs[value] = was
-
-    @property
-    def output_kinds(self) -> Any:
-        """The kind of nodes of each output, in the structure of the output."""
-        outputs = self.plan.program.outputs
-        return self._in_structure(lambda place: outputs[place.index].kind)
-
-    def output_at(self, nodes: Any) -> Any:
-        """Copies of output rows, in the structure of the output.
-
-        Args:
-            nodes: Ids of nodes, int64 `[k]`, or a dict by kind.
-
-        Raises:
-            InvalidDeltaError: If an id is out of range.
-            UnsupportedModelError: If an output has no row for each node.
-        """
-        outputs = self.plan.program.outputs
-        if any(v.domain is not Domain.NODE for v in outputs):
-            raise UnsupportedModelError(
-                "read: the output has no row for each node, so none can be chosen; call read()"
-            )
-        kinds = {v.kind for v in outputs}
-        if not isinstance(nodes, Mapping) and len(kinds) == 1:
-            (kind,) = kinds  # ids of what the only output has rows for, as graphs
-            nodes = nodes if kind in self.roles.kinds else {kind: nodes}
-        ids = {kind: torch.from_numpy(at) for kind, at in self.resolver.ids(nodes, "nodes").items()}
-
-        def rows(place: Output) -> Any:
-            value = outputs[place.index]
-            return self.engine.cells[value].read(ids.get(value.kind, NO_IDS))
-
-        return self._in_structure(rows)
-
-    def nothing(self) -> tuple[Any, Any]:
-        """What an update that did nothing has changed; see `changed`."""
-
-        def rows(place: Output) -> Any:
-            value = self.plan.program.outputs[place.index]
-            cell = self.engine.cells[value]
-            if value.domain is not Domain.WHOLE:
-                return cell.read(NO_IDS)
-            content = cell.content
-            return content[:0] if isinstance(content, Tensor) and content.dim() else _own(content)
-
-        return self._in_structure(lambda _: NO_IDS.clone()), self._in_structure(rows)
-
-    def changed(self) -> tuple[Any, Any, Any]:
-        """Ids and new rows of what the last update changed, in the structure of the output.
-
-        And the edges that these ids are, int64 `[2, k]`, where an output has a row for each edge:
-        None in place of others, and None alone if there is no such output.
-        """
-        only = self._only
-        if only is not None:
-            ids = _sorted(only)
-            return ids.tensor, only.gather(ids, self._lent), None
-        found: dict[int, Tensor] = {}
-        ends: dict[int, Tensor] = {}
-        at: dict[int, Tensor] = {}
-        seen: dict[Value, Any] = {}
-        for i, value in enumerate(self.plan.program.outputs):
-            cell = self.engine.cells[value]
-            if value.domain is Domain.NODE:
-                found[i] = at[i] = _sorted(cell).tensor
-            elif value.domain is Domain.EDGE:
-                found[i], at[i], ends[i] = self._changed_edges(value)
-            else:
-                found[i] = changed_rows(self._whole_outputs.get(value), cell.content)
-                seen[value] = cell.content
-        self._whole_outputs.update(seen)  # not before: a value may be returned twice
-
-        def rows(place: Output) -> Any:
-            value = self.plan.program.outputs[place.index]
-            cell = self.engine.cells[value]
-            if value.domain is not Domain.WHOLE:
-                return cell.read(at[place.index])
-            content = cell.content
-            return (
-                content[found[place.index]]
-                if isinstance(content, Tensor) and content.dim()
-                else _own(content)
-            )
-
-        ids_of = self._in_structure(lambda place: found[place.index])
-        edges = self._in_structure(lambda place: ends.get(place.index)) if ends else None
-        return ids_of, self._in_structure(rows), edges
-
-    def _changed_edges(self, value: Value) -> tuple[Tensor, Tensor, Tensor]:
-        """Which edges have another row of an output: their rows there, slots, and both ends."""
-        graph, ids = self.graphs[value.kind], self.engine.cells[value].ids
-        changed = (NO_IDS if ids is None else ids.tensor).cpu().numpy()
-        places, slots = graph.in_order_for_model(changed)
-        ends = graph.ends_of(slots)
-        return torch.from_numpy(places), torch.from_numpy(slots), torch.from_numpy(ends)
-
-    def _in_structure(self, fill: Any) -> Any:
-        structure = self.plan.traced.structure
-        if isinstance(structure, Output):
-            return fill(structure)
-
-        def filled(leaf: Any) -> Any:
-            return fill(leaf) if isinstance(leaf, Output) else leaf
-
-        return pytree.tree_map(filled, structure, is_leaf=_is_output)
-
-    def why_not_whole(self, delta: GraphDelta) -> str:
-        """Why the model itself cannot answer after a delta either; empty if it can."""
-        roles, orders = self.roles, {name: g.next_order for name, g in self.graphs.items()}
-        about = self.committed.version + 1, self.resolver.resolve(delta), dict(self.num_nodes)
-        rows = {name: self._rows_of(name) for name in roles.nodes}
-        after = Journal(*about, orders, {}, {}).finished(self.graphs, roles, rows)
-        try:
-            full_pass.run(self.plan.site, self.arguments_on(*after), fresh=True)
-        except Exception as error:  # a user's model may raise anything
-            return f"{type(error).__name__}: {error}"
-        return ""
-
-    # Undoing -------------------------------------------------------------------------------------
-
-    def inverse(self, delta: GraphDelta) -> GraphDelta:
-        """The delta that undoes `delta`, read off the current state."""
-        resolved = self.resolver.resolve(delta)
-        back: dict[str, Any] = {}
-        for name, (ids, _) in resolved.rows.items():
-            kept = ids[ids < self.num_nodes[self.roles.nodes[name]]]
-            if len(kept):
-                back.setdefault("x_changes", {})[name] = (kept, self._rows_of(name)[kept].clone())
-        for kind in self.roles.kinds:
-            before, new = self.num_nodes[kind], resolved.new_nodes.get(kind, 0)
-            if new:
-                back.setdefault("nodes_del", {})[kind] = torch.arange(before, before + new)
-        for relation in self.roles.given:
-            changes = resolved.edges.get(relation.graph)
-            if changes is not None:
-                ends = (self.num_nodes[relation.source], self.num_nodes[relation.target])
-                undone = changes.undone(self.graphs[relation.graph], ends, delta.which == "oldest")
-                for field, value in undone.items():
-                    back.setdefault(field, {})[relation.key] = value
-        return written(self.roles, back)
-
-    # Files ---------------------------------------------------------------------------------------
-
-    def state(self, exact: bool) -> dict[str, Any]:
-        """Everything that is stored, as plain values and tensors.
-
-        Args:
-            exact: With the neighbour lists, to compare two states.
-        """
-        cells, site, roles = self.engine.cells, self.plan.site, self.roles
-        rows = {
-            s.output.name: cells[s.output].tensor[: self.num_nodes[s.output.kind]].clone()
-            for s in self.plan.program.steps
-            if s.output in cells and s.output.domain is Domain.NODE and cells[s.output].stored
-        }
-        kept = {
-            a.step.output.name: {
-                **{
-                    k: r.tensor[: self.num_nodes[a.step.output.kind]].clone()
-                    for k, r in a.extra.items()
-                },
-                **({} if a.scale.rows is None else {"scale": a.scale.tensor}),
-            }
-            for a in self.engine.aggregators
-        }
-        state: dict[str, Any] = {
-            **described(site, roles),
-            "num_nodes": {kind: self.num_nodes[kind] for kind in roles.kinds},
-            "graphs": {r.graph: self.graphs[r.graph].state() for r in roles.given},
-            "others": self.others(),
-            "rows": rows,
-            "aggregators": kept,
-            "program": str(self.plan.program),
-        }
-        if exact:
-            state["constants"] = repr(site.constants)
-            state["lists"] = {name: g.lists() for name, g in self.graphs.items()}
-        return state
-
-
-def _is_output(value: Any) -> bool:
-    return isinstance(value, Output)
-
 
 def _kind_of(model: nn.Module) -> tuple[torch.dtype, torch.device] | None:
     """Dtype and device of the first floating parameter of a model."""
     parameters = (p for p in model.parameters() if p.dtype.is_floating_point)
     first = next(parameters, None)
     return None if first is None else (first.dtype, first.device)
-
-
-def _own(content: Any) -> Any:
-    """A value that is handed out, as a copy."""
-    return content.clone() if isinstance(content, Tensor) else content
-
-
-def _sorted(cell: Cell) -> Ids:
-    """The changed rows of a value, ascending, in memory of their own: users get them."""
-    if cell.ids is None:
-        return cell.backend.ids(NO_IDS.clone())
-    ids = cell.backend.sorted(cell.ids.array)
-    return cell.backend.ids_from(ids.copy() if ids is cell.ids.array else ids)
-
-
-def changed_rows(before: Any, after: Any) -> Tensor:
-    """Rows of an output without a row per node that changed, and those that are new.
-
-    All of them if the shape of a row did.
-    """
-    if not isinstance(after, Tensor) or not after.dim():
-        return NO_IDS.clone()
-    was_rows = isinstance(before, Tensor) and before.dim() > 0  # a squeezed row is none
-    if not was_rows or before.shape[1:] != after.shape[1:]:
-        return torch.arange(after.shape[0])
-    common = min(before.shape[0], after.shape[0])
-    old, new = before[:common], after[:common]
-    same = (old == new) | ((old != old) & (new != new))
-    differ = (~same.flatten(1).all(1) if same.dim() > 1 else ~same).nonzero().flatten().cpu()
-    return torch.cat([differ, torch.arange(common, after.shape[0])])

@@ -17,6 +17,7 @@ from pyg_incremental.delta.journal import State
 from pyg_incremental.errors import IncrementalWarning
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.takeover import KERNELS
+from pyg_incremental.session import interrupted
 from pyg_incremental.session.against_model import why_not_trusted
 from pyg_incremental.session.classified import classified
 from pyg_incremental.session.compact import Removed, left_over, new_ids
@@ -99,7 +100,7 @@ def from_session(session: Session, settings: Settings) -> Session:
         session: The session whose place it takes, and whose memory.
         settings: What the user chose.
     """
-    state = session.before()
+    state = interrupted.before(session)
     again = _on(state, session, settings)
     if not session.is_broken:
         session.interrupted = "a refresh was interrupted"  # from here on its rows are given up
@@ -171,7 +172,7 @@ def say_if_whole(session: Session) -> bool:
 
 
 def from_state(content: dict[str, Any], model: nn.Module, settings: Settings) -> Session:
-    """A session on the graph and features of `Session.state(exact=False)`, computed anew.
+    """A session on the graph and features of `stored(session, exact=False)`, computed anew.
 
     Args:
         content: The state.

@@ -154,7 +154,7 @@ class Subject:
             for i, want in enumerate(expected):
                 if i:
                     session.update(session.resolver.resolve(as_delta(trial.deltas[i - 1])))
-                found = compared(session.output(copy=False), want, self.tolerance)
+                found = compared(session.outputs.now(copy=False), want, self.tolerance)
                 if found.wrong:
                     return found.at(f"after delta {i}" if i else "in the first pass")
                 self.largest = max(self.largest, found.gap)

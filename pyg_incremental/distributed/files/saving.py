@@ -109,7 +109,7 @@ def write_part(folder: Folder, model: nn.Module, part: Part, call: Call, token: 
             "edges": shard.edges,
             "call": call.described(),
             "out": pytree.tree_leaves(part.output(copy=False)),
-            "out_kinds": pytree.tree_leaves(part.session.output_kinds),
+            "out_kinds": pytree.tree_leaves(part.session.outputs.kinds),
         },
     )
 

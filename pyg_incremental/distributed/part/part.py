@@ -45,7 +45,9 @@ from pyg_incremental.distributed.part.undo import undone
 from pyg_incremental.distributed.placement.shard import Shard
 from pyg_incremental.distributed.wire.rounds import Rounds, raise_first
 from pyg_incremental.engine.memory import MemoryReport, memory_of
-from pyg_incremental.session.session import Session, changed_rows
+from pyg_incremental.session.interrupted import finished
+from pyg_incremental.session.outputs import changed_rows
+from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.update import Work
 
@@ -301,7 +303,9 @@ class Part:
 
     def output(self, copy: bool) -> Any:
         """The output at own nodes, in the order of their ids."""
-        return pytree.tree_map(self._real, self.session.output_kinds, self.session.output(copy))
+        return pytree.tree_map(
+            self._real, self.session.outputs.kinds, self.session.outputs.now(copy)
+        )
 
     def nodes(self) -> dict[str, Tensor]:
         """The node inputs at own nodes."""
@@ -310,8 +314,9 @@ class Part:
 
     def changed(self) -> tuple[Any, Any]:
         """Global ids and new rows of what the last update changed, in the output's structure."""
-        local, rows, _ = self.session.changed()
-        kinds, own = self.session.output_kinds, self.region.own
+        outputs, own = self.session.outputs, self.region.own
+        local, rows, _ = outputs.changed()
+        kinds = outputs.kinds
         ids = pytree.tree_map(
             lambda k, at: torch.from_numpy(own[k].globals).index_select(0, at), kinds, local
         )
@@ -326,7 +331,7 @@ class Part:
         Args:
             before: The output as `output` told it, for the same nodes; None if nobody knows.
         """
-        kinds, now = self.session.output_kinds, self.output(copy=False)
+        kinds, now = self.session.outputs.kinds, self.output(copy=False)
         if before is None:
             before = pytree.tree_map(lambda _: None, now)
         at = pytree.tree_map(lambda rows, was: changed_rows(was, rows), now, before)
@@ -335,7 +340,7 @@ class Part:
 
     def nothing(self) -> tuple[Any, Any]:
         """What an update that did nothing has changed."""
-        rows = pytree.tree_map(lambda t: t[:0].clone(), self.session.output(copy=False))
+        rows = pytree.tree_map(lambda t: t[:0].clone(), self.session.outputs.now(copy=False))
         return pytree.tree_map(lambda _: torch.empty(0, dtype=torch.int64), rows), rows
 
     def settle(self) -> None:
@@ -364,7 +369,7 @@ class Part:
         if self._journal is not None:
             region.graphs, nodes = self._journal.finished(region, self.session)
         else:
-            graphs, _, nodes = self.session.finished(bool(self.interrupted))
+            graphs, _, nodes = finished(self.session, bool(self.interrupted))
             region.graphs = {d: graphs[name_of(d)] for d in region.links}
         kinds = self.plan.roles.nodes
         found = Shard(

@@ -1,0 +1,206 @@
+"""What a model returns, read off the stored rows: all of it, some rows, or what has changed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from pyg_incremental.call.plan import CallPlan
+from pyg_incremental.call.traced import Output
+from pyg_incremental.delta.resolve.resolver import Resolver
+from pyg_incremental.engine.loop import Engine
+from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.kernels.lent import Lent
+from pyg_incremental.program.steps import Domain, Value
+from pyg_incremental.rows import NO_IDS, Cell, Ids
+
+
+class Outputs:
+    """The outputs of a session, in the structure in which the model returns them.
+
+    Args:
+        plan: How the call is computed.
+        engine: Holds the rows.
+        graphs: The current graphs by the names of the arguments.
+        resolver: Reads ids of nodes.
+
+    Attributes:
+        lent: Memory of rows that were handed out.
+    """
+
+    def __init__(
+        self,
+        plan: CallPlan,
+        engine: Engine,
+        graphs: Mapping[str, DynamicGraph],
+        resolver: Resolver,
+    ) -> None:
+        self.lent = Lent()
+        self._values, self._structure = plan.program.outputs, plan.traced.structure
+        self._kinds = plan.roles.kinds
+        self._cells, self._graphs, self._resolver = engine.cells, graphs, resolver
+        self._whole: dict[Value, Any] = {}
+        first = self._values[0]
+        is_only = isinstance(self._structure, Output) and first.domain is Domain.NODE
+        self._only = self._cells[first] if is_only else None
+
+    @property
+    def kinds(self) -> Any:
+        """The kind of nodes of each output."""
+        return self._filled(lambda value: value.kind)
+
+    def now(self, copy: bool) -> Any:
+        """The current output, as live views or copies."""
+
+        def rows(value: Value) -> Any:
+            cell = self._cells[value]
+            if value.domain is Domain.EDGE:
+                return cell.read(torch.from_numpy(self._graphs[value.kind].slots_for_model()))
+            found = cell.content if value.domain is Domain.WHOLE else cell.current()
+            if value.domain is Domain.WHOLE:
+                self._whole.setdefault(value, found)
+            return found.clone() if copy and isinstance(found, Tensor) else found
+
+        return self._filled(rows)
+
+    def at(self, nodes: Any) -> Any:
+        """Copies of some rows.
+
+        Args:
+            nodes: Ids of nodes, int64 `[k]`, or a dict by kind.
+
+        Raises:
+            InvalidDeltaError: If an id is out of range.
+            UnsupportedModelError: If an output has no row for each node.
+        """
+        if any(v.domain is not Domain.NODE for v in self._values):
+            raise UnsupportedModelError(
+                "read: the output has no row for each node, so none can be chosen; call read()"
+            )
+        kinds = {v.kind for v in self._values}
+        if not isinstance(nodes, Mapping) and len(kinds) == 1:
+            (kind,) = kinds  # ids of what the only output has rows for, as graphs
+            nodes = nodes if kind in self._kinds else {kind: nodes}
+        ids = {k: torch.from_numpy(at) for k, at in self._resolver.ids(nodes, "nodes").items()}
+        return self._filled(lambda value: self._cells[value].read(ids.get(value.kind, NO_IDS)))
+
+    # What has changed ----------------------------------------------------------------------------
+
+    def changed(self) -> tuple[Any, Any, Any]:
+        """Ids and new rows of what the last update changed.
+
+        And the edges that these ids are, int64 `[2, k]`, where an output has a row for each edge:
+        None in place of others, and None alone if there is no such output.
+        """
+        only = self._only
+        if only is not None:
+            ids = _sorted(only)
+            return ids.tensor, only.gather(ids, self.lent), None
+        found: dict[int, Tensor] = {}
+        at: dict[int, Tensor] = {}
+        ends: dict[int, Tensor] = {}
+        seen: dict[Value, Any] = {}
+        for i, value in enumerate(self._values):
+            cell = self._cells[value]
+            if value.domain is Domain.NODE:
+                found[i] = at[i] = _sorted(cell).tensor
+            elif value.domain is Domain.EDGE:
+                found[i], at[i], ends[i] = self._changed_edges(value)
+            else:
+                found[i] = changed_rows(self._whole.get(value), cell.content)
+                seen[value] = cell.content
+        self._whole.update(seen)  # not before: a value may be returned twice
+
+        def rows(place: Output) -> Any:
+            value, i = self._values[place.index], place.index
+            cell = self._cells[value]
+            if value.domain is not Domain.WHOLE:
+                return cell.read(at[i])
+            content = cell.content
+            is_rows = isinstance(content, Tensor) and content.dim()
+            return content[found[i]] if is_rows else _own(content)
+
+        structure = self._structure
+        ids = in_structure(structure, lambda place: found[place.index])
+        edges = in_structure(structure, lambda place: ends.get(place.index)) if ends else None
+        return ids, in_structure(structure, rows), edges
+
+    def _changed_edges(self, value: Value) -> tuple[Tensor, Tensor, Tensor]:
+        """Which edges have another row of an output: their rows there, slots, and both ends."""
+        graph, ids = self._graphs[value.kind], self._cells[value].ids
+        changed = (NO_IDS if ids is None else ids.tensor).cpu().numpy()
+        places, slots = graph.in_order_for_model(changed)
+        ends = graph.ends_of(slots)
+        return torch.from_numpy(places), torch.from_numpy(slots), torch.from_numpy(ends)
+
+    def nothing(self) -> tuple[Any, Any]:
+        """What an update that did nothing has changed; see `changed`."""
+
+        def rows(value: Value) -> Any:
+            cell = self._cells[value]
+            if value.domain is not Domain.WHOLE:
+                return cell.read(NO_IDS)
+            content = cell.content
+            return content[:0] if isinstance(content, Tensor) and content.dim() else _own(content)
+
+        return self._filled(lambda _: NO_IDS.clone()), self._filled(rows)
+
+    def compare_with(self, before: Any) -> None:
+        """Let the next update say what differs from an earlier output, where the model runs whole.
+
+        Else rows would not be named that the model itself rounds in another way.
+        """
+        places = (p for p in pytree.tree_leaves(self._structure) if isinstance(p, Output))
+        rows = (t for t in pytree.tree_leaves(before) if isinstance(t, Tensor))
+        for place, was in zip(places, rows, strict=True):
+            value = self._values[place.index]
+            if value.domain is Domain.WHOLE:
+                self._whole[value] = was
+
+    def _filled(self, fill: Any) -> Any:
+        return in_structure(self._structure, lambda place: fill(self._values[place.index]))
+
+
+def in_structure(structure: Any, fill: Any, *others: Any) -> Any:
+    """A structure of outputs filled with what `fill` makes of each and of what stands in others."""
+    if isinstance(structure, Output):
+        return fill(structure, *others)
+    return pytree.tree_map(
+        lambda leaf, *rest: fill(leaf, *rest) if isinstance(leaf, Output) else leaf,
+        structure,
+        *others,
+        is_leaf=lambda leaf: isinstance(leaf, Output),
+    )
+
+
+def _own(content: Any) -> Any:
+    """A value that is handed out, as a copy."""
+    return content.clone() if isinstance(content, Tensor) else content
+
+
+def _sorted(cell: Cell) -> Ids:
+    """The changed rows of a value, ascending, in memory of their own: users get them."""
+    if cell.ids is None:
+        return cell.backend.ids(NO_IDS.clone())
+    ids = cell.backend.sorted(cell.ids.array)
+    return cell.backend.ids_from(ids.copy() if ids is cell.ids.array else ids)
+
+
+def changed_rows(before: Any, after: Any) -> Tensor:
+    """Rows of an output without a row per node that changed, and those that are new.
+
+    All of them if the shape of a row did.
+    """
+    if not isinstance(after, Tensor) or not after.dim():
+        return NO_IDS.clone()
+    was_rows = isinstance(before, Tensor) and before.dim() > 0  # a squeezed row is none
+    if not was_rows or before.shape[1:] != after.shape[1:]:
+        return torch.arange(after.shape[0])
+    common = min(before.shape[0], after.shape[0])
+    old, new = before[:common], after[:common]
+    same = (old == new) | ((old != old) & (new != new))
+    differ = (~same.flatten(1).all(1) if same.dim() > 1 else ~same).nonzero().flatten().cpu()
+    return torch.cat([differ, torch.arange(common, after.shape[0])])

@@ -1,0 +1,54 @@
+"""Everything that a session stores, as plain values and tensors: for files, and to compare."""
+
+from typing import Any
+
+from torch import Tensor
+
+from pyg_incremental.call.state import described
+from pyg_incremental.program.steps import Domain
+from pyg_incremental.session.session import Session
+
+
+def stored(session: Session, exact: bool) -> dict[str, Any]:
+    """What is stored.
+
+    Args:
+        session: The running state.
+        exact: With the neighbour lists, to compare two states.
+    """
+    site, roles, counts = session.plan.site, session.roles, session.num_nodes
+    state: dict[str, Any] = {
+        **described(site, roles),
+        "num_nodes": {kind: counts[kind] for kind in roles.kinds},
+        "graphs": {r.graph: session.graphs[r.graph].state() for r in roles.given},
+        "others": session.others(),
+        "rows": _rows(session),
+        "aggregators": _aggregators(session),
+        "program": str(session.plan.program),
+    }
+    if exact:
+        state["constants"] = repr(site.constants)
+        state["lists"] = {name: g.lists() for name, g in session.graphs.items()}
+    return state
+
+
+def _rows(session: Session) -> dict[str, Tensor]:
+    """Copies of the stored rows of nodes, by the name of the value."""
+    cells = session.engine.cells
+    return {
+        s.output.name: cells[s.output].tensor[: session.num_nodes[s.output.kind]].clone()
+        for s in session.plan.program.steps
+        if s.output in cells and s.output.domain is Domain.NODE and cells[s.output].stored
+    }
+
+
+def _aggregators(session: Session) -> dict[str, dict[str, Tensor]]:
+    """What aggregations keep beside their rows, by the name of the value."""
+    found = {}
+    for a in session.engine.aggregators:
+        count = session.num_nodes[a.step.output.kind]
+        kept = {name: rows.tensor[:count].clone() for name, rows in a.extra.items()}
+        if a.scale.rows is not None:
+            kept["scale"] = a.scale.tensor
+        found[a.step.output.name] = kept
+    return found
