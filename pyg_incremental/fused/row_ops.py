@@ -1,8 +1,8 @@
 """A row map, any function of torch, as a list of the operations of `kernels.compiled.row_ops`.
 
-The function is traced on a few rows, and each ATen operation that is found is written down (see
-`translator`). The list is then held against the function itself: a function whose list gives
-something else, or that has an operation unknown here, stays with torch.
+The function is run on a few rows, and each ATen operation that is found (see `listing`) is written
+down (see `translator`). What was written is then held against the function itself: if it gives
+something else, or has an operation unknown here, the function stays with torch.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, fx
-from torch.func import functionalize
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from pyg_incremental.fused.composed import COMPOSED
+from pyg_incremental.fused.listing import Made, listed
 from pyg_incremental.fused.registers import Register, RowOps, Space, UntranslatableError
 from pyg_incremental.fused.translator import ROWS, Translator
 from pyg_incremental.kernels.compiled.row_ops import COLUMNS, run_rows
@@ -71,27 +71,25 @@ def _examples(rows: Sequence[Tensor]) -> list[Tensor]:
 def _written(
     fn: Callable[..., Any], examples: list[Tensor], space: Space, dtype: torch.dtype
 ) -> RowOps:
-    pure = functionalize(fn, remove="mutations")
-    graph = make_fx(lambda *rows: pure(*rows))(*examples)
+    operations, returned = listed(fn, examples)
     translator = Translator(space, dtype, COMPOSED)
-    found: dict[fx.Node, Any] = {}
-    waiting = iter(examples)
-    inputs = []
-    for node in graph.graph.nodes:
-        if node.op == "placeholder":
-            found[node] = translator.input(next(waiting))
-            inputs.append(found[node].at)
-        elif node.op == "get_attr":
-            found[node] = getattr(graph, node.target).detach()
-        elif node.op == "call_function":
-            args, kwargs = fx.node.map_arg((node.args, node.kwargs), found.__getitem__)
-            found[node] = translator.call(node.target, tuple(args), dict(kwargs))
-        elif node.op == "output":
-            result = found[node.args[0]]
-            shape = result.place.shape if isinstance(result, Register) else result.shape
-            output = translator.operand(result, shape)
+    inputs = [translator.input(example) for example in examples]
+    found: list[Any] = []
+
+    def value(given: Any) -> Any:
+        if not isinstance(given, Made):
+            return given
+        made: Any = inputs[-1 - given.by] if given.by < 0 else found[given.by]
+        return made if given.part is None else made[given.part]
+
+    for operation in operations:
+        args, kwargs = tree_map(value, (operation.args, operation.kwargs))
+        found.append(translator.call(operation.function, args, kwargs))
+    result = value(returned)
+    shape = result.place.shape if isinstance(result, Register) else result.shape
+    output = translator.operand(result, shape)
     ops = np.array(translator.ops, np.int64).reshape(-1, COLUMNS)
-    return RowOps(ops, tuple(inputs), output)
+    return RowOps(ops, tuple(r.at for r in inputs), output)
 
 
 def _hold_against(

@@ -6,7 +6,6 @@ costs nothing later; what computes becomes an operation.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -182,8 +181,6 @@ class Translator:
     def call(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What one ATen operation gives."""
         flat = [a for arg in args for a in (arg if isinstance(arg, (list, tuple)) else [arg])]
-        if target is operator.getitem:
-            return args[0][args[1]]
         target = _out_of_place(target)
         if not any(isinstance(a, Register) for a in flat):
             return target(*args, **kwargs)

@@ -9,7 +9,7 @@ from torch_geometric.nn import GAT, GCN, GIN, EdgeCNN, GATv2Conv, GCNConv, Graph
 from pyg_incremental import InvalidDeltaError, to_incremental
 from pyg_incremental.delta.resolve.resolver import Resolver
 from pyg_incremental.fused import parts, tables
-from pyg_incremental.fused.registers import Space
+from pyg_incremental.fused.registers import Space, UntranslatableError
 from pyg_incremental.fused.row_ops import translate
 from pyg_incremental.kernels.compiled.machine import MOST
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, ONE_THREAD, run_rows
@@ -369,6 +369,24 @@ def test_products_of_any_size(inner, width, dtype, seed):
             got = torch.from_numpy(flat[found.output :][: rows * width]).view(rows, width)
             bound = 1e-4 if dtype == torch.float32 else 1e-12
             assert torch.allclose(got, linear(x[:rows], matrix, given), rtol=0, atol=bound)
+
+
+def test_what_a_map_writes_to_is_followed():
+    def written(x):
+        made = torch.zeros(x.shape[0], 3, dtype=x.dtype)
+        made[:, :2] = x
+        return made.add_(1).mul_(torch.arange(3.0))
+
+    found = translate(written, [torch.randn(4, 2)], Space())
+    assert len(found.ops) > 1
+
+
+@pytest.mark.parametrize(
+    "depends", [lambda x: x if x[0, 0] > 0 else -x, lambda x: x * float(x[0, 0])]
+)
+def test_a_map_that_depends_on_values_is_left_to_torch(depends):
+    with pytest.raises(UntranslatableError, match="depends on a value"):
+        translate(depends, [torch.ones(4, 2)], Space())
 
 
 class AfterAllRows(nn.Module):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pyg_incremental.session import start
-from pyg_incremental.session.session import Session
+from pyg_incremental.session.outputs import Outputs
 from pyg_incremental.transform.maps import MapExecutor
 from tests.fuzz.draw import operations
 from tests.fuzz.judge import Wrong
@@ -58,13 +58,13 @@ def forgets_maps(monkeypatch):
 
 def forgets_a_row(monkeypatch):
     """The last changed row is not named."""
-    honest = Session.changed
+    honest = Outputs.changed
 
     def changed(self):
         ids, rows, ends = honest(self)
         return (ids[:-1], rows[:-1], ends) if isinstance(ids, torch.Tensor) else (ids, rows, ends)
 
-    monkeypatch.setattr(Session, "changed", changed)
+    monkeypatch.setattr(Outputs, "changed", changed)
 
 
 def writes_to_the_model(monkeypatch):
