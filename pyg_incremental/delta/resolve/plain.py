@@ -76,7 +76,6 @@ class PlainResolver:
         self._graph, self._alone, self._can_grow = graph, alone, can_grow
         self._num_nodes, self._key, self._kind = num_nodes, key, kind
         self._name, self._like = name, like
-        self._tail = like.shape[1:]
 
     def resolve(
         self, delta: GraphDelta
@@ -144,7 +143,7 @@ class PlainResolver:
             ids = np.unique(nodes.numpy())
             if ids.size and ids[0] >= 0 and ids[-1] < self._num_nodes[self._kind]:
                 _, slots = self._graph.resolve_removal(_NONE, _NONE, ids, ids)
-                rows = self._like.new_zeros((ids.size, *self._tail))
+                rows = self._like.new_zeros((ids.size, *self._like.shape[1:]))
                 gone = self._graph.ends_of(slots)
                 return PlainDelta(_NO_EDGES, gone, self._name, ids, rows, leave=True)
         return None
@@ -165,20 +164,10 @@ class PlainResolver:
 
     def _new(self, x_add: Any) -> Tensor | None:
         """Rows of new nodes."""
-        like = self._like
-        if (
-            type(x_add) is not Tensor
-            or x_add.dtype is not like.dtype
-            or x_add.requires_grad
-            or x_add.device != like.device
-            or x_add.layout is not _STRIDED
-            or x_add.dim() != like.dim()
-            or x_add.shape[1:] != self._tail
-            or not self._can_grow
-            or self._num_nodes[self._kind] + x_add.shape[0] > MAX_NODES
-        ):
+        if not self._can_grow or not _is_like(x_add, self._like):
             return None
-        return x_add
+        count = self._num_nodes[self._kind] + x_add.shape[0]
+        return x_add if count <= MAX_NODES else None
 
     def _data(self, delta: GraphDelta, count: int) -> Mapping[str, Tensor] | None:
         """Data of the edges that come, by name; None if they are said in any other way."""
@@ -197,15 +186,7 @@ class PlainResolver:
         if given.keys() != expected.keys():
             return None
         for name, rows in given.items():
-            like = expected[name]
-            if (
-                type(rows) is not Tensor
-                or rows.dtype is not like.dtype
-                or rows.requires_grad
-                or rows.device != like.device
-                or rows.layout is not _STRIDED
-                or rows.shape != (count, *like.shape[1:])
-            ):
+            if not _is_like(rows, expected[name]) or rows.shape[0] != count:
                 return None
         return given
 
@@ -229,23 +210,30 @@ class PlainResolver:
         if type(value) is not tuple or len(value) != 2:
             return None
         ids, rows = value
-        like = self._like
         if (
             type(ids) is not Tensor
-            or type(rows) is not Tensor
             or ids.dtype is not _LONG
             or ids.dim() != 1
             or not ids.is_cpu
             or ids.layout is not _STRIDED
-            or rows.dtype is not like.dtype
-            or rows.requires_grad
-            or rows.device != like.device
-            or rows.layout is not _STRIDED
-            or rows.shape[1:] != self._tail
+            or not _is_like(rows, self._like)
             or rows.shape[0] != ids.shape[0]
         ):
             return None
         return (ids if ids.is_contiguous() else ids.contiguous()), rows
+
+
+def _is_like(rows: Any, like: Tensor) -> bool:
+    """Whether these are rows of the same dtype, device and width, however many."""
+    return (
+        type(rows) is Tensor
+        and rows.dtype is like.dtype
+        and not rows.requires_grad
+        and rows.device == like.device
+        and rows.layout is _STRIDED
+        and rows.dim() == like.dim()
+        and rows.shape[1:] == like.shape[1:]
+    )
 
 
 def resolved_plain(
