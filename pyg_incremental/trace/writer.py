@@ -3,36 +3,33 @@
 Each becomes a row map, a conv's program, or a step on all rows.
 """
 
-import inspect
 import operator
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch_geometric.nn import MessagePassing
-from torch_geometric.nn.conv.hetero_conv import group
 
-from pyg_incremental.call.full_pass import plainly
 from pyg_incremental.call.members import count_of
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import NotTraceable, Output, Traced
-from pyg_incremental.conv import ConvCall, builder_of
-from pyg_incremental.program.messages import reads_nodes
 from pyg_incremental.program.origin import Origin
-from pyg_incremental.program.row_wise import COSTLY_MODULES, as_it_is, why_not_row_wise
+from pyg_incremental.program.row_wise import COSTLY_MODULES, as_it_is
 from pyg_incremental.program.steps import Domain, NotIncremental, Program, Step, Value
 from pyg_incremental.trace import operations
-from pyg_incremental.trace.ends import Ends, keep_edge_rows
-from pyg_incremental.trace.functions import SizeFormula, set_item, size_of
+from pyg_incremental.trace.closures import Live, as_it_runs, closure
+from pyg_incremental.trace.convs import steps_of_conv
+from pyg_incremental.trace.edge_rows import keep_edge_rows
+from pyg_incremental.trace.ends import Ends
+from pyg_incremental.trace.functions import SizeFormula, size_of
 from pyg_incremental.trace.looped import Looped
 from pyg_incremental.trace.names import name_of, shown
-from pyg_incremental.trace.nested import rebuilt
 from pyg_incremental.trace.probe import Probe
 from pyg_incremental.trace.recorder import Recorder
-from pyg_incremental.trace.sizes import is_fake, same_size
+from pyg_incremental.trace.row_rules import squeezes_all, why_not_by_rows
+from pyg_incremental.trace.sizes import is_fake
+from pyg_incremental.trace.written import Written
 
 
 class Writer:
@@ -51,15 +48,12 @@ class Writer:
         self.recorded = recorded
         self.results = recorded.real
         self.program = Program(fixed={kind: probe.num_nodes[kind] for kind in roles.fixed})
-        self.env: dict[fx.Node, Any] = {}
+        self.written = Written(self.program, recorded)
+        self.env = self.written.env
         self.names = iter(site.names)
         self.modules = dict(site.named_modules())
         self.weights: dict[str, Value] = {}
-        self.turned: dict[Value, Value] = {}  # graphs with their edges turned around
-        self.examples: dict[Value, Tensor] = {}
-        self.fixed: set[Value] = set()  # of domain WHOLE, and never changed by a delta
-        self.learned: dict[Value, Callable[[], Any]] = {}  # of them, what is made of parameters
-        self.ends = Ends(self.program, recorded, self.env, self.turned, self.examples)
+        self.ends = Ends(self.written)
 
     def write(self, graph: fx.Graph) -> Traced:
         """The program of a graph.
@@ -100,7 +94,7 @@ class Writer:
         if relation is None:
             value = self.roles.declare(self.program, name)
             if value.domain is Domain.WHOLE:
-                self.fixed.add(value)
+                self.written.fixed.add(value)
             return value
         if name in self.roles.values:
             self.weights[name] = self.program.input(relation.values, Domain.EDGE, name)
@@ -110,7 +104,7 @@ class Writer:
         """Keep the probe's rows of a value: they tell its shape."""
         held, result = self.env[node], self.results[node]
         if isinstance(held, Value) and isinstance(result, Tensor):
-            self.examples.setdefault(held, result)
+            self.written.examples.setdefault(held, result)
 
     def _attribute(self, path: str) -> Any:
         """A parameter or buffer, read anew whenever a step runs; or node rows, if it has them.
@@ -120,7 +114,7 @@ class Writer:
         """
         if path in self.recorded.constants:
             constant = self.recorded.constants[path]
-            return _Live(lambda: constant)
+            return Live(lambda: constant)
         owner, _, name = path.rpartition(".")
         module = self.site.get_submodule(owner)
         held = getattr(module, name)
@@ -128,7 +122,7 @@ class Writer:
             if isinstance(held, Tensor) and held.shape[:1] == (count,):
                 plain = path.removeprefix("model.")
                 return self.program.learned(plain, lambda: getattr(module, name), kind)
-        return _Live(lambda: getattr(module, name))
+        return Live(lambda: getattr(module, name))
 
     def _output(self, result: Any) -> Any:
         """An output with an `Output` in place of each value, in plain containers."""
@@ -175,10 +169,10 @@ class Writer:
                 return held[key]  # type: ignore[index]
         if _turns(node) and self.env[node.args[0]] in self.program.graphs:  # type: ignore[index]
             graph = self.env[node.args[0]]  # type: ignore[index]
-            run, values = self._closure(node, fn)
+            run, values = closure(self.written, node, fn)
             reason = f"{name}: all edges are turned around"
             turned = self.program.whole(name, run, values, Domain.WHOLE, reason)
-            self.turned[turned] = graph
+            self.written.turned[turned] = graph
             return turned
         if node.op == "call_module":
             made = self.ends.read_out(node, fn, name)
@@ -186,14 +180,14 @@ class Writer:
                 return made
         if isinstance(fn, MessagePassing):
             try:
-                return self._conv(fn, name, node)
+                return steps_of_conv(self.written, self.weights, fn, name, node)
             except NotIncremental as error:
                 reason = str(error)
         else:
             filled = self._filled_rows(node)
             if filled is not None:
                 return filled
-            reason = self._row_reason(node, fn)
+            reason = why_not_by_rows(self.written, node, fn)
             if not reason:
                 return self._row_map(node, fn, name)
         return self._whole(node, fn, name, reason)
@@ -202,8 +196,8 @@ class Writer:
         """Keep the probe's rows of edges and of the loops behind them."""
         if isinstance(made, Looped):
             count = len(result) - self.recorded.sizes.number_of(made.nodes.kind)
-            self.examples.setdefault(made.edges, result[:count])
-            self.examples.setdefault(made.nodes, result[count:])
+            self.written.examples.setdefault(made.edges, result[:count])
+            self.written.examples.setdefault(made.nodes, result[count:])
 
     def _on_both(self, node: fx.Node, fn: Any, name: str, looped: list[fx.Node]) -> Any:
         """An operation on rows of edges and of loops: on either, if it works row by row."""
@@ -211,7 +205,7 @@ class Writer:
         made = []
         for part in range(2):
             self.env.update({n: rows.both[part] for n, rows in held.items()})
-            if not self._row_reason(node, fn):
+            if not why_not_by_rows(self.written, node, fn):
                 made.append(self._row_map(node, fn, name))
         if len(made) == 2:
             self.env.update(held)
@@ -223,7 +217,9 @@ class Writer:
                 self._remember_parts(rows, result)
             return both
         self.env.update({n: self._rejoined(n, rows) for n, rows in held.items()})
-        whole = self._whole(node, fn, name, self._row_reason(node, fn) or "it works on all of them")
+        whole = self._whole(
+            node, fn, name, why_not_by_rows(self.written, node, fn) or "it works on all of them"
+        )
         self.env.update(held)
         return whole
 
@@ -241,162 +237,7 @@ class Writer:
             ).__name__
         return node.target, node.name
 
-    # Convs ---------------------------------------------------------------------------------------
-
-    def _conv(self, conv: MessagePassing, name: str, node: fx.Node) -> Any:
-        """The program of a conv: its value, or one value for each kind of nodes."""
-        builder = builder_of(conv)
-        bound = inspect.signature(conv.forward).bind(*node.args, **node.kwargs)
-        args = {k: self._filled(v) for k, v in bound.arguments.items()}
-        graphs = self._graphs_among(args)
-        if not graphs:
-            raise NotIncremental("its edges are computed by the model")
-        if reads_nodes(self.program).intersection(p for a in args.values() for p in _parts(a)):
-            raise NotIncremental("its edge data is computed from node rows")
-        turned = [g in self.turned for g in graphs]
-        if any(turned) and not all(turned):
-            raise NotIncremental("some of its graphs were turned around, and others were not")
-        relation = self.program.graphs[self.turned.get(graphs[0], graphs[0])]
-        steps = len(self.program.steps)
-        try:
-            made = builder(
-                ConvCall(
-                    self.program, conv, name, {k: self._as_given(v) for k, v in args.items()},
-                    self.weights.get(relation.graph), self.examples, relation, turned=turned[0],
-                )
-            )  # fmt: skip
-            if isinstance(made, dict) != isinstance(self.results[node], dict):
-                raise NotIncremental("it returns a dict, and its program does not")
-            return made
-        except NotIncremental:
-            self.program.forget(steps)
-            raise
-
-    def _graphs_among(self, args: dict[str, Any]) -> list[Value]:
-        """The graphs that a conv is given, by themselves or in dicts."""
-        found: list[Value] = []
-        for argument in args.values():
-            parts = argument.values() if isinstance(argument, dict) else [argument]
-            found += [part for part in parts if self._is_graph(part)]
-        return found
-
-    def _as_given(self, argument: Any) -> Any:
-        """An argument with graphs as they were handed in, before they were turned around."""
-        if isinstance(argument, dict):
-            return {key: self._as_given(part) for key, part in argument.items()}
-        return self.turned.get(argument, argument) if isinstance(argument, Value) else argument
-
-    def _is_graph(self, argument: Any) -> bool:
-        return isinstance(argument, Value) and (
-            argument in self.program.graphs or argument in self.turned
-        )
-
-    def _filled(self, argument: Any) -> Any:
-        """An argument with values in place of nodes."""
-        if isinstance(argument, fx.Node):
-            return self.env[argument]
-        if isinstance(argument, (tuple, list)):
-            return tuple(map(self._filled, argument))
-        if isinstance(argument, dict):
-            return {key: self._filled(part) for key, part in argument.items()}
-        return argument
-
     # Row maps ------------------------------------------------------------------------------------
-
-    def _values(self, node: fx.Node) -> list[Value]:
-        """The values that an operation reads."""
-        found: list[Value] = []
-        for n in node.all_input_nodes:
-            for value in _parts(self.env[n]):
-                if isinstance(value, Value) and value not in found:
-                    found.append(value)
-        if any(v.domain is Domain.EDGE for v in found):  # what a message reads are rows
-            found = [v for v in found if v not in self.learned]
-        return found
-
-    def _row_reason(self, node: fx.Node, fn: Any) -> str:
-        values = self._values(node)
-        rowed = {(v.domain, v.kind) for v in values if v.domain is not Domain.WHOLE}
-        if not rowed:
-            return "it does not work on rows"
-        if len(rowed) > 1:
-            return "it mixes node rows and edge rows" if len({d for d, _ in rowed}) > 1 else (
-                "it mixes rows of different kinds"
-            )  # fmt: skip
-        if any(map(self._is_graph, values)):
-            return "it reads the graph"
-        if any(v.domain is Domain.EDGE for v in values) and any(
-            v.domain is Domain.WHOLE and v not in self.fixed for v in values
-        ):
-            return "it combines edge rows with something computed from all rows"
-        gathered = reads_nodes(self.program).intersection(values)
-        if gathered and any(v.domain is Domain.WHOLE for v in values):
-            return "it combines rows gathered along edges with another tensor"
-        rows = next(r for n in node.all_input_nodes if (r := self._rows_of(n)) is not None)
-        result = self.results[node]
-        results = list(result) if isinstance(result, (tuple, list)) else [result]
-        count = rows.shape[0]
-        if not all(isinstance(r, Tensor) and r.dim() > 0 and r.shape[0] == count for r in results):
-            return "its result does not have one row for each input row"
-        if any(isinstance(d, torch.SymInt) for f in self._fakes(node) for d in f.shape[1:]):
-            return "its rows grow with the graph"
-        if node.op == "call_module":
-            if any(v.domain is Domain.WHOLE for v in values):
-                return "it combines rows with something computed from all rows"
-            return why_not_row_wise(fn, rows.dim())
-        if fn is group:
-            return ""
-        if fn is set_item and self._sets_masked(node):
-            return ""
-        call = operations.Operation(
-            name_of(fn), self._abstract(node.args), self._abstract(node.kwargs), results[0].dim()
-        )
-        if _squeezes_all(node):
-            return self._why_not_reshape(node)
-        reason = operations.why_not_row_function(call)
-        if not reason and call.name.rstrip("_") in operations.RESHAPES:
-            return self._why_not_reshape(node)
-        return reason
-
-    def _sets_masked(self, node: fx.Node) -> bool:
-        """Whether an operation is `rows[mask] = number`, with a mask of the shape of the rows."""
-        rows, mask, number = node.args
-        fakes = [self.recorded.fake[n] for n in (rows, mask) if isinstance(n, fx.Node)]
-        alike = len(fakes) == 2 and all(map(is_fake, fakes)) and fakes[1].dtype is torch.bool
-        return alike and fakes[0].dim() == fakes[1].dim() and isinstance(number, (int, float))
-
-    def _fakes(self, node: fx.Node) -> list[Tensor]:
-        """The results of a node that are tensors, without values."""
-        result = self.recorded.fake[node]
-        parts = list(result) if isinstance(result, (tuple, list)) else [result]
-        return [part for part in parts if is_fake(part)]
-
-    def _why_not_reshape(self, node: fx.Node) -> str:
-        """The first dimension has to stay the rows, whatever their number."""
-        before, after = self.recorded.fake[node.args[0]], self.recorded.fake[node]  # type: ignore[index]
-        same = is_fake(before) and same_size(before.shape[0], after.shape[0])
-        return "" if same else "it does not keep the rows"
-
-    def _abstract(self, value: Any) -> Any:
-        """Arguments as the rules of `operations` see them."""
-        if not isinstance(value, fx.Node):
-            return rebuilt(value, self._abstract)
-        held, fake = self.env[value], self.recorded.fake[value]
-        if isinstance(held, tuple):
-            return [operations.Rows(part.dim()) for part in self.results[value]]
-        if isinstance(held, Value) and held.domain is not Domain.WHOLE:
-            return operations.Rows(self.results[value].dim())
-        return operations.fixed(fake) if isinstance(fake, Tensor) else _OfSize()
-
-    def _rows_of(self, argument: Any) -> Tensor | None:
-        """The probe's rows of an argument that has rows, or None."""
-        if not isinstance(argument, fx.Node):
-            return None
-        held, result = self.env[argument], self.results[argument]
-        if isinstance(held, tuple):
-            held, result = held[0], result[0]
-        has_rows = isinstance(held, Value) and held.domain is not Domain.WHOLE
-        return result if has_rows and isinstance(result, Tensor) else None
 
     def _filled_rows(self, node: fx.Node) -> Value | None:
         """`torch.zeros(x.size(0), 8)` and its like: the same row for every node."""
@@ -420,12 +261,12 @@ class Writer:
         if isinstance(fn, (nn.Identity, nn.Dropout)) or called in operations.NOTHING:
             return self.env[node.all_input_nodes[0]]
         result = self.results[node]
-        if called in operations.RESHAPES or _squeezes_all(node):
+        if called in operations.RESHAPES or squeezes_all(node):
             tail = list(result.shape)[1:]
             return self.program.map(
-                name, lambda rows: rows.reshape(rows.shape[0], *tail), self._values(node)[:1]
+                name, lambda rows: rows.reshape(rows.shape[0], *tail), self.written.values(node)[:1]
             )
-        run, values = self._closure(node, fn)
+        run, values = closure(self.written, node, fn)
         if isinstance(result, (tuple, list)):
             return tuple(
                 self.program.map(
@@ -440,46 +281,20 @@ class Writer:
         )
         return self.program.map(name, run, values, key=key, costly=costly)
 
-    def _closure(self, node: fx.Node, fn: Any) -> tuple[Callable[..., Any], list[Value]]:
-        """`fn` with everything but program values filled in, and these values."""
-        values = self._values(node)
-        held = {n: self.env[n] for n in node.all_input_nodes}
-        call: Callable[..., Any] = fn
-        hooked = isinstance(fn, nn.Module) and (fn._forward_hooks or fn._forward_pre_hooks)
-        if isinstance(fn, nn.Module) and not hooked and type(fn).__call__ is nn.Module.__call__:
-            call = fn.forward
-        if node in self.recorded.writes:
-            call = _on_copies(call)  # the rows handed in may be the stored ones
-        if len(node.args) == 1 and not node.kwargs and isinstance(held.get(node.args[0]), Value):  # type: ignore[arg-type]
-            return call, values
-
-        def run(*rows: Any) -> Any:
-            def one(value: Any) -> Any:
-                if isinstance(value, Value):
-                    return rows[values.index(value)] if value in values else self.learned[value]()
-                if isinstance(value, dict):
-                    return {key: one(part) for key, part in value.items()}
-                return tuple(map(one, value)) if isinstance(value, tuple) else value.read()
-
-            def fill(n: fx.Node) -> Any:
-                return one(held[n])
-
-            return call(*fx.node.map_arg(node.args, fill), **fx.node.map_arg(node.kwargs, fill))
-
-        return run, values
-
     # Everything else -----------------------------------------------------------------------------
 
     def _whole(self, node: fx.Node, fn: Any, name: str, reason: str) -> Any:
-        run, values = self._closure(node, _plain(fn) if isinstance(fn, MessagePassing) else fn)
+        run, values = closure(
+            self.written, node, as_it_runs(fn) if isinstance(fn, MessagePassing) else fn
+        )
         result = self.results[node]
-        if self.fixed.issuperset(values):  # made of parameters and constants only
+        if self.written.fixed.issuperset(values):  # made of parameters and constants only
             value = self.program.map(name, run, values)
-            self.fixed.add(value)
+            self.written.fixed.add(value)
             if not values:
-                self.learned[value] = run
+                self.written.learned[value] = run
             return value
-        rowed = any(v.domain is not Domain.WHOLE or self._is_graph(v) for v in values)
+        rowed = any(v.domain is not Domain.WHOLE or self.written.is_graph(v) for v in values)
         domain, kind = self._place_of(self.recorded.fake[node], result)
         if not rowed and domain is Domain.WHOLE:
             return self.program.map(name, run, values)
@@ -522,13 +337,6 @@ class Writer:
         return Domain.WHOLE, ""
 
 
-def _parts(held: Any) -> Iterable[Any]:
-    """What an fx node stands for: one thing, or several."""
-    if isinstance(held, dict):
-        return held.values()
-    return held if isinstance(held, tuple) else (held,)
-
-
 def _is_plain_number(node: fx.Node) -> bool:
     """Whether what rows are filled with is a number that depends on nothing."""
     name = name_of(node.target)  # type: ignore[arg-type]
@@ -537,12 +345,6 @@ def _is_plain_number(node: fx.Node) -> bool:
         return True
     fill = node.kwargs.get("fill_value", node.args[-1] if len(node.args) == len(given) else None)
     return isinstance(fill, (bool, int, float))
-
-
-def _squeezes_all(node: fx.Node) -> bool:
-    """Whether an operation is `rows.squeeze()`, which leaves the rows where there are several."""
-    squeezes = node.op == "call_function" and name_of(node.target) == "squeeze"  # type: ignore[arg-type]
-    return squeezes and len(node.args) == 1 and not node.kwargs
 
 
 def _turns(node: fx.Node) -> bool:
@@ -556,33 +358,5 @@ def _turns(node: fx.Node) -> bool:
     return name == "__getitem__" and node.args[1] == [1, 0]
 
 
-def _on_copies(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, for which what it writes to is its own."""
-
-    def copied(value: Any) -> Any:
-        return value.clone() if isinstance(value, Tensor) else rebuilt(value, copied)
-
-    return lambda *args, **kwargs: fn(*copied(args), **copied(kwargs))
-
-
-class _OfSize:
-    """A number that depends on sizes, as the rules of `operations` see it."""
-
-
-@dataclass(frozen=True)
-class _Live:
-    """A parameter or buffer."""
-
-    read: Callable[[], Any]
-
-
 def _is_map(program: Program, value: Value) -> bool:
     return any(s.output is value and s.kind == "map" for s in program.steps)
-
-
-def _plain(conv: MessagePassing) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with plainly(conv):
-            return conv(*args, **kwargs)
-
-    return call

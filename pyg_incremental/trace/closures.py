@@ -1,0 +1,68 @@
+"""Operations of a traced model as functions of the values that they read."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, fx, nn
+from torch_geometric.nn import MessagePassing
+
+from pyg_incremental.call.full_pass import plainly
+from pyg_incremental.program.steps import Value
+from pyg_incremental.trace.nested import rebuilt
+from pyg_incremental.trace.written import Written
+
+
+@dataclass(frozen=True)
+class Live:
+    """A parameter or buffer."""
+
+    read: Callable[[], Any]
+
+
+def closure(written: Written, node: fx.Node, fn: Any) -> tuple[Callable[..., Any], list[Value]]:
+    """`fn` with everything but program values filled in, and these values."""
+    values, learned = written.values(node), written.learned
+    held = {n: written.env[n] for n in node.all_input_nodes}
+    call: Callable[..., Any] = fn
+    hooked = isinstance(fn, nn.Module) and (fn._forward_hooks or fn._forward_pre_hooks)
+    if isinstance(fn, nn.Module) and not hooked and type(fn).__call__ is nn.Module.__call__:
+        call = fn.forward
+    if node in written.recorded.writes:
+        call = _on_copies(call)  # the rows handed in may be the stored ones
+    if len(node.args) == 1 and not node.kwargs and isinstance(held.get(node.args[0]), Value):  # type: ignore[arg-type]
+        return call, values
+
+    def run(*rows: Any) -> Any:
+        def one(value: Any) -> Any:
+            if isinstance(value, Value):
+                return rows[values.index(value)] if value in values else learned[value]()
+            if isinstance(value, dict):
+                return {key: one(part) for key, part in value.items()}
+            return tuple(map(one, value)) if isinstance(value, tuple) else value.read()
+
+        def fill(n: fx.Node) -> Any:
+            return one(held[n])
+
+        return call(*fx.node.map_arg(node.args, fill), **fx.node.map_arg(node.kwargs, fill))
+
+    return run, values
+
+
+def _on_copies(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, for which what it writes to is its own."""
+
+    def copied(value: Any) -> Any:
+        return value.clone() if isinstance(value, Tensor) else rebuilt(value, copied)
+
+    return lambda *args, **kwargs: fn(*copied(args), **copied(kwargs))
+
+
+def as_it_runs(conv: MessagePassing) -> Callable[..., Any]:
+    """A conv as PyG runs it."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with plainly(conv):
+            return conv(*args, **kwargs)
+
+    return call

@@ -1,0 +1,83 @@
+"""The calls of convs in a traced model, as steps of their programs."""
+
+import inspect
+from typing import Any
+
+from torch import fx
+from torch_geometric.nn import MessagePassing
+
+from pyg_incremental.conv import ConvCall, builder_of
+from pyg_incremental.program.messages import reads_nodes
+from pyg_incremental.program.steps import NotIncremental, Value
+from pyg_incremental.trace.written import Written, parts_of
+
+
+def steps_of_conv(
+    written: Written, weights: dict[str, Value], conv: MessagePassing, name: str, node: fx.Node
+) -> Any:
+    """The program of a conv: its value, or one value for each kind of nodes.
+
+    Args:
+        written: What is written so far.
+        weights: The values of matrices, by the name of the graph.
+        conv: The conv.
+        name: What its steps are called.
+        node: The call.
+
+    Raises:
+        NotIncremental: If it has none, or none for this call.
+    """
+    program, turned_of = written.program, written.turned
+    builder = builder_of(conv)
+    bound = inspect.signature(conv.forward).bind(*node.args, **node.kwargs)
+    args = {k: _filled(written, v) for k, v in bound.arguments.items()}
+    graphs = _graphs_among(written, args)
+    if not graphs:
+        raise NotIncremental("its edges are computed by the model")
+    if reads_nodes(program).intersection(p for a in args.values() for p in parts_of(a)):
+        raise NotIncremental("its edge data is computed from node rows")
+    turned = [g in turned_of for g in graphs]
+    if any(turned) and not all(turned):
+        raise NotIncremental("some of its graphs were turned around, and others were not")
+    relation = program.graphs[turned_of.get(graphs[0], graphs[0])]
+    steps = len(program.steps)
+    try:
+        made = builder(
+            ConvCall(
+                program, conv, name, {k: _as_given(written, v) for k, v in args.items()},
+                weights.get(relation.graph), written.examples, relation, turned=turned[0],
+            )
+        )  # fmt: skip
+        if isinstance(made, dict) != isinstance(written.recorded.real[node], dict):
+            raise NotIncremental("it returns a dict, and its program does not")
+        return made
+    except NotIncremental:
+        program.forget(steps)
+        raise
+
+
+def _graphs_among(written: Written, args: dict[str, Any]) -> list[Value]:
+    """The graphs that a conv is given, by themselves or in dicts."""
+    found: list[Value] = []
+    for argument in args.values():
+        parts = argument.values() if isinstance(argument, dict) else [argument]
+        found += [part for part in parts if written.is_graph(part)]
+    return found
+
+
+def _as_given(written: Written, argument: Any) -> Any:
+    """An argument with graphs as they were handed in, before they were turned around."""
+    if isinstance(argument, dict):
+        return {key: _as_given(written, part) for key, part in argument.items()}
+    return written.turned.get(argument, argument) if isinstance(argument, Value) else argument
+
+
+def _filled(written: Written, argument: Any) -> Any:
+    """An argument with values in place of nodes."""
+    if isinstance(argument, fx.Node):
+        return written.env[argument]
+    if isinstance(argument, (tuple, list)):
+        return tuple(_filled(written, part) for part in argument)
+    if isinstance(argument, dict):
+        return {key: _filled(written, part) for key, part in argument.items()}
+    return argument
