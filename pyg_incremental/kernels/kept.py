@@ -171,11 +171,11 @@ def is_now_complete(dtype: str) -> None:
 
 
 @contextlib.contextmanager
-def alone(doing: str = "kernels") -> Iterator[None]:
+def alone(doing: str) -> Iterator[None]:
     """While no other process does the same in the same folder, where the system has locks of files.
 
     Args:
-        doing: What it does: fills the folder, by default.
+        doing: What it does: compiles the kernels of some kind, or saves one.
     """
     try:
         import fcntl

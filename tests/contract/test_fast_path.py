@@ -25,8 +25,18 @@ from tests.zoo_hops import HOP_CASES
 from tests.zoo_models import MODEL_CASES
 
 CASES = [*CONV_CASES, *HOP_CASES, *ATTENTION_CASES, *EDGE_FUNCTION_CASES, *MODEL_CASES]
+ELSEWHERE = {str(case) for case in CASES if any(case.compiled_from(f) == 1 for f in case.formats)}
+"""Cases of which a walk in another format is compiled from the first update on."""
 RUNS = [
-    *(pytest.param(case, torch.float64, id=f"{case}-f64") for case in CASES),
+    *(
+        pytest.param(
+            case,
+            torch.float64,
+            id=f"{case}-f64",
+            marks=[pytest.mark.more] if str(case) in ELSEWHERE else [],
+        )
+        for case in CASES
+    ),
     *(pytest.param(case, torch.float32, id=f"{case}-f32") for case in CONV_CASES),
 ]
 WHOLE = (
@@ -372,13 +382,8 @@ def test_products_of_any_size(inner, width, dtype, seed):
 
 
 def test_what_a_map_writes_to_is_followed():
-    def written(x):
-        made = torch.zeros(x.shape[0], 3, dtype=x.dtype)
-        made[:, :2] = x
-        return made.add_(1).mul_(torch.arange(3.0))
-
-    found = translate(written, [torch.randn(4, 2)], Space())
-    assert len(found.ops) > 1
+    found = translate(lambda x: torch.zeros_like(x).add_(x).mul_(2), [torch.randn(4, 2)], Space())
+    assert len(found.ops) == 2
 
 
 @pytest.mark.parametrize(

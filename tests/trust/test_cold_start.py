@@ -119,10 +119,10 @@ def test_two_processes_that_start_at_once_compile_once(anew, monkeypatch, tmp_pa
     order = []
 
     def second():
-        with kept.alone():
+        with kept.alone("float32"):
             order.append("second")
 
-    with kept.alone():
+    with kept.alone("float32"), kept.alone("float64"):  # each may be another one's
         other = threading.Thread(target=second)
         other.start()
         other.join(0.2)
