@@ -30,17 +30,19 @@ PINS := pyproject.toml constraints.txt
 # No build isolation: the build, too, then uses the pinned setuptools, and the `sparse` extra finds torch.
 INSTALL := $(BIN)/python -m pip install --quiet --no-build-isolation $(PIP_ARGS) -c constraints.txt
 
-# On a new machine the kernels compile for two minutes, in one thread: meanwhile one more runs the tests that
-# need none of them compiled. What coverage counts is a part of the tests: those that are not marked
-# `unmeasured`, and of the tests of models against the oracle the first four sets of arguments and each eighth
-# (`leave_unmeasured` in tests/conftest.py). All tests together run more lines than it says.
+# On a new machine the kernels compile for two minutes of one core: two processes share that, and meanwhile one
+# more runs the tests that need none of them compiled. What coverage counts is a part of the tests: those that
+# are not marked `unmeasured`, and of the arguments of each test the first two and each 16th (`leave_unmeasured`
+# in tests/conftest.py). All tests together run more lines than it says. Without the JIT no others are run here;
+# `make test-nojit` runs them all.
 ## test         Tests but those of benchmarks, kernels once more without the JIT, coverage by a part of them >= 95%
 CHOSEN := -m "not bench"
+WARM_UP := $(BIN)/python -m pyg_incremental warm-up --dtype
 .PHONY: test
 test: $(STAMPS)/test
 	$(BIN)/coverage erase
-	$(BIN)/python -c "from pyg_incremental.kernels import warm_up; warm_up()" & \
-	    NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m kernels tests && wait $$!
+	$(WARM_UP) float32 & one=$$!; $(WARM_UP) float64 & two=$$!; \
+	    NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m kernels tests && wait $$one && wait $$two
 	$(BIN)/coverage run -m pytest $(PARALLEL) $(CHOSEN)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
@@ -101,8 +103,8 @@ bench: $(STAMPS)/bench
 ## bench-quick  The same on a tiny graph, ranks, and the tests of all commands of the benchmarks: that they run
 .PHONY: bench-quick
 bench-quick: $(STAMPS)/test
-	$(BIN)/python -m benchmarks peers --quick $(ARGS)
-	$(BIN)/python -m benchmarks ranks --quick
+	$(BIN)/python -m benchmarks ranks --quick & \
+	    $(BIN)/python -m benchmarks peers --quick $(ARGS) && wait $$!
 	$(BIN)/python -m pytest $(PARALLEL) -m bench tests/unit tests/examples
 
 ## lint         ruff: format and rules; import-linter: rooms lead one way

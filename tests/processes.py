@@ -4,11 +4,23 @@ import contextlib
 import multiprocessing
 import os
 import sys
+from multiprocessing import forkserver
 
 import numba
 
 FRESH = multiprocessing.get_context("forkserver")
-FRESH.set_forkserver_preload(["torch_geometric.nn"])
+PRELOADED = ["torch_geometric.nn"]
+FRESH.set_forkserver_preload(PRELOADED)
+
+
+def without_package():
+    """See that the one process that all others fork from has not imported the package.
+
+    Workers that sample fork from one that has, and who comes first starts it.
+    """
+    if forkserver._forkserver._preload_modules != PRELOADED:
+        forkserver._forkserver._stop()
+        FRESH.set_forkserver_preload(PRELOADED)
 
 
 def run_script(text, folder, printed, **environment):
@@ -21,6 +33,7 @@ def run_script(text, folder, printed, **environment):
         environment: What stands in its environment besides.
     """
     out, err = printed / "out", printed / "err"
+    without_package()
     given = (text, str(folder), str(out), str(err), environment)
     process = FRESH.Process(target=_script, args=given)
     process.start()

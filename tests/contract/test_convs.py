@@ -25,7 +25,8 @@ BY_NAME = {case.name: case for case in CONV_CASES}
 @pytest.mark.matrix
 @pytest.mark.parametrize(("case", "fmt"), RUNS)
 def test_exact_in_float64(case, fmt, seed):
-    sides = SideBySide(case, fmt, seed=seed, backend="compiled")
+    after = case.compiled_from(fmt)
+    sides = SideBySide(case, fmt, seed=seed, backend="compiled", compile_after=after)
     assert sides.inc.backend == "compiled"
     assert sides.inc.mode in case.modes(fmt)
     sides.walk()

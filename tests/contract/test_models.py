@@ -44,7 +44,7 @@ def wrap(case, fmt, **options):
 @pytest.mark.matrix
 @pytest.mark.parametrize(("case", "fmt"), RUNS)
 def test_exact_in_float64(case, fmt, seed):
-    sides = wrap(case, fmt, seed=seed)
+    sides = wrap(case, fmt, seed=seed, compile_after=case.compiled_from(fmt))
     assert sides.inc.mode in case.mode
     assert sides.inc.mode in repr(sides.inc)
     sides.walk()
