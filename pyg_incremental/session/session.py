@@ -61,6 +61,7 @@ class Session:
         settings: Settings,
     ) -> None:
         self.plan = plan
+        self.program = plan.program
         self.roles = roles = plan.roles
         self.mode = plan.mode
         self.graphs = graphs
@@ -109,7 +110,7 @@ class Session:
 
     def fill(self, nodes: dict[str, Tensor], others: dict[str, Any]) -> None:
         """Compute all rows from the node inputs, other tensors, and rows that are parameters."""
-        self.engine.full({**nodes, **others, **self.plan.program.learned_rows()})
+        self.engine.full({**nodes, **others, **self.program.learned_rows()})
 
     def fill_in_place_of(
         self, before: "Session", nodes: dict[str, Tensor], others: dict[str, Any]
@@ -117,7 +118,7 @@ class Session:
         """Like `fill`, but in the memory of another session, of which only the inputs are left."""
         given = dict(nodes)
         for name, rows in nodes.items():
-            cell, theirs = self.engine.cells[self.plan.program.inputs[name]], before._rows_of(name)
+            cell, theirs = self.engine.cells[self.program.inputs[name]], before._rows_of(name)
             assert cell.nodes is not None
             same = rows.data_ptr() == theirs.data_ptr()  # not so after an interrupted update
             if same and theirs.shape[0] == cell.nodes.scratch.size:
@@ -166,7 +167,7 @@ class Session:
         Raises:
             RowCountError: If too many edges leave.
         """
-        least = self.plan.program.least_edges
+        least = self.program.least_edges
         if not least:
             return
         for r in self.roles.given:
@@ -182,7 +183,7 @@ class Session:
     def plain(self, edge_index_add: Any, edge_index_del: Any, x_changes: Any) -> PlainDelta | None:
         """One of the most common deltas, if `update_at_once` may take it."""
         resolver = self.resolver.plain
-        asks = self.plan.program.least_edges > 0
+        asks = self.program.least_edges > 0
         if resolver is None or asks or not self.engine.takes_at_once:
             return None
         return resolver.plain(edge_index_add, edge_index_del, x_changes)
@@ -207,7 +208,7 @@ class Session:
             first = rows.data_ptr()
             if first <= delta.rows.data_ptr() < first + rows.nbytes:
                 delta = delta._replace(rows=delta.rows.clone())
-            before = self.engine.cells[self.plan.program.inputs[delta.name]].listed(delta.ids)
+            before = self.engine.cells[self.program.inputs[delta.name]].listed(delta.ids)
         main = self.engine.main
         assert main is not None
         order = self.graphs[main].next_order
@@ -243,8 +244,8 @@ class Session:
     def noted(self, committed: Committed) -> Committed:
         """The same, with a note of how often what users can reach has been written to by now."""
         cells = self.engine.cells
-        values = [*map(self.plan.program.inputs.__getitem__, self.roles.nodes)]
-        values += [v for v in self.plan.program.outputs if v.domain is Domain.NODE]
+        values = [*map(self.program.inputs.__getitem__, self.roles.nodes)]
+        values += [v for v in self.program.outputs if v.domain is Domain.NODE]
         held = [t for v in values if (t := cells[v].rows) is not None]
         held += [t for graph in self.graphs.values() for t in graph.edge_data.values()]
         return committed._replace(held=tuple(held), writes=[*map(_writes, held)])
@@ -332,7 +333,7 @@ class Session:
         return {r.key: self.graphs[r.graph] for r in given}
 
     def _rows_of(self, name: str) -> Tensor:
-        return self.engine.cells[self.plan.program.inputs[name]].tensor
+        return self.engine.cells[self.program.inputs[name]].tensor
 
     def nodes(self) -> dict[str, Tensor]:
         """The node inputs by name, as live views."""
@@ -345,7 +346,7 @@ class Session:
 
     def others(self) -> dict[str, Any]:
         """Other tensors by name."""
-        cells, inputs = self.engine.cells, self.plan.program.inputs
+        cells, inputs = self.engine.cells, self.program.inputs
         return {name: cells[inputs[name]].content for name in self.roles.others}
 
     def arguments(self) -> list[Any]:

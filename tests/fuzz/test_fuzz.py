@@ -79,6 +79,7 @@ def writes_to_the_model(monkeypatch):
     monkeypatch.setattr(start, "from_call", from_call)
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize(
     ("plant", "sort"),
     [(forgets_maps, "differs"), (forgets_a_row, "changed"), (writes_to_the_model, "touched")],
