@@ -66,6 +66,8 @@ class Listing(TorchDispatchMode):
         if composed is not NotImplemented:
             return composed
         given = pytree.tree_map(self.named, (args, kwargs))
+        if func._schema.is_mutable:  # a constant is listed as it is before
+            given = pytree.tree_map_only(Tensor, Tensor.clone, given)
         if not any(isinstance(a, Made) for a in pytree.tree_leaves(given)):
             return func(*args, **kwargs)
         if torch.Tag.data_dependent_output in func.tags:

@@ -64,7 +64,11 @@ def test_every_kind_of_delta(case, dtype, seed):
 
 
 @pytest.mark.parametrize(
-    "name", [*(pytest.param(name, marks=pytest.mark.kernels) for name in WHOLE), *WITH_FAR_LOGITS]
+    "name",
+    [
+        *(pytest.param(n, marks=[pytest.mark.kernels, pytest.mark.measured]) for n in WHOLE),
+        *WITH_FAR_LOGITS,
+    ],
 )
 def test_whole_plans_are_compiled(name, seed):
     case = next(case for case in CASES if case.name == name)

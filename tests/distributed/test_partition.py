@@ -13,6 +13,8 @@ from pyg_incremental.distributed.placement.ldg import NOWHERE
 from pyg_incremental.distributed.placement.partition import METHODS
 from pyg_incremental.distributed.placement.place import Names, place_new
 
+pytestmark = pytest.mark.measured  # the methods share few lines
+
 
 def four_clusters(seed=0, size=100, inside=800, across=60):
     """Four groups of nodes with few edges between them, under shuffled names."""
