@@ -22,7 +22,7 @@ from pyg_incremental.readings import Readings
 from pyg_incremental.session import interrupted, report, start
 from pyg_incremental.session.autocast import refuse_autocast as _refuse_autocast
 from pyg_incremental.session.before import OutputBefore, kept_before
-from pyg_incremental.session.compact import Removed
+from pyg_incremental.session.compact import Removed, say_what_counts
 from pyg_incremental.session.parameters import ParameterWatch
 from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
@@ -301,6 +301,8 @@ class IncrementalModel(Readings):
         except Exception as error:
             return self._failed(session, delta, delta_id, error, began, old)
         session.commit(delta_id, at_once=False)
+        if resolved.removed and not self._removed.by_kind():
+            say_what_counts(session, resolved.removed)
         self._removed.note(resolved.removed)
         removed = {name: happened.removed.slots for name, happened in events.items()}
         added = sum(happened.added.slots.size for happened in events.values())

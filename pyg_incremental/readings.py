@@ -293,17 +293,20 @@ class Readings:
         if data is not None:
             return evaluate(self.model, data, **options)
 
-        def look() -> CallSite:
+        def look() -> tuple[CallSite, Callable[[Any], Any]]:
             self._refuse_training()
             session = self._require()
             site = session.plan.site.on(self.model)
             given = session.arguments()
             copies = [t.clone() if isinstance(t, Tensor) else t for t in given]
             site.tensors = dict(zip(site.names, copies, strict=True))
-            return site
+            graphs = against_model.graphs_with_nodes(session.roles, session.nodes())
+            return site, lambda out: session.outputs.chosen(out, graphs)
 
         with self._turns.model:
-            return evaluate_call(self._turns.read(look), **options)
+            site, without_removed = self._turns.read(look)
+            out = evaluate_call(site, **options)
+            return out if "nodes" in options else without_removed(out)
 
     # Guards --------------------------------------------------------------------------------------
 

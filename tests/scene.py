@@ -28,10 +28,14 @@ class Scene:
             an edge type.
         empty: No rows of the edge data of each graph, by name.
         others: What no delta changes.
+
+    Attributes:
+        removed: Nodes of a graph of several (`batch`) that have left it.
     """
 
     def __init__(self, nodes, edges, empty, others=None):
         self.nodes, self.edges, self.empty, self.others = nodes, edges, empty, others or {}
+        self.removed = frozenset()
 
     @property
     def is_plain(self):
@@ -46,6 +50,11 @@ class Scene:
 
     def pairs(self, graph):
         return [edge["pair"] for edge in self.edges[graph]]
+
+    def left(self):
+        """Whether each node of the only kind is there, bool `[num_nodes]`."""
+        ids = torch.tensor(sorted(self.removed), dtype=torch.long)
+        return torch.ones(self.count(""), dtype=torch.bool).index_fill(0, ids, False)
 
     # What a model is given #######################################################################
 
@@ -73,10 +82,15 @@ class Scene:
 
     def full(self, model, call):
         """The output of a copy of a model that has been called with nothing before."""
-        model = without_caches(copy.deepcopy(model))
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return call(model, self.arguments())
+        return answer_of(model, call, self.arguments())
+
+    def full_on_the_rest(self, model, call):
+        """The same of a model that is given no removed node."""
+        left, given = self.left(), self.arguments()
+        place = left.cumsum(0) - 1
+        given |= {name: rows[left] for name, rows in given.items() if name in self.nodes[""]}
+        given |= {g: place[given[g]] for g in self.edges}
+        return answer_of(model, call, given)
 
     # Changes #####################################################################################
 
@@ -98,6 +112,8 @@ class Scene:
         for kind, changed in change.x_changes.items():
             for name, (ids, rows) in changed.items():
                 after.nodes[kind][name] = after.nodes[kind][name].index_copy(0, ids, rows)
+                if name == "batch":
+                    after.removed -= {*ids.tolist()}
         for graph, (pairs, data) in change.other_data.items():
             for at, pair in enumerate(pairs):
                 place = after._last(graph, pair)
@@ -114,6 +130,8 @@ class Scene:
         at = torch.tensor(ids, dtype=torch.long)
         for name, rows in [*self.nodes[kind].items()][:1]:  # further inputs stay as they are
             self.nodes[kind][name] = rows.index_fill(0, at, 0)
+        if "batch" in self.nodes[kind]:
+            self.removed |= {*ids}
         for graph, edges in self.edges.items():
             if "label" in graph:
                 continue  # pairs that are watched stay
@@ -150,6 +168,22 @@ class Change:
         if plain and self.nodes_del:
             found["nodes_del"] = found["nodes_del"][""]
         return {name: value for name, value in found.items() if len(value)}
+
+
+def set_apart(scene):
+    """The same with removed nodes in one more graph, the last."""
+    after = copy.copy(scene)
+    batch = scene.nodes[""]["batch"]
+    apart = torch.where(scene.left(), batch, batch[scene.left()].max() + 1)
+    after.nodes = {"": {**scene.nodes[""], "batch": apart}}
+    return after
+
+
+def answer_of(model, call, arguments):
+    model = without_caches(copy.deepcopy(model))
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return call(model, arguments)
 
 
 def as_index(pairs):
@@ -217,7 +251,8 @@ class Changes:
         for _ in range(count if m and n else 0):
             u, v = int(self.rng.integers(m)), int(self.rng.integers(n))
             if batch is not None:
-                peers = (batch == batch[u]).nonzero().view(-1)
+                u = some(self.rng, scene.left().nonzero().view(-1).tolist(), 1)[0]
+                peers = ((batch == batch[u]) & scene.left()).nonzero().view(-1)
                 v = int(peers[int(self.rng.integers(len(peers)))])
             found.append((u, v))
         return found
@@ -291,7 +326,8 @@ class Changes:
 
     def self_loops(self, scene):
         loops = [g for g in scene.edges if len(set(scene.ends(g))) == 1]
-        return Change(added=self.added(scene, loops, pairs=[(1, 1), (0, 0), (1, 1)]))
+        a, b = [v for v in range(BARE) if v not in scene.removed][:2]
+        return Change(added=self.added(scene, loops, pairs=[(b, b), (a, a), (b, b)]))
 
     def all_edges_leave(self, scene):
         return Change(gone={g: scene.pairs(g) for g in scene.edges})

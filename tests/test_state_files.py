@@ -165,6 +165,7 @@ FORGERIES = {
     "an unknown kind": put("nodes", "x", "film"),
     "an unknown graph": put("edges", "edge_weight", "adj"),
     "an unknown tensor": put("names", lambda n: [*n, "batch"]),
+    "an unknown input that nodes leave": put("leaving", ["batch"]),
     "an unknown format": put("relations", lambda r: [[*r[0][:4], "zip", *r[0][5:]]]),
     "an unknown source": put("relations", lambda r: [[*r[0][:2], "film", *r[0][3:]]]),
     "half a graph": put("relations", lambda r: [r[0][:3]]),

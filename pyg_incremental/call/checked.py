@@ -25,7 +25,7 @@ CALL: Form = {
     "names": [str], "constants": {str: object}, "positional": [str], "data_fields": {str: [str]},
     "hyper_data": [str], "packed": [[object]], "hetero": [[object]], "relations": [[object]],
     "nodes": {str: str}, "edges": {str: str}, "fixed": {str: str}, "matrices": [str],
-    "num_nodes": {str: int},
+    "leaving": [str], "num_nodes": {str: int},
 }  # fmt: skip
 _ADVICE = (
     "It was not written by this version of the package, or was changed since: run a full pass and "
@@ -121,6 +121,8 @@ class Checked:
             self._known(graph, graphs, f"the graph of '{name}'")
         for graph in content["matrices"]:
             self._known(graph, graphs, "a graph with values")
+        for name in content["leaving"]:
+            self._known(name, content["nodes"], "an input with rows of removed nodes")
         for name in (*graphs, *content["nodes"]):
             self._known(name, content["names"], "an input")
         for name in self._inside(content):

@@ -3,16 +3,19 @@
 A readout adds up the rows of the nodes of each graph. To a program the graphs are nodes of a kind
 of their own, and `batch` is one edge from each node to its graph; so a readout is an aggregation
 like any other. No delta names these edges: they follow the rows of the input.
+
+A node that was removed is in no graph. Its row is then `~g` where it was `g`: negative, and it is
+still known where it was, should the model have to be run whole, which takes no such row.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.program.steps import Relation
+from pyg_incremental.program.steps import Program, Relation
 
 
 def membership(roles: Roles, name: str) -> Relation:
@@ -35,9 +38,15 @@ def may_name_graphs(rows: object) -> bool:
 
 
 def edges_of(rows: Tensor) -> Tensor:
-    """An edge from each node to its graph, int64 `[2, num_nodes]`, for its id in `rows`."""
+    """An edge from each node that is in a graph to that, int64 `[2, k]`, for its id in `rows`."""
     rows = rows.detach().cpu()
-    return torch.stack([torch.arange(len(rows)), rows])
+    edges = torch.stack([torch.arange(len(rows)), rows])
+    return edges if all_in_graphs(rows) else edges[:, rows >= 0]
+
+
+def all_in_graphs(rows: Tensor) -> bool:
+    """Whether every node is in a graph."""
+    return not rows.numel() or int(rows.min()) >= 0
 
 
 def count_of(rows: Tensor) -> int:
@@ -53,7 +62,48 @@ def counted(
     return {**found, **num_nodes}
 
 
-def with_members(roles: Roles, found: list[Relation]) -> Roles:
-    """The same roles with graphs that a trace has found; all relations of `found` that are new."""
-    known = {r.graph for r in roles.relations}
-    return replace(roles, relations=(*roles.relations, *(r for r in found if r.graph not in known)))
+def with_members(roles: Roles, program: Program | None) -> Roles:
+    """The same roles with the graphs that inputs of a program name, as far as it uses them.
+
+    Args:
+        roles: The roles, with what an earlier program used.
+        program: The program; None if the model runs whole.
+    """
+    used = {} if program is None else {r.graph: r for r in program.graphs.values() if r.members}
+    kept = [
+        replace(r, leaves=False, read_back=False) if r.members else r
+        for r in roles.relations
+        if r.graph not in used
+    ]
+    found = [] if program is None else [_as_used(r, program) for r in used.values()]
+    return replace(roles, relations=(*kept, *found))
+
+
+def _as_used(relation: Relation, program: Program) -> Relation:
+    rows, steps = program.inputs.get(relation.members), program.steps
+    over = [s for s in steps if getattr(s, "graph", None) == relation.graph]
+    return replace(
+        relation,
+        leaves=all(rows not in s.inputs for s in steps) and rows not in program.outputs,
+        read_back=any(getattr(s, "reverse", False) for s in over),
+    )
+
+
+def leaving(roles: Roles) -> set[str]:
+    """The inputs in which rows of removed nodes are negative."""
+    return {r.members for r in roles.relations if r.leaves}
+
+
+def put_back(names: Collection[str], nodes: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Node inputs with every node in the graph where it was last."""
+    return {k: torch.where(v < 0, ~v, v) if k in names else v for k, v in nodes.items()}
+
+
+def set_apart(roles: Roles, nodes: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Node inputs as a model takes them: those in no graph are in one of their own, the last."""
+    found = dict(nodes)
+    for name in leaving(roles):
+        rows = nodes[name]
+        if not all_in_graphs(rows):
+            found[name] = torch.where(rows < 0, count_of(rows), rows)
+    return found

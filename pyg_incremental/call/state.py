@@ -1,18 +1,19 @@
 """A call as plain values, for files and other processes, and how it is put together again."""
 
 from collections.abc import Mapping
-from dataclasses import astuple
+from dataclasses import astuple, fields
 from typing import Any
 
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.data.hypergraph_data import HyperGraphData
 
+from pyg_incremental.call.members import leaving
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite, hetero_data
 from pyg_incremental.program.steps import Relation
 
-_FIELDS = len(astuple(Relation())) - 1
+_FIELDS = [f.name for f in fields(Relation)].index("members")
 """Those of a graph that was handed in; what `batch` stands for is found again."""
 
 
@@ -31,6 +32,7 @@ def described(site: CallSite, roles: Roles) -> dict[str, Any]:
         "edges": dict(roles.edges),
         "fixed": dict(roles.fixed),
         "matrices": list(roles.values),
+        "leaving": sorted(leaving(roles)),
     }
 
 
@@ -64,8 +66,8 @@ def site_of(content: Mapping[str, Any], model: nn.Module, tensors: Mapping[str, 
     return CallSite(model, arguments, content["positional"])
 
 
-def _relation(fields: list[Any]) -> Relation:
-    graph, key, *others = fields
+def _relation(values: list[Any]) -> Relation:
+    graph, key, *others = values
     return Relation(graph, _key(key), *others)
 
 

@@ -55,4 +55,8 @@ class EdgeOrder:
             self._look()
         slots = graph.by_age(slots)
         ages = graph.slots.order[slots].astype(np.int64)
-        return ages - np.searchsorted(self._gone, ages), slots
+        gone = self._gone
+        if gone.size < ages.size:  # the same, looked up from the smaller side
+            younger = np.bincount(np.searchsorted(ages, gone), minlength=ages.size + 1)
+            return ages - np.cumsum(younger[:-1]), slots
+        return ages - np.searchsorted(gone, ages), slots

@@ -54,6 +54,8 @@ class Relation:
         sized: Whether an `edge_index` says how many nodes there are (an `EdgeIndex` may).
         members: The node input whose rows are the targets, one edge for each node; empty for a
             graph that was handed in.
+        leaves: Whether removed nodes lose that edge: nothing else stands for `members`.
+        read_back: Whether nodes read the rows of their targets, which those without one cannot.
     """
 
     graph: str = ""
@@ -66,6 +68,8 @@ class Relation:
     unit_values: bool = False
     sized: bool = False
     members: str = ""
+    leaves: bool = False
+    read_back: bool = False
 
 
 @dataclass(frozen=True, eq=False)

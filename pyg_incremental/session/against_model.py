@@ -11,7 +11,8 @@ from torch.utils import _pytree as pytree
 
 from pyg_incremental.aggregate import PaddedRows, Rows
 from pyg_incremental.call import full_pass
-from pyg_incremental.call.members import count_of
+from pyg_incremental.call.members import all_in_graphs, count_of, set_apart
+from pyg_incremental.call.roles import Roles
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.journal import Journal
 from pyg_incremental.program.steps import Domain, Program
@@ -51,9 +52,14 @@ def against_full_pass(
     site, ours = session.plan.site, session.outputs.now(copy=True)
     if num_nodes is None or num_nodes >= session.count or not _sees_parts(session):
         nodes = {name: rows.clone() for name, rows in session.nodes().items()}
-        every = session.arguments_on(session.graphs, session.num_nodes, nodes)
-        left = _graphs_with_nodes(session, ours)
-        return lambda: (left, full_pass.run(site, every, fresh=True))
+        given = set_apart(session.roles, nodes)
+        every = session.arguments_on(session.graphs, session.num_nodes, given)
+        common = _in_both(session.roles, nodes)
+        left = session.outputs.chosen(ours, common)
+        return lambda: (
+            left,
+            session.outputs.chosen(full_pass.run(site, every, fresh=True), common),
+        )
     program, relations = session.plan.program, session.roles.relations
     generator = torch.Generator().manual_seed(seed)
     asked = {
@@ -90,16 +96,25 @@ def against_full_pass(
     )  # fmt: skip
 
 
-def _graphs_with_nodes(session: Session, out: Any) -> Any:
-    """The output without the last graphs that have no node any more.
+def graphs_with_nodes(roles: Roles, nodes: Mapping[str, Tensor]) -> dict[str, slice]:
+    """The graphs that a model has a row for, by kind: those up to the last one that has a node.
 
-    PyG counts graphs up to the last one that has a node; here, they keep their rows.
+    Here, all others keep their rows; and the model is given removed nodes in one more.
     """
-    nodes = session.nodes()
-    counts = {r.target: count_of(nodes[r.members]) for r in session.roles.relations if r.members}
-    return pytree.tree_map(
-        lambda t, kind: t[: counts[kind]] if kind in counts else t, out, session.outputs.kinds
-    )
+    return {r.target: slice(count_of(nodes[r.members])) for r in roles.relations if r.members}
+
+
+def _in_both(roles: Roles, nodes: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The rows that both the model and we have, by kind.
+
+    Removed nodes are in no graph here, whose row they could read.
+    """
+    found: dict[str, Any] = dict(graphs_with_nodes(roles, nodes))
+    for r in roles.relations:
+        if r.read_back and not all_in_graphs(nodes[r.members]):
+            inside = nodes[r.members] >= 0
+            found[r.source] = inside & found[r.source] if r.source in found else inside
+    return found
 
 
 def _sees_parts(session: Session) -> bool:
@@ -130,9 +145,11 @@ def why_not_after(session: Session, delta: GraphDelta) -> str:
     orders = {name: g.next_order for name, g in session.graphs.items()}
     resolved, counts = session.resolver.resolve(delta), dict(session.num_nodes)
     journal = Journal(session.committed.version + 1, resolved, counts, orders, {}, {})
-    after = journal.finished(session.graphs, session.roles, session.stored_inputs())
+    roles = session.roles
+    graphs, counts, nodes = journal.finished(session.graphs, roles, session.stored_inputs())
+    arguments = session.arguments_on(graphs, counts, set_apart(roles, nodes))
     try:
-        full_pass.run(session.plan.site, session.arguments_on(*after), fresh=True)
+        full_pass.run(session.plan.site, arguments, fresh=True)
     except Exception as error:  # a user's model may raise anything
         return f"{type(error).__name__}: {error}"
     return ""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pyg_incremental.call.members import may_name_graphs
 from pyg_incremental.delta.journal import State
+from pyg_incremental.errors import IncrementalWarning
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.session.session import Session
@@ -51,6 +54,23 @@ class Removed:
             if gone.size:
                 found[kind] = gone
         return found
+
+
+def say_what_counts(session: Session, removed: Mapping[str, Ids]) -> None:
+    """Warn where removed nodes stay in a graph of several, as something else reads which one."""
+    roles, program, rows = session.roles, session.plan.program, session.nodes()
+    found = {r.members: not r.leaves for r in roles.relations if r.members}
+    for name, kind in roles.nodes.items():
+        readers = [s for s in program.steps if program.inputs[name] in s.inputs]
+        whole = any(s in program.whole_steps for s in readers) and may_name_graphs(rows[name])
+        if kind in removed and found.get(name, whole):
+            warnings.warn(
+                f"{type(session.plan.site.model).__name__}: removed nodes still count in the "
+                f"graphs that '{name}' names, as rows of zeros without edges: "
+                f"'{readers[0].output.name}' reads it. compact() leaves them out",
+                IncrementalWarning,
+                stacklevel=4,
+            )
 
 
 def new_ids(num_nodes: Mapping[str, int], gone: Mapping[str, Ids]) -> dict[str, Tensor]:

@@ -66,6 +66,14 @@ class Outputs:
 
         return self._filled(rows)
 
+    def chosen(self, out: Any, rows: Mapping[str, Any]) -> Any:
+        """The rows of an output that an index for their kind of nodes picks; all of other kinds."""
+
+        def index(value: Value) -> Any:
+            return rows.get(value.kind, ...) if value.domain is Domain.NODE else ...
+
+        return pytree.tree_map(lambda t, i: t if i is ... else t[i], out, self._filled(index))
+
     def at(self, nodes: Any) -> Any:
         """Copies of some rows.
 

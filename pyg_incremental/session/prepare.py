@@ -68,7 +68,7 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 traced = _traced(site, roles, tried)
-                found = with_members(lean, [*traced.program.graphs.values()])
+                found = with_members(lean, traced.program)
                 plan = CallPlan(site, found, traced, "")
                 _hold_against(plan, replace(tried, probe=edged(tried.probe, found)), settings)
         except NotTraceable as error:
@@ -84,7 +84,8 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
 
 
 def _lean(roles: Roles) -> Roles:
-    """The roles without the tensors of the call."""
+    """The roles without the tensors of the call, for a model that runs whole."""
+    roles = with_members(roles, None)
     return replace(roles, edge_index={}, values=dict.fromkeys(roles.values, _NO_VALUES))
 
 

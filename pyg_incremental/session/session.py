@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pyg_incremental.call import full_pass
+from pyg_incremental.call.members import set_apart
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.site import device_of
 from pyg_incremental.delta.describe import GraphDelta
@@ -182,7 +183,7 @@ class Session:
 
     def plain(self, edge_index_add: Any, edge_index_del: Any, x_changes: Any) -> PlainDelta | None:
         """One of the most common deltas, if `update_at_once` may take it."""
-        resolver = self.resolver.plain
+        resolver = self.resolver.of_now
         asks = self.program.least_edges > 0
         if resolver is None or asks or not self.engine.takes_at_once:
             return None
@@ -190,7 +191,7 @@ class Session:
 
     def plain_of(self, delta: GraphDelta) -> PlainDelta | None:
         """The same of a delta with other parts."""
-        resolver = self.resolver.plain
+        resolver = self.resolver.of_now
         if resolver is None or not self.engine.takes_at_once:
             return None
         return resolver.of(delta)
@@ -351,7 +352,8 @@ class Session:
 
     def arguments(self) -> list[Any]:
         """The arguments with which the model would be called now."""
-        return self.arguments_on(self.graphs, self.num_nodes, self.nodes())
+        nodes = set_apart(self.roles, self.nodes())
+        return self.arguments_on(self.graphs, self.num_nodes, nodes)
 
     def arguments_on(
         self,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pyg_incremental.call import full_pass
-from pyg_incremental.call.members import count_of, counted, edges_of
+from pyg_incremental.call.members import count_of, counted, edges_of, leaving, put_back
 from pyg_incremental.call.roles import Roles, are_ones
 from pyg_incremental.call.site import CallSite, device_of
 from pyg_incremental.call.state import relations_of, site_of
@@ -101,10 +101,10 @@ def from_session(session: Session, settings: Settings) -> Session:
         settings: What the user chose.
     """
     state = interrupted.before(session)
-    again = _on(state, session, settings)
+    again, nodes = _on(state, session, settings)
     if not session.is_broken:
         session.interrupted = "a refresh was interrupted"  # from here on its rows are given up
-    again.fill_in_place_of(session, state[2], session.others())
+    again.fill_in_place_of(session, nodes, session.others())
     return again
 
 
@@ -123,17 +123,20 @@ def from_fewer_nodes(
     """
     ids = new_ids(session.num_nodes, removed.still(session))
     state = left_over(session, ids)
-    again = _on(state, session, settings)
-    again.fill(state[2], session.others())
+    again, nodes = _on(state, session, settings)
+    again.fill(nodes, session.others())
     return again, {kind: ids[kind] for kind in session.roles.kinds}
 
 
-def _on(state: State, session: Session, settings: Settings) -> Session:
-    """A session on some graphs and node inputs, in the place of another; no row is computed yet."""
+def _on(state: State, session: Session, settings: Settings) -> tuple[Session, dict[str, Tensor]]:
+    """A session on some graphs and node inputs, in the place of another; no row is computed yet.
+
+    And these inputs as its program takes them.
+    """
     site = session.plan.site
     graphs, num_nodes, nodes = state
-    others = session.others()
-    arguments = session.arguments_on(graphs, num_nodes, nodes)
+    others, left = session.others(), leaving(session.roles)
+    arguments = session.arguments_on(graphs, num_nodes, put_back(left, nodes))
     site.tensors = dict(zip(site.names, arguments, strict=True))
     values = {
         r.graph: graphs[r.graph].state(for_model=True)[r.values]
@@ -146,8 +149,13 @@ def _on(state: State, session: Session, settings: Settings) -> Session:
     roles = replace(session.roles, relations=relations, num_nodes=dict(num_nodes), values=values)
     plan = prepare(site, roles, settings)
     site.tensors = {}
+    back = left - leaving(plan.roles)  # steps on all rows want every node in some graph
+    again = {r.graph for r in session.roles.relations if r.members in back}
+    nodes = put_back(back, nodes)
+    graphs = {name: graph for name, graph in graphs.items() if name not in again}
     graphs = _with_members(plan.roles, nodes, graphs)
-    return Session(plan, graphs, counted(plan.roles, num_nodes, nodes), nodes, others, settings)
+    counts = counted(plan.roles, num_nodes, nodes)
+    return Session(plan, graphs, counts, nodes, others, settings), nodes
 
 
 def say_if_whole(session: Session) -> bool:
@@ -181,9 +189,10 @@ def from_state(content: dict[str, Any], model: nn.Module, settings: Settings) ->
     """
     states: dict[str, dict[str, Any]] = {k: dict(v) for k, v in content["graphs"].items()}
     relations = relations_of(content)
-    num_nodes = content["num_nodes"]
+    num_nodes, left = content["num_nodes"], set(content["leaving"])
     tensors: dict[str, Any] = dict(content["others"])
-    tensors |= {name: content["rows"][name] for name in content["nodes"]}
+    rows = {name: content["rows"][name] for name in content["nodes"]}
+    tensors |= put_back(left, rows)
     device = device_of(model, (tensors[name] for name in content["nodes"]))
     edge_index, values = {}, {}
     for r in relations:
@@ -205,7 +214,7 @@ def from_state(content: dict[str, Any], model: nn.Module, settings: Settings) ->
         content.get("fixed", {}),
     )
     plan = prepare(site, roles, settings)
-    nodes = {n: tensors[n] for n in roles.nodes}
+    nodes = put_back(left - leaving(plan.roles), rows)
     others = {n: tensors[n] for n in roles.others}
     graphs = _with_members(plan.roles, nodes, _graphs(roles, tensors))
     counts = counted(plan.roles, num_nodes, nodes)

@@ -41,7 +41,6 @@ class EdgeMapExecutor:
         message, rest = step.message, list(inputs)
         self.source, rest = rest[: len(message.source)], rest[len(message.source) :]
         self.target, self.edges = rest[: len(message.target)], rest[len(message.target) :]
-        self._seen = np.empty(0, np.int32)
 
     def full(self) -> None:
         """Compute the rows of all edges."""
@@ -94,12 +93,15 @@ class EdgeMapExecutor:
 
     def _distinct(self, slots: Any, added: Any) -> Any:
         """Each slot once, ascending, without those of the edges that came."""
-        capacity, places = self.context.graph.slot_capacity, np.arange(slots.size, dtype=np.int32)
-        if self._seen.size < capacity:
-            self._seen = np.empty(capacity, np.int32)
-        self._seen[slots] = places  # of a slot that is there twice the last one stands
-        self._seen[added] = -1
-        return np.sort(slots[self._seen[slots] == places])  # so they are read in order
+        slots = np.sort(slots)  # so they are read in order
+        is_first = np.ones(slots.size, np.bool_)
+        np.not_equal(slots[1:], slots[:-1], out=is_first[1:])
+        came = np.sort(added)
+        at = np.searchsorted(slots, came)  # the first of the same, which is_first alone keeps
+        is_there = at < slots.size
+        is_there[is_there] = slots[at[is_there]] == came[is_there]
+        is_first[at[is_there]] = False
+        return slots[is_first]
 
     def _slots_at(self, ids: Ids, lists: Any) -> Any:
         """The edges in the lists of some nodes."""

@@ -19,7 +19,7 @@ from pyg_incremental.delta.resolve.edges import (
     refuse_absent,
     refuse_too_many,
 )
-from pyg_incremental.delta.resolve.members import follow_members
+from pyg_incremental.delta.resolve.members import Members
 from pyg_incremental.delta.resolve.plain import PlainResolver
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Ids
@@ -68,6 +68,8 @@ class Resolver:
         self._reader = DeltaReader(
             roles, num_nodes, rows, {name: graph.edge_data for name, graph in graphs.items()}
         )
+        self._members = [Members(r, graphs[r.graph]) for r in roles.relations if r.members]
+        self._asking = [m for m in self._members if m.relation.read_back]
         self.plain: PlainResolver | None = None
         main = roles.main
         name = None if main is None else roles.features(main.source)
@@ -78,6 +80,14 @@ class Resolver:
                 graphs[main.graph], num_nodes, main.key, kind, name, rows[name], alone,
                 alone and kind not in roles.fixed and not roles.grows(kind),
             )  # fmt: skip
+
+    @property
+    def of_now(self) -> PlainResolver | None:
+        """The same; None while edges may not come to every node."""
+        for members in self._asking:
+            if members.graph.num_edges < self._num_nodes[members.relation.source]:
+                return None
+        return self.plain
 
     def ids(self, value: Any, name: str) -> dict[str, Ids]:
         """Node ids by kind, checked."""
@@ -99,7 +109,8 @@ class Resolver:
         Raises:
             InvalidDeltaError: With what is wrong, where, what was got and expected, and what to do.
         """
-        plain = None if self.plain is None else self.plain.resolve(delta)
+        resolver = self.of_now
+        plain = None if resolver is None else resolver.resolve(delta)
         if plain is not None:
             return self.of_plain(*plain)
         reader, num_nodes = self._reader, self._num_nodes
@@ -116,15 +127,38 @@ class Resolver:
         rows: dict[str, tuple[Tensor, Tensor]] = {}
         for kind, nodes in said.nodes.items():
             rows |= nodes.rows(reader.nodes[kind].like, num_nodes[kind])
-        for r in self._relations:
-            if r.members in rows:
-                graph, before = self._graphs[r.graph], (num_nodes[r.source], num_nodes[r.target])
-                moved, more = follow_members(r.members, graph, before, *rows[r.members])
-                edges[r.graph] = moved
-                if more:
-                    new_nodes[r.target] = more
         removed = {kind: nodes.removed for kind, nodes in said.nodes.items() if nodes.removed.size}
+        for members in self._members:
+            self._follow(members, rows, edges, new_nodes, removed)
         return ResolvedDelta(new_nodes, edges, rows, removed)
+
+    def _follow(
+        self,
+        members: Members,
+        rows: dict[str, tuple[Tensor, Tensor]],
+        edges: dict[str, ResolvedEdges],
+        new_nodes: dict[str, int],
+        removed: Mapping[str, Ids],
+    ) -> None:
+        """Let the edges to graphs follow what a delta says of nodes, and hold it against them."""
+        r, num_nodes = members.relation, self._num_nodes
+        if r.leaves and r.source in removed:
+            left = members.left(rows.get(r.members), removed[r.source])
+            if left is not None:
+                rows[r.members] = left
+        if r.members in rows:
+            before = num_nodes[r.source], num_nodes[r.target]
+            edges[r.graph], more = members.follow(before, *rows[r.members])
+            if more:
+                new_nodes[r.target] = more
+        if r.read_back:
+            ends = [
+                edges[g.graph].added[side]
+                for g in self._given
+                for side, kind in enumerate((g.source, g.target))
+                if g.graph in edges and kind == r.source
+            ]
+            members.refuse_outside(ends, rows.get(r.members))
 
     def _held(
         self,
