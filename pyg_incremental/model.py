@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
 from torch import nn
+from torch_geometric.data import Data, HeteroData
 
-from pyg_incremental.call.site import bind
+from pyg_incremental.blocks.given import bytes_of, call_of
+from pyg_incremental.call.site import CallSite, bind
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.journal import Committed, checked_id
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.files import saving
 from pyg_incremental.files.saving import Saved
+from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.readings import Readings
 from pyg_incremental.session import interrupted, report, start
@@ -86,13 +90,53 @@ class IncrementalModel(Readings):
             InvalidDeltaError: If the arguments do not fit together.
         """
         with self._changing():
-            self._refuse_training()
-            _refuse_autocast()
-            start.begin_kernels(self.model, self._settings)
-            session = start.from_call(bind(self.model, args, kwargs), self._settings)
-            self._take(session, Committed())
-            self._removed = Removed()
+            session = self._begin(lambda: bind(self.model, args, kwargs), self._settings)
             return session.outputs.now(copy=True)
+
+    def bootstrap(
+        self,
+        data: Data | HeteroData | Mapping[str, Any],
+        *,
+        memory: int | str = "4GB",
+        directory: str | os.PathLike[str] | None = None,
+    ) -> Any:
+        """Fill the store of a graph that may be larger than memory.
+
+        What is stored lies in memory as far as `memory` allows, and the rest in memory maps of
+        files, which updates touch as little as memory. The model itself does not run on the graph,
+        because a few nodes see most of it: `verify()` compares, where that fits. A step that mixes
+        all rows has to fit, too.
+
+        Args:
+            data: The graph, as `evaluate` takes it. Tensors over memory maps stay on disk.
+            memory: Bytes that what is stored may take in memory, a number or such as `'4GB'`. It
+                does not count Python, PyTorch, and what is in use while a step or update runs.
+            directory: Where the files are. They have no names, and go with the process.
+
+        Returns:
+            The model's output: a live view, as `out` is.
+
+        Raises:
+            StaleStateError: If the model is in training mode.
+            UnsupportedModelError: If `strict` and some step has to run on all rows.
+            InvalidDeltaError: If the tensors do not fit together.
+            MemoryError: If more is stored than `memory` allows, and there is no directory.
+            OSError: If the disk is full.
+        """
+        storage = Storage(bytes_of(memory), directory)
+        settings = replace(self._settings, check=False, storage=storage)
+        with self._changing():
+            return self._begin(lambda: call_of(self.model, data), settings).outputs.now(copy=False)
+
+    def _begin(self, call: Callable[[], CallSite], settings: Settings) -> Session:
+        """Run the first pass."""
+        self._refuse_training()
+        _refuse_autocast()
+        start.begin_kernels(self.model, settings)
+        session = start.from_call(call(), settings)
+        self._take(session, Committed())
+        self._removed = Removed()
+        return session
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -146,7 +190,7 @@ class IncrementalModel(Readings):
             session.refuse_other_kind()
             lost = session.is_broken or session.is_written_to
             was = None if lost else session.outputs.now(copy=False)
-            self._take(start.from_session(session, self._settings), session.committed)
+            self._take(start.from_session(session), session.committed)
             return report.refreshed(self._require(), was, began, old)
 
     def compact(self) -> Any:
@@ -167,7 +211,7 @@ class IncrementalModel(Readings):
             session = self._require()
             self._refuse_stale()
             _refuse_autocast()
-            again, ids = start.from_fewer_nodes(session, self._settings, self._removed)
+            again, ids = start.from_fewer_nodes(session, self._removed)
             self._take(again, session.committed.next(None))
             self._removed = Removed()
             return ids.get("", ids if len(ids) > 1 else next(iter(ids.values())))
@@ -335,7 +379,7 @@ class IncrementalModel(Readings):
                 f"its program fails after a delta ({type(error).__name__}: {error})"
             )
             was = before.outputs.now(copy=True)
-            self._take(start.from_session(before, self._settings), before.committed)
+            self._take(start.from_session(before), before.committed)
             self._require().outputs.compare_with(was)
             return self._apply(delta, delta_id, began, old)
 

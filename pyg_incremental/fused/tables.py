@@ -20,7 +20,7 @@ from pyg_incremental.aggregate.sum import SumState
 from pyg_incremental.fused.known import Known, messages_of
 from pyg_incremental.fused.registers import RowOps, UntranslatableError
 from pyg_incremental.graph.dynamic import DynamicGraph
-from pyg_incremental.kernels.address import address_of, zeros
+from pyg_incremental.kernels.address import address_of
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS
 from pyg_incremental.program.steps import Domain
@@ -62,6 +62,7 @@ class Tables:
         self._kinds = kinds
         self.nodes = self._widest()
         self._dtype = dtype
+        self._zeros = graph.storage.zeros
         self._at: dict[Cell, int] = {}
         self._ids: list[Any] = []
         self._rooms: dict[Cell, tuple[Any, Any, Any]] = {}
@@ -144,7 +145,7 @@ class Tables:
         for step, e in zip(self.steps, self.executors, strict=True):
             if step[m.KIND] == m.EXCHANGE:
                 self._share_room(e)
-        self.where = np.empty(max(self.nodes.scratch.size, BLOCK), np.int64)
+        self.where = self._zeros(np.int64, max(self.nodes.scratch.size, BLOCK))
         self.plan = np.zeros(m.PLAN_SIZE, np.int64)
         for table, at, size in (
             (self.space, m.SPACE, m.SPACE_SIZE), (self.ops, m.OPS, m.NUM_OPS),
@@ -219,14 +220,14 @@ class Tables:
         has_fresh = not cell.stored and sample is not None
         kept = max(width * (cell.keeps_old + has_fresh), 1)
         room = min(self.nodes.scratch.size, max(MOST // kept, 1))
-        ids = np.empty(room, np.int64)
+        ids = self._zeros(np.int64, room)
         row[m.WIDTH], row[m.BY_VALUE], row[m.ROOM] = width, cell.compares_values, room
         row[m.IDS] = address_of(ids)
         if cell.keeps_old:
-            old = zeros(dtype, room, width)
+            old = self._zeros(dtype, room, width)
             row[m.OLD] = address_of(old)
         if has_fresh:
-            fresh = zeros(dtype, room, width)
+            fresh = self._zeros(dtype, room, width)
             row[m.FRESH] = address_of(fresh)
         self._rooms[cell] = ids, old, fresh
         self._ids.append(ids)

@@ -9,6 +9,7 @@ from torch import Tensor
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.edge_order import EdgeOrder
 from pyg_incremental.graph.edge_store import EdgeStore, Ids
+from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels import adjacency as kernel
 
 _NONE = np.empty(0, np.int64)
@@ -25,6 +26,7 @@ class DynamicGraph(EdgeStore):
         edge_data: Per-edge tensors `[num_edges, ...]` by name, such as `edge_weight` or
             `edge_attr`.
         by_target: Whether a model that reads all edges is given them sorted by target.
+        storage: Where its arrays lie; in memory by default.
 
     Adding or deleting an edge costs amortised constant time: a list that is full moves to a quarter
     more room, and a pool that is full is packed into one a third larger. Nothing else grows with
@@ -37,8 +39,9 @@ class DynamicGraph(EdgeStore):
         num_nodes: int,
         edge_data: dict[str, Tensor] | None = None,
         by_target: bool = False,
+        storage: Storage | None = None,
     ) -> None:
-        super().__init__(edge_index, num_nodes, edge_data)
+        super().__init__(edge_index, num_nodes, edge_data, storage)
         self.by_target = by_target
         self._order: EdgeOrder | None = None
         self._owner = ""
@@ -211,7 +214,7 @@ class DynamicGraph(EdgeStore):
             for k, t in self.edge_data.items()
         }
         edges = torch.from_numpy(np.concatenate([kept, added], axis=1))
-        return DynamicGraph(edges, num_nodes, rows, self.by_target)
+        return DynamicGraph(edges, num_nodes, rows, self.by_target, self.storage)
 
     def before(
         self, num_nodes: int, order: int, removed: Ids, added: Ids = _NONE
@@ -232,7 +235,8 @@ class DynamicGraph(EdgeStore):
         slots = slots[np.argsort(self.slots.order[slots], kind="stable")]
         edges = self.ends_of(slots)
         data = {name: rows[torch.from_numpy(slots)] for name, rows in self.edge_data.items()}
-        return DynamicGraph(torch.from_numpy(edges), num_nodes, data, self.by_target)
+        edge_index = torch.from_numpy(edges)
+        return DynamicGraph(edge_index, num_nodes, data, self.by_target, self.storage)
 
     def state(self, for_model: bool = False) -> dict[str, Tensor]:
         """The current edges and their data, as plain tensors.

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyg_incremental.graph.room import longer, with_node_room, with_room
+from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels import adjacency as kernel
 from pyg_incremental.kernels import graph_at, pairs
 from pyg_incremental.kernels.adjacency import Adjacency, Slots
@@ -56,6 +56,7 @@ class EdgeStore:
         edge_index: Sources and targets, int64 `[2, num_edges]`.
         num_nodes: Number of nodes, below 2^31.
         edge_data: Per-edge tensors `[num_edges, ...]` by name, such as `edge_weight`.
+        storage: What makes the arrays that grow with the graph.
 
     Attributes:
         most_gone: Ages are counted anew before more than these many, and more than there are
@@ -72,6 +73,7 @@ class EdgeStore:
         edge_index: Tensor,
         num_nodes: int,
         edge_data: dict[str, Tensor] | None = None,
+        storage: Storage | None = None,
     ) -> None:
         if num_nodes > MAX_NODES or edge_index.shape[1] > MAX_EDGES:
             raise ValueError(
@@ -82,16 +84,14 @@ class EdgeStore:
         count: int = edges.shape[1]
         self.num_nodes = num_nodes
         self.num_edges = count
+        self.storage = storage = storage or Storage()
         # Some room, so that the first update does not pay for growing.
         room = min(MAX_EDGES, count + count // 16 + 16)
-        self.slots = Slots(
-            src=np.zeros(room, np.int32),
-            dst=np.zeros(room, np.int32),
-            out_at=np.zeros(room, np.int32),
-            in_at=np.full(room, -1, np.int32),
-            older=np.zeros(room, np.int32),
-            order=np.arange(room, dtype=np.int32),
-        )
+        self.slots = Slots(*(storage.zeros(np.int32, room) for _ in Slots._fields))
+        self.slots.in_at.fill(-1)
+        for first in range(0, room, PART):
+            part = self.slots.order[first : first + PART]
+            part[:] = np.arange(first, first + part.size)
         src, dst = self.slots.src[:count], self.slots.dst[:count]
         src[:], dst[:] = edges
         self.next_order = count
@@ -107,7 +107,7 @@ class EdgeStore:
         self._placed: tuple[Any, ...] = (None,) * 4
         self._tabulate()
         self.edge_data = {
-            name: with_room(t.detach(), room) for name, t in (edge_data or {}).items()
+            name: storage.more_rows(t.detach(), room) for name, t in (edge_data or {}).items()
         }
 
     def _group(
@@ -115,12 +115,13 @@ class EdgeStore:
     ) -> Adjacency:
         n, count = self.num_nodes, key.size
         size = count + SLACK * n + min(count // 4, max(count // 16, ROOM // 4)) + 1024
+        zeros = self.storage.zeros
         adj = Adjacency(
-            start=np.empty(n, np.int64),
-            degree=np.zeros(n, np.int32),
-            capacity=np.empty(n, np.int32),
-            neighbor=np.empty(size, np.int32),
-            edge=np.empty(size, np.int32),
+            start=zeros(np.int64, n),
+            degree=zeros(np.int32, n),
+            capacity=zeros(np.int32, n),
+            neighbor=zeros(np.int32, size),
+            edge=zeros(np.int32, size),
         )
         kernel.group(key, other, adj.degree, adj.start, adj.neighbor, adj.edge, at, SLACK)
         adj.capacity[:] = adj.degree + SLACK
@@ -133,7 +134,8 @@ class EdgeStore:
         """
         edges = self.num_edges + more
         size = 1 << max(4, int(2 * (edges + edges // 16)).bit_length())
-        self._table = np.full(size, pairs.EMPTY, np.int32)
+        self._table = self.storage.zeros(np.int32, size)
+        self._table.fill(pairs.EMPTY)
         self._used = 0
         # Chains run from young to old, so slots are entered in the order in which their edges came.
         for some in self._in_order():
@@ -280,7 +282,7 @@ class EdgeStore:
         ):
             return None
         if self._num_free + removed > self._free.size:
-            self._free = longer(self._free, max(16, 2 * (self._num_free + removed)))
+            self._free = self.storage.longer(self._free, max(16, 2 * (self._num_free + removed)))
         return self._free, self._num_free, self._end, self.next_order
 
     def changed(self, added: int, removed: int, used: int) -> None:
@@ -310,7 +312,7 @@ class EdgeStore:
         """Let removed slots be used again."""
         needed = self._num_free + slots.size
         if needed > self._free.size:
-            self._free = longer(self._free, max(16, 2 * needed))
+            self._free = self.storage.longer(self._free, max(16, 2 * needed))
         self._free[self._num_free : needed] = slots
         self._num_free = needed
 
@@ -329,7 +331,7 @@ class EdgeStore:
         """See that both neighbour lists have room for `count` nodes, with slack if they grow."""
         if count > self.out.start.size:
             room = max(count, 3 * count // 2)
-            self.out, self.inn = (with_node_room(adj, room) for adj in (self.out, self.inn))
+            self.out, self.inn = (self.storage.more_nodes(adj, room) for adj in (self.out, self.inn))
 
     def _ages_are_large(self, added: int) -> bool:
         """Whether it is time to count the ages anew; there is room for many more by then."""
@@ -362,13 +364,14 @@ class EdgeStore:
 
     def _grow_slots(self, needed: int) -> None:
         room = min(MAX_EDGES, needed + max(16, needed // 4, min(needed // 2, ROOM)))
-        in_at = longer(self.slots.in_at, room)
+        in_at = self.storage.longer(self.slots.in_at, room)
         in_at[self.slots.in_at.size :] = -1
         self.slots = self.slots._replace(in_at=in_at)
         for name in ("dst", "out_at", "older", "order", "src"):  # no two are there twice
-            self.slots = self.slots._replace(**{name: longer(getattr(self.slots, name), room)})
+            longer = self.storage.longer(getattr(self.slots, name), room)
+            self.slots = self.slots._replace(**{name: longer})
         for name, t in self.edge_data.items():
-            self.edge_data[name] = with_room(t, room)
+            self.edge_data[name] = self.storage.more_rows(t, room)
 
     def _make_room(self, side: int, needed: int) -> None:
         """Pack a pool into a new one with more room: a third, and more where that is little."""
@@ -376,7 +379,7 @@ class EdgeStore:
         live = int(np.maximum(adj.capacity, adj.degree)[: self.num_nodes].sum())
         room = min(2 * live, max(live // 3, ROOM))
         size = live + max(room, 4 * needed) + 1024
-        neighbor, edge = np.empty(size, np.int32), np.empty(size, np.int32)
+        neighbor, edge = (self.storage.zeros(np.int32, size) for _ in range(2))
         self._tops[side] = kernel.compact(adj, neighbor, edge, 2**30)
         adj = adj._replace(neighbor=neighbor, edge=edge)
         if side:

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels import compiled, reference
-from pyg_incremental.kernels.address import zeros
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.typing import Array, BackendName
 
 NO_IDS = torch.empty(0, dtype=torch.int64)
 _BITS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
 _TORCH_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_KNOWN = {torch.float32: np.float32, torch.float64: np.float64, torch.int32: np.int32}
 
 
 class Ids:
@@ -49,9 +48,10 @@ class Backend:
             reference. Where the compiled ones have still to be made, plain ones stand in for them,
             on the same arrays, see `kernels.takeover`.
         like: A tensor of the device and dtype that the rows will have.
+        storage: Where rows lie; in memory by default.
     """
 
-    def __init__(self, name: BackendName, like: Tensor) -> None:
+    def __init__(self, name: BackendName, like: Tensor, storage: Storage | None = None) -> None:
         compilable = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
         if name == "compiled" and not compilable:
             raise UnsupportedModelError(
@@ -59,6 +59,7 @@ class Backend:
                 f"{like.dtype} on '{like.device}'); use backend='auto' or 'reference'"
             )
         self.like = like.detach().new_empty(0)
+        self.storage = storage or Storage()
         self.moves = 0  # how often rows were put elsewhere
         self.spare: list[Tensor] = []  # rows that nobody reads, to be taken before new ones
         self.is_compiled = compilable and name != "reference"
@@ -111,9 +112,7 @@ class Backend:
                 rows = self.spare.pop(i)
                 rows[unread:].zero_()
                 return rows
-        if self.is_compiled and like.is_cpu and dtype in _KNOWN:
-            return torch.from_numpy(zeros(_KNOWN[dtype], *shape))
-        return like.new_zeros(shape, dtype=dtype)
+        return self.storage.rows(like, *shape, dtype=dtype)
 
     def room(self, size: int) -> Array:
         """Uninitialised room for ids."""

@@ -93,11 +93,12 @@ def left_over(session: Session, ids: Mapping[str, Tensor]) -> State:
     counts = {kind: int((of >= 0).sum()) for kind, of in ids.items()}
     graphs = {}
     for r in session.roles.given:
-        data = session.graphs[r.graph].state()
+        graph = session.graphs[r.graph]
+        data = graph.state()
         src, dst = data.pop("edge_index")
         edges = torch.stack([ids[r.source][src], ids[r.target][dst]])
         room = max(counts[r.source], counts[r.target])
-        graphs[r.graph] = DynamicGraph(edges, room, data, r.by_target)
+        graphs[r.graph] = DynamicGraph(edges, room, data, r.by_target, graph.storage)
     nodes = {
         name: rows[(ids[session.roles.nodes[name]] >= 0).to(rows.device)]
         for name, rows in session.nodes().items()

@@ -48,6 +48,7 @@ class Session:
             nothing else says that it is.
         journal: What the running update is about to change, or one that was interrupted.
         interrupted: What else was interrupted, or an empty string.
+        settings: What the user chose.
         runs_the_model: Whether updates run the model itself, or parts of it.
         watch: Notices that the model is no longer the one whose results these are.
     """
@@ -75,7 +76,7 @@ class Session:
         like = next(floats, next(parameters, torch.empty(0, device=device)))
         self.like = like.detach().new_empty(0)  # nobody's rows, which would be held
         self._kind = _kind_of(plan.site.model)
-        self.backend = Backend(settings.backend, self.like)
+        self.backend = Backend(settings.backend, self.like, settings.storage)
         self.engine = Engine(
             plan.program,
             graphs,
@@ -92,7 +93,7 @@ class Session:
         self.journal: Journal | PlainJournal | None = None
         self.interrupted = ""
         self.watch: ParameterWatch | None = None
-        self._settings = settings
+        self.settings = settings
         self.runs_the_model = any(s.kind in ("whole", "rows") for s in plan.program.steps)
         self.outputs = Outputs(plan, self.engine, graphs, self.resolver)
 
@@ -270,7 +271,7 @@ class Session:
     ) -> "Session":
         """A session of the same plan on some graphs and node inputs, all rows computed."""
         others = self.others()
-        made = Session(self.plan, graphs, num_nodes, nodes, others, self._settings)
+        made = Session(self.plan, graphs, num_nodes, nodes, others, self.settings)
         made.fill(nodes, others)
         return made
 

@@ -1,15 +1,16 @@
 """What the user chose, checked."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
+from pyg_incremental.graph.storage import Storage
 from pyg_incremental.typing import BackendName, StoreName
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The arguments of `to_incremental`, which documents them.
+    """The arguments of `to_incremental`, which documents them, and where a store lies.
 
     Raises:
         ValueError: If one of them is not among what it can be.
@@ -22,6 +23,7 @@ class Settings:
     compile_after: int | None = 8
     store: StoreName = "fast"
     check: bool = True
+    storage: Storage = field(default_factory=Storage)
 
     def __post_init__(self) -> None:
         if self.accumulate_dtype not in (None, torch.float32, torch.float64):

@@ -16,6 +16,7 @@ from pyg_incremental.call.state import relations_of, site_of
 from pyg_incremental.delta.journal import State
 from pyg_incremental.errors import IncrementalWarning
 from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.session import interrupted
 from pyg_incremental.session.against_model import why_not_trusted
@@ -51,7 +52,8 @@ def from_call(site: CallSite, settings: Settings) -> Session:
             site.tensors[name] = site.tensors[name].detach().clone()
     others = {name: site.tensors[name] for name in roles.others}
     plan = prepare(site, roles, settings)
-    graphs = _with_members(plan.roles, nodes, _graphs(roles, site.tensors))
+    storage = settings.storage
+    graphs = _with_members(plan.roles, nodes, _graphs(roles, site.tensors, storage))
     counts = counted(plan.roles, roles.num_nodes, nodes)
     session = Session(plan, graphs, counts, nodes, others, settings)
     del roles
@@ -66,16 +68,17 @@ def from_call(site: CallSite, settings: Settings) -> Session:
         raise
     except Exception as error:  # a user's model may raise anything; if it does so whole, it will
         site.whole = f"its program fails on this graph ({type(error).__name__}: {error})"
-    return from_session(session, settings) if site.whole else session
+    return from_session(session) if site.whole else session
 
 
-def _graphs(roles: Roles, tensors: Mapping[str, Any]) -> dict[str, DynamicGraph]:
+def _graphs(roles: Roles, tensors: Mapping[str, Any], storage: Storage) -> dict[str, DynamicGraph]:
     return {
         r.graph: DynamicGraph(
             roles.edge_index[r.graph],
             max(roles.num_nodes[r.source], roles.num_nodes[r.target]),
             roles.data_of(r, tensors),
             r.by_target,
+            storage,
         )
         for r in roles.given
     }
@@ -93,29 +96,25 @@ def _with_members(
     return {**graphs, **made}
 
 
-def from_session(session: Session, settings: Settings) -> Session:
+def from_session(session: Session) -> Session:
     """A new session on the current graph and features, traced and computed anew.
 
     Args:
         session: The session whose place it takes, and whose memory.
-        settings: What the user chose.
     """
     state = interrupted.before(session)
-    again, nodes = _on(state, session, settings)
+    again, nodes = _on(state, session)
     if not session.is_broken:
         session.interrupted = "a refresh was interrupted"  # from here on its rows are given up
     again.fill_in_place_of(session, nodes, session.others())
     return again
 
 
-def from_fewer_nodes(
-    session: Session, settings: Settings, removed: Removed
-) -> tuple[Session, dict[str, Tensor]]:
+def from_fewer_nodes(session: Session, removed: Removed) -> tuple[Session, dict[str, Tensor]]:
     """A new session without the nodes that were removed; the other one is as it was.
 
     Args:
         session: The session.
-        settings: What the user chose.
         removed: These nodes, of which some may be there again.
 
     Returns:
@@ -123,12 +122,12 @@ def from_fewer_nodes(
     """
     ids = new_ids(session.num_nodes, removed.still(session))
     state = left_over(session, ids)
-    again, nodes = _on(state, session, settings)
+    again, nodes = _on(state, session)
     again.fill(nodes, session.others())
     return again, {kind: ids[kind] for kind in session.roles.kinds}
 
 
-def _on(state: State, session: Session, settings: Settings) -> tuple[Session, dict[str, Tensor]]:
+def _on(state: State, session: Session) -> tuple[Session, dict[str, Tensor]]:
     """A session on some graphs and node inputs, in the place of another; no row is computed yet.
 
     And these inputs as its program takes them.
@@ -147,7 +146,7 @@ def _on(state: State, session: Session, settings: Settings) -> tuple[Session, di
         replace(r, unit_values=are_ones(values.get(r.graph))) for r in session.roles.relations
     )
     roles = replace(session.roles, relations=relations, num_nodes=dict(num_nodes), values=values)
-    plan = prepare(site, roles, settings)
+    plan = prepare(site, roles, session.settings)
     site.tensors = {}
     back = left - leaving(plan.roles)  # steps on all rows want every node in some graph
     again = {r.graph for r in session.roles.relations if r.members in back}
@@ -155,7 +154,7 @@ def _on(state: State, session: Session, settings: Settings) -> tuple[Session, di
     graphs = {name: graph for name, graph in graphs.items() if name not in again}
     graphs = _with_members(plan.roles, nodes, graphs)
     counts = counted(plan.roles, num_nodes, nodes)
-    return Session(plan, graphs, counts, nodes, others, settings), nodes
+    return Session(plan, graphs, counts, nodes, others, session.settings), nodes
 
 
 def say_if_whole(session: Session) -> bool:
@@ -216,7 +215,7 @@ def from_state(content: dict[str, Any], model: nn.Module, settings: Settings) ->
     plan = prepare(site, roles, settings)
     nodes = put_back(left - leaving(plan.roles), rows)
     others = {n: tensors[n] for n in roles.others}
-    graphs = _with_members(plan.roles, nodes, _graphs(roles, tensors))
+    graphs = _with_members(plan.roles, nodes, _graphs(roles, tensors, settings.storage))
     counts = counted(plan.roles, num_nodes, nodes)
     session = Session(plan, graphs, counts, nodes, others, settings)
     session.fill(nodes, others)
