@@ -10,9 +10,10 @@ On a drawn graph of ogbn-products' size, or `--scale` of it, that lies on a disk
 the system limits to `--limit` bytes of data:
 
 `models`: three models, in blocks and node-wise; `layers`: one to four of them; `sampled`: all edges
-against ten of each node; `partial`: some of the nodes. Node-wise evaluation runs PyG's model on
-what a batch of nodes sees; its batch is the best of those that fit, and its time that of a few
-batches times all.
+against ten of each node; `partial`: some of the nodes; `bootstrap`: the first pass of an
+incremental store, in memory and in memory maps, and updates of one edge after it. Node-wise
+evaluation runs PyG's model on what a batch of nodes sees; its batch is the best of those that fit,
+and its time that of a few batches times all.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ FIGURES: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
     "layers": size.layers,
     "sampled": size.sampled,
     "partial": size.partial,
+    "bootstrap": size.bootstrap,
 }
 PLOTS: dict[str, Callable[[list[Row], Path], Path]] = {
     "order": plot.draw_orders,
@@ -64,6 +66,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--batch", type=int, nargs="+", default=[1, 4, 16, 64], help="node-wise: tried in turn")
     add("--sample", type=int, default=8, help="node-wise: targets that are timed, at least a batch")
     add("--seconds", type=float, default=30, help="node-wise: limit of time for one batch size")
+    add("--updates", type=int, default=60, help="bootstrap: edges that come, one by one")
+    add("--where", nargs="+", choices=worker.WHERE, default=list(worker.WHERE), help="bootstrap")
     add("--folder", type=size.folder_of, help="where the graph is put meanwhile")
     add("--quick", action="store_true", help="tiny graphs, some seconds: only shows that it runs")
     add("--out", type=Path, default=Path("benchmarks/results/evaluation"), help="folder")

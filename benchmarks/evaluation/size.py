@@ -142,6 +142,22 @@ def partial(args: argparse.Namespace) -> list[Row]:
     return rows
 
 
+def bootstrap(args: argparse.Namespace) -> list[Row]:
+    """The first pass of a store, in memory and in memory maps, and updates of one edge after it.
+
+    Only the store in memory maps is limited.
+    """
+    rows: list[Row] = []
+    with on_disk(args) as task:
+        task |= {"way": "bootstrap", "updates": args.updates}
+        for name in args.model:
+            for where in args.where:
+                found = worker.run(task | {"model": name, "where": where})
+                rows.append({"model": name, "nodes": task["num_nodes"], "where": where, **found})
+                print(rows[-1], flush=True)
+    return rows
+
+
 def folder_of(text: str) -> Path:
     """A folder that is there."""
     path = Path(text)

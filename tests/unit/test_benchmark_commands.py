@@ -137,6 +137,8 @@ def test_evaluation_tables(tmp_path, monkeypatch):
         if task["way"] == "node-wise":
             tried = [{"batch": 1, "targets": 4, "price": 1.0}, {"batch": 4, "failed": "Memory"}]
             return {"price": 1.0, "batch": 1, "tried": tried}
+        if task["way"] == "bootstrap":
+            return {"first_s": 1.0, "update_ms": 2.0, "limit_GB": task["limit"] / 1e9}
         seconds = task["layers"] * (1 if task["num_neighbors"] is None else 0.5)
         return {"seconds": seconds, "wall": 9, "limit": task["limit"], "base": 0, "peak_rss": 0}
 
@@ -152,6 +154,8 @@ def test_evaluation_tables(tmp_path, monkeypatch):
     assert [row["full_of_sampled"] for row in rows_of("sampled")] == [2, 2]
     assert [row["targets"] for row in rows_of("partial")] == [2, 17, 169, 1693]
     assert (tmp_path / "partial.png").stat().st_size > 0
+    stores = [(row["where"], row["limit_GB"]) for row in rows_of("bootstrap")]
+    assert stores == [("memory", 0.04), ("files", 0.04)]
 
 
 def test_memory(tmp_path, capsys):
