@@ -14,6 +14,8 @@ against ten of each node; `partial`: some of the nodes; `bootstrap`: the first p
 incremental store, in memory and in memory maps, and updates of one edge after it. Node-wise
 evaluation runs PyG's model on what a batch of nodes sees; its batch is the best of those that fit,
 and its time that of a few batches times all.
+
+`mag`: RGCN and HGT in blocks on a graph of ogbn-mag's size, likewise.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ FIGURES: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
     "sampled": size.sampled,
     "partial": size.partial,
     "bootstrap": size.bootstrap,
+    "mag": size.several_kinds,
 }
 PLOTS: dict[str, Callable[[list[Row], Path], Path]] = {
     "order": plot.draw_orders,
@@ -61,6 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--share", type=float, default=0.2, help="for order: what a block may take, of the rows")
     add("--size", choices=graphs.SIZES, default="products", help="of the graph on a disk")
     add("--model", nargs="+", choices=worker.MODELS, default=list(worker.MODELS))
+    add("--load", action="store_true", help="the graph into memory; rows stay in files")
     add("--limit", default="4GB", help="of the system, for the whole size")
     add("--part", type=float, default=0.3, help="of the limit that evaluate is given as memory")
     add("--batch", type=int, nargs="+", default=[1, 4, 16, 64], help="node-wise: tried in turn")

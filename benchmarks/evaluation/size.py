@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import graphs
-from benchmarks.evaluation import worker
+from benchmarks.evaluation import hetero, worker
 from benchmarks.report import Row
 from pyg_incremental.blocks.given import bytes_of
 from pyg_incremental.blocks.in_edges import in_edges
@@ -57,7 +57,7 @@ def on_disk(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             "layers": args.layers, "nodes": None, "num_neighbors": None, "order": None,
             "scale": args.scale, "limit": int(args.scale * limit), "batch": args.batch,
             "memory": int(args.part * args.scale * limit), "seconds": args.seconds,
-            "sample": args.sample, "num_nodes": size.nodes, "full_limit": limit,
+            "load": args.load, "sample": args.sample, "num_nodes": size.nodes, "full_limit": limit,
         }  # fmt: skip
 
 
@@ -155,6 +155,27 @@ def bootstrap(args: argparse.Namespace) -> list[Row]:
                 found = worker.run(task | {"model": name, "where": where})
                 rows.append({"model": name, "nodes": task["num_nodes"], "where": where, **found})
                 print(rows[-1], flush=True)
+    return rows
+
+
+def several_kinds(args: argparse.Namespace) -> list[Row]:
+    """A graph of ogbn-mag's size in blocks, RGCN and HGT."""
+    rows: list[Row] = []
+    limit = bytes_of(args.limit)
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        nodes, edges = hetero.draw(Path(folder), args.scale)
+        for name in hetero.MODELS:
+            found = worker.run({
+                "way": "hetero", "folder": folder, "model": name, "hidden": args.hidden,
+                "layers": args.layers, "scale": args.scale, "limit": int(args.scale * limit),
+                "memory": int(args.part * args.scale * limit),
+            })  # fmt: skip
+            rows.append({
+                "model": name, "nodes": nodes, "edges": edges, "layers": args.layers,
+                "evaluate_s": found["seconds"], "wall_s": found["wall"],
+                "limit_GB": found["limit"] / 1e9, "of_it_code_GB": found["base"] / 1e9,
+            })  # fmt: skip
+            print(rows[-1], flush=True)
     return rows
 
 

@@ -70,9 +70,10 @@ def in_edges(key: Array, other: Array, num_nodes: int) -> InEdges:
         )
     count = len(key)
     degree, first = np.zeros(num_nodes, np.int32), np.zeros(num_nodes + 1, np.int64)
-    neighbor, edge, at = (np.empty(count, np.int32) for _ in range(3))
-    ends = key.astype(np.int32), other.astype(np.int32)
-    first[num_nodes] = kernel.group(*ends, degree, first[:num_nodes], neighbor, edge, at, 0)
+    neighbor, edge = (np.empty(count, np.int32) for _ in range(2))
+    near, far = key.astype(np.int32), other.astype(np.int32)
+    at = near  # where an edge stands in its list is written when its end has been read
+    first[num_nodes] = kernel.group(near, far, degree, first[:num_nodes], neighbor, edge, at, 0)
     return InEdges(first, neighbor, edge)
 
 
