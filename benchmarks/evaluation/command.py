@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import graphs, machine, report
-from benchmarks.evaluation import ordering, plot, size, worker
+from benchmarks.evaluation import hetero, ordering, plot, size, worker
 from benchmarks.evaluation.real import GRAPHS
 from benchmarks.report import Row
 from pyg_incremental.kernels import warm_up
@@ -65,6 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--size", choices=graphs.SIZES, default="products", help="of the graph on a disk")
     add("--model", nargs="+", choices=worker.MODELS, default=list(worker.MODELS))
     add("--load", action="store_true", help="the graph into memory; rows stay in files")
+    add("--kinds", nargs="+", choices=hetero.MODELS, default=list(hetero.MODELS), help="for mag")
     add("--limit", default="4GB", help="of the system, for the whole size")
     add("--part", type=float, default=0.3, help="of the limit that evaluate is given as memory")
     add("--batch", type=int, nargs="+", default=[1, 4, 16, 64], help="node-wise: tried in turn")

@@ -164,7 +164,7 @@ def several_kinds(args: argparse.Namespace) -> list[Row]:
     limit = bytes_of(args.limit)
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         nodes, edges = hetero.draw(Path(folder), args.scale)
-        for name in hetero.MODELS:
+        for name in args.kinds:
             found = worker.run({
                 "way": "hetero", "folder": folder, "model": name, "hidden": args.hidden,
                 "layers": args.layers, "scale": args.scale, "limit": int(args.scale * limit),
