@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyg_incremental.graph.room import Room
 from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels import adjacency as kernel
 from pyg_incremental.kernels import graph_at, pairs
@@ -109,6 +110,7 @@ class EdgeStore:
         self.edge_data = {
             name: storage.more_rows(t.detach(), room) for name, t in (edge_data or {}).items()
         }
+        self._rooms: dict[str, Room] = {}
 
     def _group(
         self, key: NDArray[np.int32], other: NDArray[np.int32], at: NDArray[np.int32]
@@ -127,19 +129,26 @@ class EdgeStore:
         adj.capacity[:] = adj.degree + SLACK
         return adj
 
-    def _tabulate(self, more: int = 0) -> None:
-        """Make the hash table anew, at most half full once `more` edges are in.
-
-        There is room for some more edges then, before it is made anew again.
-        """
-        edges = self.num_edges + more
-        size = 1 << max(4, int(2 * (edges + edges // 16)).bit_length())
-        self._table = self.storage.zeros(np.int32, size)
-        self._table.fill(pairs.EMPTY)
+    def _tabulate(self) -> None:
+        """Make the hash table."""
+        self._table = self._new_table(self.num_edges)
         self._used = 0
         # Chains run from young to old, so slots are entered in the order in which their edges came.
         for some in self._in_order():
             self._used += pairs.enter(some, self._table, self.slots)
+
+    def _new_table(self, edges: int) -> NDArray[np.int32]:
+        """An empty table, at most half full once so many edges are in, and with some room more."""
+        size = 1 << max(4, int(2 * (edges + edges // 16)).bit_length())
+        table = self.storage.zeros(np.int32, size)
+        table.fill(pairs.EMPTY)
+        return table
+
+    def _make_table_room(self, count: int) -> None:
+        """Move what the table holds to a larger one, in which there is room for `count` more."""
+        table = self._new_table(self.num_edges + count)
+        used = pairs.move(self._table, table, self.slots)
+        self._table, self._used = table, used
 
     # Reading ---------------------------------------------------------------------------------
 
@@ -251,7 +260,7 @@ class EdgeStore:
         if self.next_order + count > MAX_EDGES:
             self._count_anew()  # those of a graph of one's own, to which edges only come
         if 2 * (self._used + count) > self._table.size:
-            self._tabulate(count)
+            self._make_table_room(count)
         for side, (key, adj) in enumerate(((src, self.out), (dst, self.inn))):
             if not kernel.fits(key, adj, self._tops[side]):
                 self._make_room(side, kernel.needed(key, adj))
@@ -331,7 +340,8 @@ class EdgeStore:
         """See that both neighbour lists have room for `count` nodes, with slack if they grow."""
         if count > self.out.start.size:
             room = max(count, 3 * count // 2)
-            self.out, self.inn = (self.storage.more_nodes(adj, room) for adj in (self.out, self.inn))
+            self.out = self.storage.more_nodes(self.out, room)
+            self.inn = self.storage.more_nodes(self.inn, room)
 
     def _ages_are_large(self, added: int) -> bool:
         """Whether it is time to count the ages anew; there is room for many more by then."""
@@ -364,14 +374,29 @@ class EdgeStore:
 
     def _grow_slots(self, needed: int) -> None:
         room = min(MAX_EDGES, needed + max(16, needed // 4, min(needed // 2, ROOM)))
-        in_at = self.storage.longer(self.slots.in_at, room)
+        in_at = self._longer("in_at", self.slots.in_at, room)
         in_at[self.slots.in_at.size :] = -1
         self.slots = self.slots._replace(in_at=in_at)
         for name in ("dst", "out_at", "older", "order", "src"):  # no two are there twice
-            longer = self.storage.longer(getattr(self.slots, name), room)
-            self.slots = self.slots._replace(**{name: longer})
-        for name, t in self.edge_data.items():
-            self.edge_data[name] = self.storage.more_rows(t, room)
+            self.slots = self.slots._replace(
+                **{name: self._longer(name, getattr(self.slots, name), room)}
+            )
+        for name, rows in self.edge_data.items():
+            self.edge_data[name] = (
+                self.storage.more_rows(rows, room)
+                if self.storage.is_limited
+                else self._room_of(f"edge_data.{name}").longer_rows(rows, room)
+            )
+
+    def _longer(self, name: str, array: NDArray[np.int32], size: int) -> NDArray[np.int32]:
+        """A longer array of slots: where it lies, if it may take any number of addresses."""
+        if self.storage.is_limited:
+            return self.storage.longer(array, size)
+        return self._room_of(name).longer(array, size)
+
+    def _room_of(self, name: str) -> Room:
+        """Where an array of slots or of edge data grows."""
+        return self._rooms.setdefault(name, Room())
 
     def _make_room(self, side: int, needed: int) -> None:
         """Pack a pool into a new one with more room: a third, and more where that is little."""

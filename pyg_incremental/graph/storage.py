@@ -49,6 +49,11 @@ class Storage:
             self._directory.mkdir(parents=True, exist_ok=True)
         self.in_memory = self.on_disk = 0
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether memory is counted."""
+        return self._memory is not None
+
     def zeros(self, dtype: Any, *shape: int) -> NDArray[Any]:
         """Zeros that begin with a cache line.
 

@@ -20,6 +20,8 @@ from pyg_incremental.typing import Array
 
 STAGE = 8
 """How many edges lie between one look ahead and the next, see `address.fetch`."""
+_FEW = 64
+"""Edges of which a rough look may do."""
 
 
 class Adjacency(NamedTuple):
@@ -92,16 +94,28 @@ def more_room(n):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def needed(key, adj):  # type: ignore[no-untyped-def]
-    """How much of the pool the lists move to, if one more entry comes for each of `key`."""
-    room, ordered, i = 0, np.sort(key), 0
-    while i < ordered.size:
-        v, first = ordered[i], i
-        while i < ordered.size and ordered[i] == v:
-            i += 1
-        n = adj.capacity[v]
-        while n < adj.degree[v] + i - first:
-            n = more_room(n)
-            room += n
+    """How much of the pool the lists move to, if one more entry comes for each of `key`.
+
+    Entries are counted up and down again. Nothing is allocated, so that nothing can be raised in
+    between.
+    """
+    for i in range(key.size):
+        if i + 2 * STAGE < key.size:
+            fetch(adj.degree, key[i + 2 * STAGE])
+        adj.degree[key[i]] += 1
+    room = 0
+    for i in range(key.size):
+        if i + 2 * STAGE < key.size:
+            fetch(adj.degree, key[i + 2 * STAGE])
+            fetch(adj.capacity, key[i + 2 * STAGE])
+        v = key[i]
+        n = adj.degree[v] - 1
+        adj.degree[v] = n
+        full = adj.capacity[v]
+        while full < n:
+            full = more_room(full)
+        if full == n:  # this entry finds no room
+            room += more_room(full)
     return room
 
 
@@ -109,11 +123,14 @@ def needed(key, adj):  # type: ignore[no-untyped-def]
 def fits(key, adj, top):  # type: ignore[no-untyped-def]
     """Whether the pool, of which `top` entries are taken, has room for what is `needed`."""
     room = top
-    for i in range(key.size):  # as if all of them came to each list: says enough of a few
-        n = adj.degree[key[i]] + key.size
-        if n > adj.capacity[key[i]]:
-            room += more_room(n)
-    return room <= adj.neighbor.size or top + needed(key, adj) <= adj.neighbor.size
+    if key.size <= _FEW:
+        for i in range(key.size):  # as if all of them came to each list
+            n = adj.degree[key[i]] + key.size
+            if n > adj.capacity[key[i]]:
+                room += more_room(n)
+        if room <= adj.neighbor.size:
+            return True
+    return top + needed(key, adj) <= adj.neighbor.size
 
 
 @inner()
@@ -222,6 +239,8 @@ def compact(adj, neighbor, edge, room):  # type: ignore[no-untyped-def]
     """
     total = 0
     for v in range(adj.degree.size):
+        if v + 2 * STAGE < adj.degree.size:
+            _ask_for_entry(v + 2 * STAGE, 0, adj)
         old = adj.start[v]
         for k in range(adj.degree[v]):
             neighbor[total + k] = adj.neighbor[old + k]

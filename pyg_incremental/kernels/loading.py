@@ -26,7 +26,7 @@ def entries() -> list[Any]:
     found = [getattr(compiled, name) for name in compiled.__all__ if name != "REACH"]
     names = {
         adjacency: ("group", "needed", "fits", "compact", "out_of_range"),
-        pairs: ("enter", "find", "find_distinct", "find_without"),
+        pairs: ("enter", "find", "find_distinct", "find_without", "move"),
         graph_at: (
             "accept", "accept_now", "leaving", "change_list", "change_pairs", "has_changed",
         ),

@@ -72,9 +72,41 @@ def enter(chosen, table, slots):  # type: ignore[no-untyped-def]
 
     Returns how many empty places were used.
     """
-    used = 0
+    used, mask = 0, table.size - 1
     for i in range(chosen.size):
+        if i + 2 * STAGE < chosen.size:
+            ahead = chosen[i + 2 * STAGE]
+            fetch(table, _hash(slots.src[ahead], slots.dst[ahead], mask))
+        if i + STAGE < chosen.size:
+            ahead = chosen[i + STAGE]
+            head = max(0, table[_hash(slots.src[ahead], slots.dst[ahead], mask)])
+            fetch(slots.src, head)
+            fetch(slots.dst, head)
         used += _enter(chosen[i], table, slots)
+    return used
+
+
+@njit(cache=True)
+def move(old, table, slots):  # type: ignore[no-untyped-def]
+    """Enter all pairs of one table into another one, which is empty; chains stay as they are.
+
+    Pairs are taken in the order of their hashes, so both tables are walked from front to back.
+    Returns how many places were used.
+    """
+    used, mask = 0, table.size - 1
+    for i in range(old.size):
+        if i + 4 * STAGE < old.size:
+            ahead = max(0, old[i + 4 * STAGE])
+            fetch(slots.src, ahead)
+            fetch(slots.dst, ahead)
+        head = old[i]
+        if head < 0:
+            continue
+        at = _hash(slots.src[head], slots.dst[head], mask)
+        while table[at] != EMPTY:
+            at = (at + 1) & mask
+        table[at] = head
+        used += 1
     return used
 
 

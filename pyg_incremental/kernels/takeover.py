@@ -57,7 +57,7 @@ def plain_kernels() -> Mapping[Any, Callable[..., Any]]:
     }
     names = {
         adjacency: ("group", "needed", "fits", "compact", "out_of_range"),
-        pairs: ("enter", "find", "find_distinct", "find_without"),
+        pairs: ("enter", "find", "find_distinct", "find_without", "move"),
         graph_at: ("accept", "leaving", "change_list", "change_pairs"),
         samples: ("mixed",),
     }

@@ -72,6 +72,7 @@ def _run_graph_kernels() -> tuple[Any, ...]:
     tops = np.full(2, 4, np.int64)
     places = graph_at.places_of(out, inn, slots, table, tops)
     pairs.enter(ids, table, slots)
+    pairs.move(table, np.full(16, pairs.EMPTY, np.int32), slots)
     pairs.find(u, v, table, slots, found)
     graph_at.leaving(u, v, ids, ids, out, inn, table, slots, found[:1], found[1:])
     pairs.find_without(ids[:0], u, v, table, slots, found)

@@ -78,7 +78,7 @@ class SampledEdges:
         ids: Ids | None = None,
     ) -> None:
         self._label, self._strategy, self._turn = label, strategy, 0
-        self.fanouts = fanouts
+        self.fanouts, self._limits = fanouts, np.array(fanouts, np.int64)
         self.num_nodes = num_nodes
         edges = self._listed(edge_index, "edge_index", num_nodes)
         count = edges.shape[1]
@@ -227,10 +227,10 @@ class SampledEdges:
 
     def walk(self, seeds: Ids, disjoint: bool) -> SamplerOutput:
         """All hops from some seeds on, where these are the only edges; see `query.expand`."""
-        queries = np.arange(seeds.size) if disjoint else np.zeros_like(seeds)
-        rows, fanouts = self.rows, np.array(self.fanouts)
+        queries = np.arange(seeds.size) if disjoint else np.zeros(seeds.size, np.int64)
+        rows = self.rows
         nodes, batch, row, col, edge, num_nodes, num_edges = kernel.walk(
-            seeds, queries, fanouts, rows.heads, rows.pool, self.graph.inn, self.ids
+            seeds, queries, self._limits, rows.heads, rows.pool, self.graph.inn, self.ids
         )
         return SamplerOutput(
             node=torch.from_numpy(nodes),

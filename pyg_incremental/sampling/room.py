@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyg_incremental.graph.room import pages_of
+
 Ids = NDArray[np.int64]
 _WIDTH = 3
 _SMALL = 1 << 16
@@ -49,7 +51,10 @@ class Room:
             return
         else:
             before = self.rows
-            self._pages = mmap.mmap(-1, size, flags=_PRIVATE)
+            self._pages = pages_of(size)
+            if self._pages is None:
+                self._copied(before, count)
+                return
             self._array(count)[: before.shape[0]] = before
         self.rows = self._array(count)
 

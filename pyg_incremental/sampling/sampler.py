@@ -27,6 +27,7 @@ from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 from pyg_incremental.delta.describe import GraphDelta, with_fields_of
 from pyg_incremental.delta.read.values import check_ids
 from pyg_incremental.errors import StaleStateError
+from pyg_incremental.kernels.adjacency import out_of_range
 from pyg_incremental.sampling.edges import TIME, SampledEdges
 from pyg_incremental.sampling.query import expand
 from pyg_incremental.sampling.read import EdgeType, NodeType, ends_of, parts_of, per_type
@@ -298,7 +299,7 @@ class StreamingSampler(BaseSampler):
         if kind not in self._nodes:
             raise ValueError(f"seed: there are no nodes of type {kind!r} (got {list(self._nodes)})")
         seeds: Ids = torch.as_tensor(ids).to(torch.int64).contiguous().numpy()
-        if seeds.size and not (seeds.min() >= 0 and seeds.max() < self._nodes[kind]):
+        if out_of_range(seeds, self._nodes[kind]) >= 0:
             raise ValueError(
                 f"seed: expected node ids in [0, {self._nodes[kind]}) (got {seeds.min()} to "
                 f"{seeds.max()}); new nodes come with apply_delta(x_add=...)"

@@ -197,6 +197,11 @@ def enter(chosen: Ids, table: Table, slots: Slots) -> int:
     return _enter_heads(heads[~known], table, slots)
 
 
+def move(old: Table, table: Table, slots: Slots) -> int:
+    """Enter all pairs of one table into an empty one; returns how many places were used."""
+    return _enter_heads(old[old >= 0].astype(np.int64), table, slots)
+
+
 def _leave(gone: Ids, table: Table, slots: Slots) -> None:
     gone = gone[np.argsort(-slots.order[gone], kind="stable")]  # youngest first
     places = _seek(slots.src[gone], slots.dst[gone], table, slots)

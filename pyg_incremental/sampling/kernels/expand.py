@@ -3,11 +3,13 @@
 import numpy as np
 
 from pyg_incremental.kernels.address import fetch
-from pyg_incremental.kernels.jit import njit
+from pyg_incremental.kernels.jit import inner, njit
 from pyg_incremental.sampling.kernels.rows import EDGE, HELD, PLACE, STAGE, START
 
 _LOW = 2**32 - 1
 _EMPTY = np.int64(-1)
+_EXPECTED = 320
+"""Nodes and edges for which there is room at once: as many as one seed has of [25, 10]."""
 
 
 @njit(cache=True)
@@ -112,6 +114,53 @@ def hop(frontier, frontier_batch, offset, fanout, heads, pool, lists, edge_of, n
     return row, col, edge, new[:found].copy(), new_batch[:found].copy()
 
 
+@inner()
+def _ask_for_row(v, fanout, heads, pool):  # type: ignore[no-untyped-def]
+    """Ask for all that is read of a row."""
+    start, held = heads[v, START], heads[v, HELD]
+    for j in range(start, start + min(fanout, held), 2):
+        fetch(pool, j)
+
+
+@inner()
+def _longer(ids, count):  # type: ignore[no-untyped-def]
+    """A copy with room for so many."""
+    found = np.empty(max(count, ids.size), np.int64)
+    found[: ids.size] = ids
+    return found
+
+
+@inner()
+def _expanded(  # type: ignore[no-untyped-def]
+    i, fanout, heads, pool, lists, edge_of, table, nodes, batches, found, row, col, edge, made,
+    goes_on,
+):  # fmt: skip
+    """Write the in-edges of the `i`-th node, and the nodes that are new; returns how many of each.
+
+    Of the arrays, `found` nodes and `made` edges are written already.
+    """
+    v, batch, mask = nodes[i], batches[i], table.size - 1
+    begin = lists.start[v] if fanout < 0 else heads[v, START]
+    many = lists.degree[v] if fanout < 0 else min(fanout, heads[v, HELD])
+    for j in range(begin, begin + many):
+        if fanout < 0:
+            u, e = np.int64(lists.neighbor[j]), edge_of[lists.edge[j]]
+        else:
+            u, e = pool[j, PLACE] & _LOW, pool[j, EDGE]
+        at = _place(u, batch, mask)
+        while table[at] != _EMPTY and (nodes[table[at]] != u or batches[table[at]] != batch):
+            at = (at + 1) & mask
+        if table[at] == _EMPTY:
+            table[at] = found
+            nodes[found], batches[found] = u, batch
+            found += 1
+            if goes_on:
+                fetch(heads, u)  # what the next hop begins with
+        row[made], col[made], edge[made] = table[at], i, e
+        made += 1
+    return found, made
+
+
 @njit(cache=True)
 def walk(seeds, queries, fanouts, heads, pool, lists, edge_of):  # type: ignore[no-untyped-def]
     """All hops from some seeds on, in a graph of one type; the same as `hop` after `hop`.
@@ -129,19 +178,33 @@ def walk(seeds, queries, fanouts, heads, pool, lists, edge_of):  # type: ignore[
         The nodes and the query of each, int64 `[n]`; for each edge, where its source and its target
         stand, and its id, int64 `[e]`; how many nodes and how many edges there are in each hop.
     """
-    nodes, batches = seeds, queries
-    row, col, edge = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+    table = table_of(seeds, queries, _EXPECTED)
+    nodes, batches = _longer(seeds, _EXPECTED), _longer(queries, _EXPECTED)
+    row, col = np.empty(_EXPECTED, np.int64), np.empty(_EXPECTED, np.int64)
+    edge = np.empty(_EXPECTED, np.int64)
     num_nodes, num_edges = np.empty(fanouts.size + 1, np.int64), np.empty(fanouts.size, np.int64)
-    num_nodes[0], first = seeds.size, 0
+    num_nodes[0] = found = seeds.size
+    first = made = 0
     for h in range(fanouts.size):
-        end = nodes.size
-        more_row, more_col, more_edge, new, new_batch = hop(
-            nodes[first:end], batches[first:end], first, fanouts[h], heads, pool, lists, edge_of,
-            nodes, batches,
-        )  # fmt: skip
-        row, col = np.concatenate((row, more_row)), np.concatenate((col, more_col))
-        edge = np.concatenate((edge, more_edge))
-        nodes, batches = np.concatenate((nodes, new)), np.concatenate((batches, new_batch))
-        num_nodes[h + 1], num_edges[h] = new.size, more_row.size
-        first = end
-    return nodes, batches, row, col, edge, num_nodes, num_edges
+        end, before = found, made
+        count = _counted(nodes[first:end], fanouts[h], heads, lists)
+        if found + count > nodes.size:
+            nodes, batches = _longer(nodes, found + count), _longer(batches, found + count)
+        if made + count > row.size:
+            row, col = _longer(row, made + count), _longer(col, made + count)
+            edge = _longer(edge, made + count)
+        if 2 * (found + count) > table.size:
+            table = table_of(nodes[:found], batches[:found], count)
+        for i in range(first, min(end, first + STAGE)):
+            _ask_for_row(nodes[i], fanouts[h], heads, pool)
+        for i in range(first, end):
+            if i + STAGE < end:
+                _ask_for_row(nodes[i + STAGE], fanouts[h], heads, pool)
+            found, made = _expanded(
+                i, fanouts[h], heads, pool, lists, edge_of, table, nodes, batches, found, row, col,
+                edge, made, h + 1 < fanouts.size,
+            )  # fmt: skip
+        first, num_nodes[h + 1], num_edges[h] = end, found - end, made - before
+    return (
+        nodes[:found], batches[:found], row[:made], col[:made], edge[:made], num_nodes, num_edges,
+    )  # fmt: skip
