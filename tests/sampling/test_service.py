@@ -56,7 +56,7 @@ def test_a_day_in_the_life_of_a_service(seed, tmp_path):
     source = IterableSource(stream.deltas)
     service = SampleService(
         source, stream.start, stream.x, FANOUTS, tmp_path, seed=7, sampling=2, serving=2,
-        timeout=TIMEOUT, checkpoint_events=10**9,
+        timeout=TIMEOUT, checkpoint_events=10**9, owners=torch.arange(NODES) // 40,
     )  # fmt: skip
     with service:
         service.subscribe(seeds)

@@ -14,7 +14,13 @@ from pyg_incremental.files import snapshot
 from pyg_incremental.sampling.workers import checkpoint, process
 from pyg_incremental.sampling.workers.merge import merged
 from pyg_incremental.sampling.workers.messages import NO_COUNTS, SampleQuery
-from pyg_incremental.sampling.workers.owners import SAMPLING, SERVING, owner_of, split
+from pyg_incremental.sampling.workers.owners import (
+    SAMPLING,
+    SERVING,
+    checked_owners,
+    owner_of,
+    split,
+)
 from pyg_incremental.sampling.workers.sampling import SamplingWorker
 from pyg_incremental.sampling.workers.serving import ServingWorker
 from pyg_incremental.sampling.workers.split import Splitter
@@ -28,15 +34,17 @@ FANOUTS = [3, 2]
 class World:
     """Workers that meet in rounds; `sampler` and `naive` follow the same events alone."""
 
-    def __init__(self, strategy, seed, rng, sampling, serving, memory=None, fanouts=FANOUTS):
-        self.fanouts = fanouts
+    def __init__(
+        self, strategy, seed, rng, sampling, serving, memory=None, fanouts=FANOUTS, owners=()
+    ):
+        self.fanouts, self.named = fanouts, np.array(owners, np.int64)
         self.sampler, self.naive = made(strategy, seed, rng, fanouts)
         graph = self.sampler.edges_of().graph.state()
         names = [DATA[strategy]] if DATA[strategy] else []
         data = {name: graph[name] for name in names}
         self.x = torch.randn(12, 4)
         kinds = {name: values[:0] for name, values in data.items()}
-        self.query = SampleQuery(fanouts, strategy, seed, kinds, self.x[:0], memory)
+        self.query = SampleQuery(fanouts, strategy, seed, kinds, self.x[:0], memory, self.named)
         self.splitter = Splitter(self.query)
         first = self.splitter.start(graph["edge_index"], data, self.x, sampling)
         self.sampling = [SamplingWorker(self.query, p, sampling) for p in range(sampling)]
@@ -55,8 +63,8 @@ class World:
             counts = Counter(self.seeds)
         ids = np.array(sorted(counts), np.int64)
         more = np.array([counts[v] for v in ids.tolist()], np.int64)
-        served = owner_of(ids, len(self.serving), SERVING)
-        owned = owner_of(ids, len(self.sampling), SAMPLING)
+        served = owner_of(ids, len(self.serving), SERVING, self.named)
+        owned = owner_of(ids, len(self.sampling), SAMPLING, self.named)
         parts = len(self.sampling)
         self.number += 1
 
@@ -85,7 +93,7 @@ class World:
 
     def check(self):
         """Every worker holds what its seeds need, nothing else, and answers as the sampler does."""
-        owner = owner_of(np.array(self.seeds, np.int64), len(self.serving), SERVING)
+        owner = owner_of(np.array(self.seeds, np.int64), len(self.serving), SERVING, self.named)
         for to, worker in enumerate(self.serving):
             seeds = [s for s, own in zip(self.seeds, owner.tolist(), strict=True) if own == to]
             hops = needed_by(self.naive, seeds, self.fanouts)
@@ -93,7 +101,8 @@ class World:
                 for part, own in enumerate(self.sampling):
                     found = own._publisher._needed[to, hop]
                     ids = np.array(sorted(needed), np.int64)
-                    mine = ids[owner_of(ids, len(self.sampling), SAMPLING) == part].tolist()
+                    owned = owner_of(ids, len(self.sampling), SAMPLING, self.named)
+                    mine = ids[owned == part].tolist()
                     assert np.flatnonzero(found).tolist() == mine
                     assert found[mine].tolist() == [needed[v] for v in mine]
             assert worker.held["samples"] == sum(map(len, hops[:-1]))
@@ -221,6 +230,54 @@ def test_answers_of_several_workers_are_one_batch(seed):
     assert [tuple(pair) for pair in ends] == [sources[i] for i in data.e_id.tolist()]
 
 
+def test_owners_by_a_map(seed, tmp_path):
+    """Nodes of a part have one worker of each kind; those that came later go by a hash."""
+    rng = np.random.default_rng(seed)
+    parts = rng.integers(0, 5, 12)
+    world = World("topk", seed, rng, 2, 3, owners=parts)
+    for turn in range(9):
+        come = rng.integers(0, world.sampler.num_nodes, 2).tolist()
+        world.round([world.delta("topk", rng) for _ in range(turn % 3)], come=come)
+        world.check()
+    nodes = np.arange(world.sampler.num_nodes)
+    assert (owner_of(nodes, 3, SERVING, parts)[:12] == parts % 3).all()
+    assert (owner_of(nodes, 3, SERVING, parts)[12:] == owner_of(nodes[12:], 3, SERVING)).all()
+    files = []
+    for part, worker in enumerate(world.sampling):
+        held = worker._edges.graph.to_edge_index()[1].numpy()
+        assert (owner_of(held, 2, SAMPLING, parts) == part).all()
+        files.append((str(tmp_path / f"{part}"), worker.save(tmp_path / f"{part}")))
+    for part in range(3):  # other numbers of workers read what is theirs
+        worker = SamplingWorker(world.query, part, 3)
+        worker.load(files)
+        held = worker._edges.graph.to_edge_index()[1].numpy()
+        assert (owner_of(held, 3, SAMPLING, parts) == part).all()
+
+
+def test_old_edges_leave_all_workers(seed):
+    rng = np.random.default_rng(seed)
+    world = World("topk", seed, rng, 2, 2)
+    world.round([], come=[0, 3, 5, 8])
+    for _ in range(4):
+        edges = world.naive.edges
+        before = float(np.median([e["value"] for e in edges])) if edges else 0.0
+        world.sampler.expire(before)
+        world.naive.edges = [e for e in edges if e["value"] >= before]
+        world.round([world.splitter.expire(before, 2)])
+        world.check()
+        world.round([world.delta("topk", rng)])
+        world.check()
+    other = World("random", seed, rng, 1, 1)
+    with pytest.raises(ValueError, match="no times"):
+        other.splitter.expire(0.0, 1)
+
+
+@pytest.mark.parametrize("owners", [[0, 1], [[0], [1], [2]], [0, 1, -1]])
+def test_a_map_that_does_not_fit(owners):
+    with pytest.raises(ValueError, match="the part of each of 3 nodes"):
+        checked_owners(torch.tensor(owners), 3)
+
+
 def test_a_seed_of_another_worker_has_no_answer():
     world = World("random", 0, np.random.default_rng(0), 1, 1)
     assert world.serving[0].answer(np.array([3])) is None
@@ -268,6 +325,8 @@ def test_a_file_that_does_not_hang_together_is_refused(spoil, tmp_path):
         {"num_neighbors": [-1]},
         {"num_neighbors": []},
         {"seed": "7"},
+        {"owners": np.array([-1])},
+        {"owners": np.ones(2)},
     ],
 )
 def test_a_checkpoint_that_does_not_hang_together_is_refused(change, tmp_path):

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +22,7 @@ _FORM = {
 }  # fmt: skip
 _QUERY = {
     "num_neighbors": [int], "strategy": str, "seed": int, "data": {str: Tensor}, "x": Tensor,
-    "memory": (int, type(None)),
+    "memory": (int, type(None)), "owners": np.ndarray,
 }  # fmt: skip
 
 
@@ -58,6 +59,8 @@ def read(directory: Path) -> dict[str, Any]:
     checked.fits(query._asdict(), _QUERY, "query")
     if seeds.dtype != torch.int64 or seeds.dim() != 1 or seeds.numel() > content["num_nodes"]:
         raise checked.refuse("the seeds are not those of so many nodes")
+    if query.owners.dtype != np.int64 or query.owners.ndim != 1 or (query.owners < 0).any():
+        raise checked.refuse("the owners are no parts of nodes")
     if not query.num_neighbors or min(query.num_neighbors) < 0 or (seeds < 0).any():
         raise checked.refuse("a number is negative")
     return content

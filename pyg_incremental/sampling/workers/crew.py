@@ -142,10 +142,14 @@ class Crew:
         ids, counts = seeds
         if not ids.size:
             return [[NO_COUNTS] * len(self.serving) for _ in self.sampling]
-        owned = split(ids, len(self.sampling), SAMPLING)
-        served = split(ids, len(self.serving), SERVING)
+        owned = split(ids, len(self.sampling), SAMPLING, self._query.owners)
+        served = self.served(ids, len(self.serving))
         both = [[np.intersect1d(own, to) for to in served] for own in owned]
         return [[(ids[at], counts[at]) for at in row] for row in both]
+
+    def served(self, seeds: Ids, parts: int) -> list[Ids]:
+        """Where the seeds of each of so many serving workers stand among some, int64 `[k]`."""
+        return split(seeds, parts, SERVING, self._query.owners)
 
     def finish(self) -> None:
         """See one round through; repairs what is broken."""

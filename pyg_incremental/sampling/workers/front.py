@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.sampling.workers.crew import Crew
 from pyg_incremental.sampling.workers.messages import Answer
-from pyg_incremental.sampling.workers.owners import SERVING, split
 from pyg_incremental.sampling.workers.pool import Worker, WorkerLost
 
 Ids = NDArray[np.int64]
@@ -37,7 +36,7 @@ class Front:
         """Where the seeds of each worker that was asked stand, and what it has answered."""
         while True:
             workers = self.crew.serving
-            owned = split(ids, len(workers), SERVING)
+            owned = self.crew.served(ids, len(workers))
             asked = [part for part, at in enumerate(owned) if at.size] or [0]
             found = [self._ask(workers[part], ids[owned[part]], until) for part in asked]
             answers = [answer for answer in found if answer is not None]

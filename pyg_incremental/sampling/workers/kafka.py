@@ -72,7 +72,8 @@ class KafkaSource(LogSource):
             if message.error() is not None:
                 self.open(self._position)  # what was read behind it is read again
                 raise self._kafka.KafkaException(message.error())
-            records.append((message.offset() + 1, message.value() or b""))
+            offset: Any = message.offset()  # which every record that was read has
+            records.append((offset + 1, message.value() or b""))
         return records
 
     def close(self) -> None:

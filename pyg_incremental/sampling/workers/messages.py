@@ -28,6 +28,7 @@ class SampleQuery(NamedTuple):
         data: What edges come with, by name: tensors of their dtype, `[0]`.
         x: Features of their kind, `[0, num_features]`.
         memory: How many bytes of rows a serving worker has in memory; None for no limit.
+        owners: The part of each of the first nodes, int64 `[n]`, see `owners.owner_of`.
     """
 
     num_neighbors: list[int]
@@ -36,6 +37,7 @@ class SampleQuery(NamedTuple):
     data: dict[str, Tensor]
     x: Tensor
     memory: int | None
+    owners: Ids = NO_IDS
 
 
 @record
@@ -52,6 +54,7 @@ class Part(NamedTuple):
         nodes: Nodes of the worker with new features, int64 `[r]`.
         x: Their features, `[r, num_features]`.
         num_nodes: Number of nodes from here on.
+        before: Edges with times below this one leave; None for none.
     """
 
     added: Ids
@@ -63,6 +66,7 @@ class Part(NamedTuple):
     nodes: Ids
     x: Tensor
     num_nodes: int
+    before: float | None = None
 
 
 @record

@@ -87,6 +87,8 @@ class SamplingWorker:
             if not part.removed.size:
                 self.missing += part.gone.shape[1] - changes.gone.size
             self._touched.append(edges.commit(changes, ends))
+            if part.before is not None:
+                self._touched.append(edges.take_out(edges.before(part.before)))
             self._features.grow(part.num_nodes)
             self._features.put(part.nodes, part.x)
             self._new_rows.append(part.nodes)
@@ -113,7 +115,7 @@ class SamplingWorker:
         counts, others = seeds, [None] * (rounds.size - self._parts)
         for hop in range(len(edges.fanouts)):
             found = publisher.hop(hop, counts, edges.rows)
-            owned = [split(ids, self._parts, SAMPLING) for ids, _ in found]
+            owned = [split(ids, self._parts, SAMPLING, self._query.owners) for ids, _ in found]
             got = rounds.swap([*split_counts(found, owned), *others])
             every = got[: self._parts]
             counts = [summed([said[server] for said in every]) for server in range(len(seeds))]
@@ -200,5 +202,6 @@ class SamplingWorker:
         checked.same((x.dtype, x.shape), (query.x.dtype, (len(nodes), *query.x.shape[1:])), "x")
 
     def _mine(self, nodes: Ids) -> Ids:
-        found: Ids = np.flatnonzero(owner_of(nodes, self._parts, SAMPLING) == self._part)
+        owner = owner_of(nodes, self._parts, SAMPLING, self._query.owners)
+        found: Ids = np.flatnonzero(owner == self._part)
         return found

@@ -22,6 +22,7 @@ from pyg_incremental.sampling.workers.crew import Crew
 from pyg_incremental.sampling.workers.front import Front
 from pyg_incremental.sampling.workers.merge import merged
 from pyg_incremental.sampling.workers.messages import NO_COUNTS, Counts, SampleQuery
+from pyg_incremental.sampling.workers.owners import check_counts, checked_owners
 from pyg_incremental.sampling.workers.results import ServiceStats, Step
 from pyg_incremental.sampling.workers.source import Source, num_events
 from pyg_incremental.sampling.workers.split import Splitter
@@ -34,11 +35,11 @@ _KEPT = 8
 class SampleService:
     """Samples kept ready in several processes (Helios, sections 4 to 6).
 
-    Sampling workers own nodes by a hash of their ids, and have the edges that lead to them, their
-    samples and their features. Serving workers own seeds, likewise, and hold what queries for them
-    read. This object is the coordinator: it pulls events from a source and sends each to the owners
-    of its targets, registers seeds, hands queries to serving workers, orders checkpoints, and
-    replaces workers that die.
+    Sampling workers own nodes by a hash of their ids or by a map, and have the edges that lead to
+    them, their samples and their features. Serving workers own seeds, likewise, and hold what
+    queries for them read. This object is the coordinator: it pulls events from a source and sends
+    each to the owners of its targets, registers seeds, hands queries to serving workers, orders
+    checkpoints, and replaces workers that die.
 
     Samples are those of a `StreamingSampler` on the same events with the same seed, edge ids
     included. Methods may be called from several threads; queries do not wait for events unless they
@@ -62,6 +63,9 @@ class SampleService:
         memory: How many bytes of rows each serving worker has in memory, see `SampleCache`.
         timeout: Seconds after which a worker that has not answered another one counts as dead.
         checkpoint_events: After how many events a checkpoint is written.
+        owners: The part of each node, int64 `[num_nodes]`, such as METIS cuts a graph into: nodes
+            of one part are sampled by one worker, and served by one. Part `p` belongs to worker
+            `p % sampling` and `p % serving`; nodes that come later go by a hash. None for all.
 
     Raises:
         ValueError: If an argument does not fit.
@@ -85,6 +89,7 @@ class SampleService:
         memory: int | None = None,
         timeout: float = 30.0,
         checkpoint_events: int = 1_000_000,
+        owners: Tensor | None = None,
     ) -> None:
         fanouts = list(num_neighbors)
         if not fanouts or not all(isinstance(k, int) and k >= 0 for k in fanouts):
@@ -100,10 +105,11 @@ class SampleService:
             raise ValueError(f"strategy={strategy!r} needs {name}, one number an edge")
         kinds = {name: values.detach().cpu()[:0] for name, values in data.items()}
         query = SampleQuery(
-            fanouts, strategy, checked_seed(seed), kinds, x.detach().cpu()[:0], memory
-        )
+            fanouts, strategy, checked_seed(seed), kinds, x.detach().cpu()[:0], memory,
+            checked_owners(owners, x.shape[0]),
+        )  # fmt: skip
         splitter = Splitter(query)
-        _check_counts(sampling, serving)
+        check_counts(sampling, serving)
         first = splitter.start(edge_index, data, x, sampling)
         crew = Crew(query, sampling, serving, timeout, Path(directory))
         self._set_up(source, query, splitter, crew, checkpoint_events)
@@ -144,7 +150,7 @@ class SampleService:
         query, files = content["query"], content["files"]
         sampling = len(files) if sampling is None else sampling
         serving = content["serving"] if serving is None else serving
-        _check_counts(sampling, serving)
+        check_counts(sampling, serving)
         self = cls.__new__(cls)
         splitter = Splitter(query, content["num_nodes"], content["next_id"])
         source.open(content["position"])
@@ -212,6 +218,17 @@ class SampleService:
         if self._since >= self._checkpoint_events:
             self.checkpoint()
         return Step(token, events, position, tuple(refused))
+
+    def expire(self, before: float) -> int:
+        """Delete edges with times below `before`; a token for it. No earlier checkpoint has it.
+
+        Raises:
+            ValueError: If the edges came without times.
+        """
+        with self._front.working() as crew:
+            said = self._splitter.expire(before, len(crew.sampling))
+            with self._front.or_close():
+                return self._round([[part] for part in said], NO_COUNTS)
 
     @property
     def visible(self) -> int:
@@ -345,7 +362,7 @@ class SampleService:
         with self._front.working() as crew, self._front.or_close():
             sampling = len(crew.sampling) if sampling is None else sampling
             serving = len(crew.serving) if serving is None else serving
-            _check_counts(sampling, serving)
+            check_counts(sampling, serving)
             if sampling != len(crew.sampling):
                 self.checkpoint()
             crew.scale(sampling, serving)
@@ -379,12 +396,4 @@ class SampleService:
         return (
             f"{type(self).__name__}(num_nodes={self.num_nodes}, events={self._counts.events}, "
             f"{len(crew.sampling)} sampling, {len(crew.serving)} serving)"
-        )
-
-
-def _check_counts(sampling: int, serving: int) -> None:
-    if min(sampling, serving) < 1:
-        raise ValueError(
-            f"expected at least one worker of each kind (got sampling={sampling}, "
-            f"serving={serving})"
         )

@@ -40,7 +40,7 @@ class Splitter:
         none = torch.empty((2, 0), dtype=torch.int64)
         strategy = strategy_of(query.strategy, query.seed)
         self._edges = SampledEdges(none, (0, 0), query.num_neighbors, strategy, query.data)
-        self._x = query.x
+        self._x, self._owners = query.x, query.owners
         self._features = Features(query.x, 0)
         self.num_nodes, self.next_id = num_nodes, next_id
 
@@ -53,6 +53,15 @@ class Splitter:
             InvalidDeltaError: If they do not fit.
         """
         return self.read(GraphDelta(edge_index_add=edge_index, edge_data_add=data, x_add=x), parts)
+
+    def expire(self, before: float, parts: int) -> list[Part]:
+        """Edges with times below `before` leave.
+
+        Raises:
+            ValueError: If edges come without times.
+        """
+        self._edges.before(before)
+        return [part._replace(before=before) for part in self.read(GraphDelta(), parts)]
 
     def read(self, delta: GraphDelta, parts: int) -> list[Part]:
         """What a delta says to each of `parts` sampling workers.
@@ -83,9 +92,9 @@ class Splitter:
         self.num_nodes, self.next_id = total, self.next_id + ids.size
         rows = self._x[:0] if features.rows is None else features.rows
         owned = zip(
-            split(changes.added[1], parts, SAMPLING),
-            split(gone[1], parts, SAMPLING),
-            split(features.ids, parts, SAMPLING),
+            split(changes.added[1], parts, SAMPLING, self._owners),
+            split(gone[1], parts, SAMPLING, self._owners),
+            split(features.ids, parts, SAMPLING, self._owners),
             strict=True,
         )
         return [
