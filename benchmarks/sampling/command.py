@@ -19,7 +19,7 @@ import torch
 from benchmarks import machine, report
 from benchmarks.peers.protocol import Skipped
 from benchmarks.report import Row
-from benchmarks.sampling import accuracy, service, speed
+from benchmarks.sampling import accuracy, killed, service, speed
 from pyg_incremental.kernels import warm_up
 
 QUICK = {
@@ -28,7 +28,7 @@ QUICK = {
     "subscribed": 50, "channels": 8, "graph": ["drawn"], "steps": 20, "delta": 100,
     "service_batch": 1_000, "seeds": 100, "share_nodes": 1_000, "share_edges": 5_000,
 }  # fmt: skip
-PARTS = ("samples", "three-hops", "accuracy", "service", "shares")
+PARTS = ("samples", "three-hops", "accuracy", "service", "killed", "shares")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +73,10 @@ def run(args: argparse.Namespace) -> None:
             measured[name] += rows
     if "accuracy" in args.only:
         measured["accuracy"] = _accuracy(args)
-    for name, measure in (("service", service.stream), ("shares", service.shares)):
+    of_services = (
+        ("service", service.stream), ("killed", killed.measure), ("shares", service.shares),
+    )  # fmt: skip
+    for name, measure in of_services:
         if name in args.only:
             measured[name] = measure(args)
             report.print_table(measured[name])

@@ -25,7 +25,7 @@ from pyg_incremental.sampling import StreamingSampler
 from pyg_incremental.sampling.workers import IterableSource, SampleService
 
 Ids = NDArray[np.int64]
-_NO_EDGES = torch.empty((2, 0), dtype=torch.int64)
+NO_EDGES = torch.empty((2, 0), dtype=torch.int64)
 _CHECKED = 2_000
 """Queries of which it is looked up what they could not see."""
 
@@ -42,12 +42,12 @@ class _Asked(NamedTuple):
 def stream(args: argparse.Namespace) -> list[Row]:
     """All edges through one sampling and one serving worker."""
     edges = draw(args.nodes, args.edges, 1)
-    deltas = _deltas(edges, args.service_batch)
+    deltas = deltas_of(edges, args.service_batch)
     seeds = np.random.default_rng(3).choice(args.nodes, args.seeds, replace=False)
     x = torch.zeros(args.nodes, args.channels)
     with TemporaryDirectory() as folder:
         service = SampleService(
-            IterableSource(lambda: iter(deltas)), _NO_EDGES, x, FANOUTS, folder,
+            IterableSource(lambda: iter(deltas)), NO_EDGES, x, FANOUTS, folder,
             checkpoint_events=10**12, timeout=300.0,
         )  # fmt: skip
         del x
@@ -55,7 +55,7 @@ def stream(args: argparse.Namespace) -> list[Row]:
             service.subscribe(torch.from_numpy(seeds))
             for _ in range(20):
                 service.query(torch.from_numpy(seeds[:1]))
-            follower = _Follower(service, args.service_batch)
+            follower = Follower(service, args.service_batch)
             asked, waited = _ask(service, follower, seeds)
             follower.join()
             row = _row(follower, waited, args)
@@ -69,7 +69,8 @@ def stream(args: argparse.Namespace) -> list[Row]:
     return [row]
 
 
-def _deltas(edges: Ids, size: int) -> list[GraphDelta]:
+def deltas_of(edges: Ids, size: int) -> list[GraphDelta]:
+    """Edges in the order in which they are, so many in a delta."""
     found = []
     for first in range(0, edges.shape[1], size):
         part = np.ascontiguousarray(edges[:, first : first + size])
@@ -77,7 +78,7 @@ def _deltas(edges: Ids, size: int) -> list[GraphDelta]:
     return found
 
 
-class _Follower(threading.Thread):
+class Follower(threading.Thread):
     """Steps until the stream ends, and notes when what was read became visible."""
 
     def __init__(self, service: SampleService, batch: int) -> None:
@@ -112,7 +113,7 @@ class _Follower(threading.Thread):
 
 
 def _ask(
-    service: SampleService, follower: _Follower, seeds: Ids
+    service: SampleService, follower: Follower, seeds: Ids
 ) -> tuple[list[_Asked], list[float]]:
     """Ask until the stream has ended."""
     asked, waited = [], []
@@ -135,7 +136,7 @@ def _again(seeds: Ids) -> Iterator[int]:
         yield from seeds.tolist()
 
 
-def _row(follower: _Follower, waited: list[float], args: argparse.Namespace) -> Row:
+def _row(follower: Follower, waited: list[float], args: argparse.Namespace) -> Row:
     visible = 1e3 * np.array(follower.visible)
     took = 1e3 * np.array(waited)
     return {
@@ -155,7 +156,7 @@ def _invisible(deltas: list[GraphDelta], nodes: int, asked: list[_Asked]) -> flo
     Every answer is held against the sample of its own time on the way.
     """
     some = asked[:: max(1, len(asked) // _CHECKED)]
-    sampler = StreamingSampler(_NO_EDGES, nodes, FANOUTS)
+    sampler = StreamingSampler(NO_EDGES, nodes, FANOUTS)
     at: dict[int, list[int]] = {}
     for i, query in enumerate(some):
         for time_ in {query.seen, query.read}:

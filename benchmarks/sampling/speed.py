@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.report import Row
 from benchmarks.sampling.ad_hoc import AdHocSampler
 from pyg_incremental.sampling import SampleCache, StreamingSampler
+from pyg_incremental.sampling.kernels.expand import walk
 
 Ids = NDArray[np.int64]
 FANOUTS = [25, 10]
@@ -77,6 +78,7 @@ def _queries(strategy: str, args: argparse.Namespace) -> list[Row]:
         _ask("sampler, records arriving", ask, seeds, add, records, values),
         _ask("drawn when asked", lambda seed: peer.query(seed)[1].size, seeds),
         _cached(sampler, seeds, args),
+        _compiled_alone(sampler, seeds, nodes),
     ]
     for row in queries:
         row["strategy"] = strategy
@@ -215,6 +217,19 @@ def _ask(
         **_spread(name, took, edges),
         "p99_with_waits_ms": 1e3 * float(np.percentile(waited, 99)),
     }
+
+
+def _compiled_alone(sampler: StreamingSampler, seeds: Ids, nodes: int) -> Row:
+    """The compiled call without what makes tensors of it, as the peer is asked."""
+    edges, every, one = sampler.edges_of(), np.arange(nodes), np.zeros(1, np.int64)
+    rows, ids, limits = edges.rows, edges.ids, np.array(FANOUTS)
+    lists = edges.graph.inn
+
+    def ask(seed: int) -> int:
+        found = walk(every[seed : seed + 1], one, limits, rows.heads, rows.pool, lists, ids)
+        return int(found[2].size)
+
+    return _ask("compiled call alone", ask, seeds)
 
 
 def _cached(sampler: StreamingSampler, seeds: Ids, args: argparse.Namespace) -> Row:
