@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,8 +18,7 @@ from pyg_incremental.call.site import CallSite, bind
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.journal import Committed, checked_id
 from pyg_incremental.errors import UnsupportedModelError
-from pyg_incremental.files import saving
-from pyg_incremental.files.saving import Saved
+from pyg_incremental.files.keeping import Keeping
 from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.readings import Readings
@@ -35,7 +34,7 @@ from pyg_incremental.typing import BackendName, StoreName
 from pyg_incremental.update import Update
 
 
-class IncrementalModel(Readings):
+class IncrementalModel(Keeping, Readings):
     """A model whose output stays exact while its graph changes.
 
     Made by `to_incremental`, which documents the arguments.
@@ -382,60 +381,3 @@ class IncrementalModel(Readings):
             self._take(start.from_session(before), before.committed)
             self._require().outputs.compare_with(was)
             return self._apply(delta, delta_id, began, old)
-
-    # Files ---------------------------------------------------------------------------------------
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save graph, features and all stored rows, but not the model. See `load`.
-
-        What is saved is one version; updates wait while it is copied, and no longer.
-
-        Raises:
-            StaleStateError: If the stored state is stale.
-            UnsupportedModelError: If the model was called with arguments that are neither tensors
-                nor plain values.
-        """
-
-        def look() -> Saved:
-            self._refuse_stale(exactly=True)
-            return saving.copied(self._require(), self._scrub.next, self._removed.by_kind())
-
-        saving.save(path, self.model, self._settings, self._turns.read(look))
-
-    @classmethod
-    @torch.inference_mode(mode=False)
-    @torch.no_grad()
-    def load(
-        cls, path: str | os.PathLike[str], model: nn.Module, **settings: Any
-    ) -> IncrementalModel:
-        """Continue from a saved state.
-
-        Args:
-            path: The file. No code from it is executed.
-            model: The model that the state belongs to, with the parameters it had.
-            **settings: As for `to_incremental`; `accumulate_dtype` and `store` are those of the
-                saved state by default.
-
-        Raises:
-            StateFileError: If the file is cut off or damaged, or belongs to another model: to other
-                parameters, or to one that computes other outputs on the saved graph.
-        """
-        content = saving.read(path, model)
-        settings.setdefault("accumulate_dtype", saving.sums_of(content))
-        settings.setdefault("store", content["store"])
-        loaded = cls(model, **settings)
-        loaded._refuse_training()
-        _refuse_autocast()
-        start.begin_kernels(model, loaded._settings)
-        session = saving.restored(path, content, model, loaded._settings)
-        loaded._take(session, Committed(content["version"], content["deltas"]))
-        loaded._scrub.next = content["scrub_next"]
-        loaded._removed.note({kind: ids.numpy() for kind, ids in content["removed"].items()})
-        return loaded
-
-    def __reduce__(self) -> NoReturn:
-        """Neither copies nor pickles: rows and the kernels' views of them would come apart."""
-        raise UnsupportedModelError(
-            f"{type(self).__name__} cannot be copied or pickled; use save(path) and load(path, "
-            "model), or wrap a copy of the model"
-        )

@@ -1,6 +1,8 @@
 """Edges that come and go in amortised constant time: slots, neighbour lists and a hash table."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import partial
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -110,7 +112,7 @@ class EdgeStore:
         self.edge_data = {
             name: storage.more_rows(t.detach(), room) for name, t in (edge_data or {}).items()
         }
-        self._rooms: dict[str, Room] = {}
+        self._rooms: defaultdict[str, Room] = defaultdict(partial(Room, storage))
 
     def _group(
         self, key: NDArray[np.int32], other: NDArray[np.int32], at: NDArray[np.int32]
@@ -374,29 +376,14 @@ class EdgeStore:
 
     def _grow_slots(self, needed: int) -> None:
         room = min(MAX_EDGES, needed + max(16, needed // 4, min(needed // 2, ROOM)))
-        in_at = self._longer("in_at", self.slots.in_at, room)
+        in_at = self._rooms["in_at"].longer(self.slots.in_at, room)
         in_at[self.slots.in_at.size :] = -1
         self.slots = self.slots._replace(in_at=in_at)
         for name in ("dst", "out_at", "older", "order", "src"):  # no two are there twice
-            self.slots = self.slots._replace(
-                **{name: self._longer(name, getattr(self.slots, name), room)}
-            )
-        for name, rows in self.edge_data.items():
-            self.edge_data[name] = (
-                self.storage.more_rows(rows, room)
-                if self.storage.is_limited
-                else self._room_of(f"edge_data.{name}").longer_rows(rows, room)
-            )
-
-    def _longer(self, name: str, array: NDArray[np.int32], size: int) -> NDArray[np.int32]:
-        """A longer array of slots: where it lies, if it may take any number of addresses."""
-        if self.storage.is_limited:
-            return self.storage.longer(array, size)
-        return self._room_of(name).longer(array, size)
-
-    def _room_of(self, name: str) -> Room:
-        """Where an array of slots or of edge data grows."""
-        return self._rooms.setdefault(name, Room())
+            longer = self._rooms[name].longer(getattr(self.slots, name), room)
+            self.slots = self.slots._replace(**{name: longer})
+        for name, t in self.edge_data.items():
+            self.edge_data[name] = self._rooms[f"edge_data.{name}"].longer_rows(t, room)
 
     def _make_room(self, side: int, needed: int) -> None:
         """Pack a pool into a new one with more room: a third, and more where that is little."""

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels.address import address_of
 
 T = TypeVar("T", bound=np.generic)
@@ -28,9 +29,13 @@ class Room:
     A long stream would else copy all that is there again and again, at once. Pages that were never
     written cost no memory, and arrays from before stay where they are: who holds one sees the same
     entries.
+
+    Args:
+        storage: Where arrays lie. If memory is counted there, arrays are copied after all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, storage: Storage | None = None) -> None:
+        self._limited = storage if storage is not None and storage.is_limited else None
         self._pages: Any = None
         self._address = -1
 
@@ -39,6 +44,8 @@ class Room:
 
         Those that come hold anything.
         """
+        if self._limited is not None:
+            return self._limited.longer(array, count)
         size = count * array.itemsize
         if size < SMALL or not _PRIVATE:
             return _copied(array, np.empty(count, array.dtype))
@@ -53,6 +60,8 @@ class Room:
 
     def longer_rows(self, rows: Tensor, count: int) -> Tensor:
         """The same for rows, `[n, ...]`."""
+        if self._limited is not None:
+            return self._limited.more_rows(rows, count)
         if rows.device.type != "cpu" or not rows.is_contiguous() or not rows.numel():
             return torch.cat([rows, rows.new_empty((count - rows.shape[0], *rows.shape[1:]))])
         raw = rows.view(-1).view(torch.uint8).numpy()
@@ -61,7 +70,8 @@ class Room:
         return grown.view(rows.dtype).view(count, *rows.shape[1:])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_pages": None, "_address": -1}  # what is copied lies elsewhere
+        # What is copied lies elsewhere.
+        return {"_limited": self._limited, "_pages": None, "_address": -1}
 
 
 def pages_of(size: int) -> Any:
