@@ -95,7 +95,7 @@ def _of_model(
         )
 
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        warnings.filterwarnings("ignore", "Sparse")  # new, beta, unchecked: torch says it once
         adjacency = to_torch_csr_tensor(edge_index.flip(0), size=(len(x), len(x)))
         seconds = _best(lambda: model(x, adjacency), args.turns)
         add("full pass of PyG, sparse matrix", seconds, model(x, adjacency), want)
