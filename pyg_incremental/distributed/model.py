@@ -110,7 +110,8 @@ class DistributedIncrementalModel(Starting, OneProcessOnly):
             was = None if part.interrupted else part.output(copy=True)
             part.interrupted = part.interrupted or "a refresh was interrupted"
             happened = None
-            self._start(call, self._together(part.shard), part.committed)
+            shard, settings = self._together(part.shard), part.session.settings
+            self._start(call, shard, part.committed, settings)
             changed, out = self._require().changed_since(was)
         return self._updated(changed, out, happened, began, before)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from pyg_incremental.blocks.given import bytes_of
 from pyg_incremental.call.full_pass import gap
 from pyg_incremental.call.roles import Roles, classify
 from pyg_incremental.call.site import bind, device_of
@@ -23,6 +25,7 @@ from pyg_incremental.distributed.placement.shard import Graph, Shard, shard_of
 from pyg_incremental.distributed.readings import Readings, collective
 from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.graph.storage import Storage
 from pyg_incremental.session.against_model import CHECKED, nodes_to_check, why_it_differs
 from pyg_incremental.session.parameters import ParameterWatch, fingerprint
 from pyg_incremental.session.settings import Settings
@@ -77,7 +80,7 @@ class Starting(Readings):
             for r in roles.relations
         ]
         shard = shard_of(self.rank, self.size, owner, nodes, graphs)
-        self._start(call_of(site, roles), shard, Committed())
+        self._start(call_of(site, roles), shard, Committed(), self._settings)
         self._check(whole=True)
         return self
 
@@ -98,6 +101,46 @@ class Starting(Readings):
             UnsupportedModelError: As in a call.
             PartitionError: If the folder does not fit the number of ranks.
         """
+        self._start_from(folder, arguments, self._settings)
+        return self
+
+    @collective("bootstrap")
+    @torch.no_grad()
+    def bootstrap(
+        self: S,
+        folder: str | os.PathLike[str],
+        *,
+        memory: int | str = "4GB",
+        directory: str | os.PathLike[str] | None = None,
+        **arguments: Any,
+    ) -> S:
+        """Like `from_shards`, with a store that may be larger than memory.
+
+        What this rank stores, ghosts included, lies in memory as far as `memory` allows, and the
+        rest in memory maps of files; see `IncrementalModel.bootstrap`. Layers are exchanged as
+        ever.
+
+        Args:
+            folder: As for `from_shards`.
+            memory: Bytes that this rank's store may take in memory.
+            directory: Where this rank's files are; ranks may share it, as files have no names.
+            **arguments: Further arguments of the model.
+
+        Returns:
+            This model.
+
+        Raises:
+            UnsupportedModelError: As in a call.
+            PartitionError: If the folder does not fit the number of ranks.
+            MemoryError: If a rank stores more than `memory` allows, and has no directory.
+        """
+        storage = self._together(lambda: Storage(bytes_of(memory), directory))
+        self._start_from(folder, arguments, replace(self._settings, storage=storage))
+        return self
+
+    def _start_from(
+        self, folder: str | os.PathLike[str], arguments: dict[str, Any], settings: Settings
+    ) -> None:
         self._together(self._refuse_training)
         files = self._together(lambda: ShardFiles(folder, self.rank, self.size))
         sample = most_of(self.rounds.everywhere(self._together(files.sample)))
@@ -106,9 +149,8 @@ class Starting(Readings):
             call = files.call(self.model, sample.to(self._home()), arguments)
             return call, files.shard(call.roles.relations).to(self._home())
 
-        self._start(*self._together(read), Committed())
+        self._start(*self._together(read), Committed(), settings)
         self._check(whole=False)
-        return self
 
     @collective("save")
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -138,7 +180,7 @@ class Starting(Readings):
         saved = self._together(lambda: save.part(rank, size, owner))
         call = self._together(lambda: call_from(saved.call, model))
         call.sample = most_of(self.rounds.everywhere(call.sample)).to(self._home())
-        self._start(call, saved.shard.to(self._home()), save.committed)
+        self._start(call, saved.shard.to(self._home()), save.committed, self._settings)
         part = self._require()
         self._together(lambda: saved.refuse_other_outputs(part, model))
 
@@ -148,7 +190,7 @@ class Starting(Readings):
         """Where rows from files go: to the parameters."""
         return device_of(self.model, ())
 
-    def _start(self, call: Call, shard: Shard, committed: Committed) -> None:
+    def _start(self, call: Call, shard: Shard, committed: Committed, settings: Settings) -> None:
         models = self.rounds.everywhere(self._together(lambda: fingerprint(self.model)))
         if any(m != models[0] for m in models):
             raise on_all_ranks(
@@ -159,9 +201,9 @@ class Starting(Readings):
             )
         self.rounds.device = device_of(self.model, shard.nodes.values())
         counts = {kind: len(ranks) for kind, ranks in shard.owner.items()}
-        plan = self._together(lambda: plan_of(call, counts, self._settings))
+        plan = self._together(lambda: plan_of(call, counts, settings))
         others, rounds = call.sample.others, self.rounds
-        self._part = Part(plan, shard, others, rounds, self._settings, committed)
+        self._part = Part(plan, shard, others, rounds, settings, committed)
         self._call, self._watch = call, ParameterWatch(self.model)
 
     def _check(self, whole: bool) -> None:

@@ -13,6 +13,7 @@ from pyg_incremental import GraphDelta, InvalidDeltaError, to_incremental
 from pyg_incremental.distributed import (
     DistributedIncrementalModel,
     PartitionError,
+    RankFailedError,
     partition,
     partition_hetero,
     write_shards,
@@ -20,6 +21,7 @@ from pyg_incremental.distributed import (
 from pyg_incremental.distributed.__main__ import main
 from pyg_incremental.distributed.files.shard_files import ShardFiles, manifest_of
 from pyg_incremental.distributed.placement.shard import Graph, shard_of
+from pyg_incremental.graph import storage
 from pyg_incremental.program.steps import Relation
 from tests.distributed.test_partition import four_clusters
 from tests.distributed.threads import all_well, run_ranks
@@ -166,6 +168,39 @@ def test_one_kind_of_nodes(tmp_path):
         assert torch.allclose(out, want, atol=1e-12)
     for error in from_shards(tmp_path, model, delta, 2):
         assert isinstance(error, PartitionError)
+
+
+def test_a_store_in_memory_maps(tmp_path, monkeypatch):
+    """On every rank, through updates that give all arrays more room, and a refresh."""
+    monkeypatch.setattr(storage, "SMALL", 0)
+    model, (x, edge_index) = small_call()
+    chosen = partition(edge_index, 60, 3)
+    write_shards(tmp_path, chosen, edge_index.numpy(), {"x": x.numpy()})
+    more = torch.stack([torch.arange(60).repeat(8), torch.arange(60).flip(0).repeat(8)])
+    delta = GraphDelta(edge_index_add=more, x_add=x[:40], nodes_del=[3])
+    want = in_one_process(model, delta, x, edge_index)
+
+    def work(comm):
+        inc = DistributedIncrementalModel(copy.deepcopy(model), comm)
+        inc.bootstrap(tmp_path, memory=1, directory=tmp_path / "rows")
+        inc.apply_delta(delta if comm.rank == 1 else None)
+        outs = [inc.gather_out()]
+        inc.refresh()
+        held = inc._require().session.settings.storage
+        assert (held.in_memory, held.on_disk > 0) == (0, True)
+        return [*outs, inc.gather_out()]
+
+    for outs in all_well(run_ranks(3, work)):
+        for out in outs:
+            assert torch.allclose(out, want, atol=1e-12)
+    assert list((tmp_path / "rows").iterdir()) == []
+    refused = run_ranks(3, lambda comm: refuse_more_than_fits(tmp_path, model, comm))
+    assert all(isinstance(error, MemoryError | RankFailedError) for error in refused)
+    assert any(isinstance(error, MemoryError) for error in refused)
+
+
+def refuse_more_than_fits(folder, model, comm):
+    DistributedIncrementalModel(copy.deepcopy(model), comm).bootstrap(folder, memory=1)
 
 
 def test_several_kinds_of_nodes(tmp_path, seed):

@@ -112,7 +112,9 @@ class Part:
             )
         self.plan, self.rounds, self.others = plan, rounds, others
         roles = plan.roles
-        self.region = region = Region(roles.relations, directions(plan.program), shard, rounds)
+        self.region = region = Region(
+            roles.relations, directions(plan.program), shard, rounds, settings.storage
+        )
         like = {name: rows[:0] for name, rows in shard.nodes.items()}
         edges = {g: {k: t[:0] for k, t in data.items()} for g, data in shard.edges.items()}
         self.reader = DeltaReader(roles, region.num_nodes, like, edges)

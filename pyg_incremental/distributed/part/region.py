@@ -22,6 +22,7 @@ from pyg_incremental.distributed.numbering.owners import Owners, Ranks
 from pyg_incremental.distributed.placement.shard import Shard
 from pyg_incremental.distributed.wire.rounds import Rounds, raise_first
 from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.graph.storage import Storage
 from pyg_incremental.program.steps import Relation
 
 Ids = NDArray[np.int64]
@@ -58,6 +59,7 @@ class Region:
         directions: The local graphs that the program needs.
         shard: What this rank owns.
         rounds: The conversation with the other ranks.
+        storage: Where the local graphs lie.
 
     Attributes:
         owners: Who owns the nodes of each kind.
@@ -77,7 +79,9 @@ class Region:
         directions: Iterable[Direction],
         shard: Shard,
         rounds: Rounds,
+        storage: Storage,
     ) -> None:
+        self._storage = storage
         self.relations = {r.graph: r for r in relations}
         self._rounds = rounds
         self.owners = {kind: Owners(ranks, shard.size) for kind, ranks in shard.owner.items()}
@@ -123,6 +127,7 @@ class Region:
         return DynamicGraph(
             torch.from_numpy(local), max(self.own[near_kind].end, link.ghosts.room),
             {f"{k}{suffix_of(d)}": v for k, v in data.items()}, self.relations[name].by_target,
+            self._storage,
         )  # fmt: skip
 
     def _turned(
