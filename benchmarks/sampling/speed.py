@@ -79,11 +79,13 @@ def _queries(strategy: str, args: argparse.Namespace) -> list[Row]:
         _ask("drawn when asked", lambda seed: peer.query(seed)[1].size, seeds),
         _cached(sampler, seeds, args),
         _compiled_alone(sampler, seeds, nodes),
+        _ask("drawn when asked, again", lambda seed: peer.query(seed)[1].size, seeds),
     ]
     for row in queries:
         row["strategy"] = strategy
-        for name in ("p50", "p99"):
-            row[f"{name}_ratio"] = queries[2][f"{name}_ms"] / row[f"{name}_ms"]
+        for name in ("p50", "p99"):  # beside the better one of both times that the peer was asked
+            of_peer = min(queries[2][f"{name}_ms"], queries[-1][f"{name}_ms"])
+            row[f"{name}_ratio"] = of_peer / row[f"{name}_ms"]
     return queries
 
 
