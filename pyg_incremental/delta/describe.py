@@ -78,7 +78,8 @@ class GraphDelta:
         x_add: Features of new nodes, `[n, in_channels]`, or `[in_channels]` of one; their ids
             follow the last one.
         nodes_del: Nodes to remove, int64 `[d]`: their edges leave, their ids stay and read as
-            isolated nodes with zero features.
+            isolated nodes with zero features. They leave the graphs that `batch` names, unless a
+            step on all rows reads it.
         edge_data_add: Data of the added edges by the name of the edge input, `[k, ...]` each:
             what a model needs that takes other edge inputs than `edge_weight` and `edge_attr`.
         undirected: Take every edge of this delta in both directions (a self-loop once).
