@@ -133,7 +133,7 @@ class IncrementalModel(Keeping, Readings):
         _refuse_autocast()
         start.begin_kernels(self.model, settings)
         session = start.from_call(call(), settings)
-        self._take(session, Committed())
+        self._take(session, Committed(), level=5)
         self._removed = Removed()
         return session
 
@@ -152,11 +152,11 @@ class IncrementalModel(Keeping, Readings):
         with self._changing():
             self._session = self._before = None
 
-    def _take(self, session: Session, committed: Committed) -> None:
+    def _take(self, session: Session, committed: Committed, level: int = 4) -> None:
         """From here on this session is the state. Say once that it runs full passes, if it does."""
         session.watch, session.committed = ParameterWatch(self.model), session.noted(committed)
         self._session, self._last = session, None
-        self._warned = self._warned or start.say_if_whole(session)
+        self._warned = self._warned or start.say_if_whole(session, level)
 
     def refresh(self, nodes: Any = None, *, old: bool = False) -> Update:
         """Recompute from the current graph, features and parameters.

@@ -59,6 +59,8 @@ class SideBySide:
         after.apply(**delta)
         if self.case.picky and not self.works_on(after):
             return None
+        if self.case.keeps_nodes and "nodes_del" in delta:
+            return None
         self.done.append(name)
         try:
             update = self.inc.apply_delta(**delta)

@@ -38,6 +38,8 @@ class Case:
         call: How model and wrapper are called.
         twin: Makes the plain PyG module of a model that is built of incremental convs.
         picky: PyG itself fails on some graphs, which are then left out.
+        keeps_nodes: No node leaves: it would leave a readout, and the oracle here knows no way to
+            say so (`tests/contract/test_readouts.py` has one that does).
     """
 
     name: str
@@ -51,6 +53,7 @@ class Case:
     call: Callable[..., Any] = call_plain
     twin: Callable[[], torch.nn.Module] | None = None
     picky: bool = False
+    keeps_nodes: bool = False
 
     def __str__(self):
         return self.name

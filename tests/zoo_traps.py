@@ -424,7 +424,7 @@ OWN_CASES = [
          formats=("coo", "edge_index")),
     Case("plain-arguments", Scaled, call=call_scaled),
     Case("positions", Positions, call=call_positions, mode=ANY, picky=True),
-    Case("batch-vector", Batched, call=call_batch, mode=ANY, picky=True),
+    Case("batch-vector", Batched, call=call_batch, mode=ANY, picky=True, keeps_nodes=True),
     Case("dict-output", DictNet),
     Case("returns-its-input", ReturnsItsInput),
     Case("new-rows-zeros", lambda: NewRows("zeros"), mode=ANY),

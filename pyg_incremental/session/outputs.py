@@ -72,7 +72,9 @@ class Outputs:
         def index(value: Value) -> Any:
             return rows.get(value.kind, ...) if value.domain is Domain.NODE else ...
 
-        return pytree.tree_map(lambda t, i: t if i is ... else t[i], out, self._filled(index))
+        return pytree.tree_map(
+            lambda t, i: t if i is ... or t is None else t[i], out, self._filled(index)
+        )
 
     def at(self, nodes: Any) -> Any:
         """Copies of some rows.

@@ -157,8 +157,13 @@ def _on(state: State, session: Session) -> tuple[Session, dict[str, Tensor]]:
     return Session(plan, graphs, counts, nodes, others, session.settings), nodes
 
 
-def say_if_whole(session: Session) -> bool:
-    """Warn where every update runs a full pass, or some steps on all rows; whether that is so."""
+def say_if_whole(session: Session, level: int) -> bool:
+    """Warn where every update runs a full pass, or some steps on all rows; whether that is so.
+
+    Args:
+        session: The session.
+        level: How many calls above this one users see, whose line the warning names.
+    """
     plan = session.plan
     if plan.fallback:
         said = f"{plan.fallback}. Every update runs a full pass: exact, but not incremental"
@@ -173,7 +178,7 @@ def say_if_whole(session: Session) -> bool:
     warnings.warn(
         f"{type(plan.site.model).__name__}: {said}. explain() says what to write instead",
         IncrementalWarning,
-        stacklevel=4,
+        stacklevel=level,
     )
     return True
 
