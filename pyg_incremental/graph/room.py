@@ -42,18 +42,18 @@ class Room:
     def longer(self, array: NDArray[T], count: int) -> NDArray[T]:
         """An array that begins with all entries of `array`, `[n]`, and has `count` of them.
 
-        Those that come hold anything.
+        Those that come are zero: edge data of slots without an edge is computed with like any.
         """
         if self._limited is not None:
             return self._limited.longer(array, count)
         size = count * array.itemsize
         if size < SMALL or not _PRIVATE:
-            return _copied(array, np.empty(count, array.dtype))
+            return _copied(array, np.zeros(count, array.dtype))
         if address_of(array) == self._address and size <= len(self._pages):
             return np.frombuffer(self._pages, array.dtype, count)
         pages = pages_of(_AHEAD * size)
         if pages is None:
-            return _copied(array, np.empty(count, array.dtype))
+            return _copied(array, np.zeros(count, array.dtype))
         found = _copied(array, np.frombuffer(pages, array.dtype, count))
         self._pages, self._address = pages, address_of(found)
         return found
@@ -63,7 +63,7 @@ class Room:
         if self._limited is not None:
             return self._limited.more_rows(rows, count)
         if rows.device.type != "cpu" or not rows.is_contiguous() or not rows.numel():
-            return torch.cat([rows, rows.new_empty((count - rows.shape[0], *rows.shape[1:]))])
+            return torch.cat([rows, rows.new_zeros((count - rows.shape[0], *rows.shape[1:]))])
         raw = rows.view(-1).view(torch.uint8).numpy()
         wide = raw.size // rows.shape[0]
         grown = torch.from_numpy(self.longer(raw, count * wide))

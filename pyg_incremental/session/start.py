@@ -53,7 +53,7 @@ def from_call(site: CallSite, settings: Settings) -> Session:
     others = {name: site.tensors[name] for name in roles.others}
     plan = prepare(site, roles, settings)
     storage = settings.storage
-    graphs = _with_members(plan.roles, nodes, _graphs(roles, site.tensors, storage))
+    graphs = _with_members(plan.roles, nodes, _graphs(roles, site.tensors, storage), storage)
     counts = counted(plan.roles, roles.num_nodes, nodes)
     session = Session(plan, graphs, counts, nodes, others, settings)
     del roles
@@ -85,14 +85,15 @@ def _graphs(roles: Roles, tensors: Mapping[str, Any], storage: Storage) -> dict[
 
 
 def _with_members(
-    roles: Roles, nodes: Mapping[str, Tensor], graphs: dict[str, DynamicGraph]
+    roles: Roles, nodes: Mapping[str, Tensor], graphs: dict[str, DynamicGraph], storage: Storage
 ) -> dict[str, DynamicGraph]:
     """The graphs, and the edges that inputs such as `batch` stand for."""
     missing = [r for r in roles.relations if r.members and r.graph not in graphs]
     made = {}
     for r in missing:
         rows = nodes[r.members]
-        made[r.graph] = DynamicGraph(edges_of(rows), max(len(rows), count_of(rows)), {}, False)
+        room = max(len(rows), count_of(rows))
+        made[r.graph] = DynamicGraph(edges_of(rows), room, {}, False, storage)
     return {**graphs, **made}
 
 
@@ -152,7 +153,7 @@ def _on(state: State, session: Session) -> tuple[Session, dict[str, Tensor]]:
     again = {r.graph for r in session.roles.relations if r.members in back}
     nodes = put_back(back, nodes)
     graphs = {name: graph for name, graph in graphs.items() if name not in again}
-    graphs = _with_members(plan.roles, nodes, graphs)
+    graphs = _with_members(plan.roles, nodes, graphs, session.settings.storage)
     counts = counted(plan.roles, num_nodes, nodes)
     return Session(plan, graphs, counts, nodes, others, session.settings), nodes
 
@@ -220,7 +221,8 @@ def from_state(content: dict[str, Any], model: nn.Module, settings: Settings) ->
     plan = prepare(site, roles, settings)
     nodes = put_back(left - leaving(plan.roles), rows)
     others = {n: tensors[n] for n in roles.others}
-    graphs = _with_members(plan.roles, nodes, _graphs(roles, tensors, settings.storage))
+    storage = settings.storage
+    graphs = _with_members(plan.roles, nodes, _graphs(roles, tensors, storage), storage)
     counts = counted(plan.roles, num_nodes, nodes)
     session = Session(plan, graphs, counts, nodes, others, settings)
     session.fill(nodes, others)

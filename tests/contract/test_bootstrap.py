@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
-from torch_geometric.nn import GAT, GCN, GraphSAGE
+from torch_geometric.nn import GAT, GCN, GraphSAGE, global_mean_pool
 
 from pyg_incremental import StaleStateError, to_incremental
 from pyg_incremental.graph import storage
@@ -63,6 +63,28 @@ def test_several_kinds_of_nodes(case, seed, tmp_path):
     sides.out = clone(sides.inc.bootstrap(given, memory=1, directory=tmp_path))
     assert storage_of(sides.inc).on_disk > 0
     sides.walk()
+
+
+class Pooled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = GraphSAGE(CHANNELS, 8, 1)
+
+    def forward(self, x, edge_index, batch):
+        return global_mean_pool(self.conv(x, edge_index), batch)
+
+
+def test_the_edges_to_graphs_are_in_files_too(seed, tmp_path):
+    torch.manual_seed(seed)
+    batch, edges = torch.arange(60) // 4, torch.randint(60, (2, 90))
+    inc = to_incremental(Pooled().double().eval())
+    given = {"x": torch.randn(60, CHANNELS).double(), "edge_index": edges, "batch": batch}
+    inc.bootstrap(given, memory=1, directory=tmp_path)
+    assert storage_of(inc).in_memory == 0
+    graphs = inc._session.graphs.values()
+    assert [graph.storage for graph in graphs] == [storage_of(inc)] * 2
+    inc.apply_delta(nodes_del=torch.tensor([5, 6]), edge_index_add=edges[:, :2])
+    assert inc.verify() < 1e-12
 
 
 @pytest.mark.parametrize("make", [GCN, GraphSAGE, GAT])

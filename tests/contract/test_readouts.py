@@ -10,7 +10,9 @@ from torch_geometric.nn import (  # fmt: skip
     GCNConv,
     GINConv,
     GraphNorm,
+    HeteroConv,
     InstanceNorm,
+    SAGEConv,
     global_add_pool,
     global_max_pool,
     global_mean_pool,
@@ -323,6 +325,61 @@ def test_removed_nodes_leave_come_back_and_leave_again(name, seed):
     for now, rows in zip(_parts(run.inc.out), run.expected(), strict=True):
         assert_close(now if len(now) == len(rows) else now[run.there], rows)
     run.walk(1)
+
+
+def test_who_is_removed_leaves_whatever_else_the_delta_says_of_it(seed):
+    run = Graphs(Normed, seed)
+    n, rows = len(run.x), torch.ones(2, CHANNELS).double()
+    run.inc.apply_delta(
+        nodes_del=torch.tensor([3, n]),
+        x_changes={"batch": (torch.tensor([3]), torch.tensor([1]))},
+        x_add={"x": rows, "batch": torch.tensor([0, 5])},
+        edge_index_add=torch.tensor([[n, 1], [2, n]]),
+    )
+    gone = torch.tensor([3, n])
+    run.x = torch.cat([run.x, rows]).index_fill(0, gone, 0)
+    run.batch = torch.cat([run.batch, torch.tensor([0, 5])])
+    run.there = torch.ones(n + 2, dtype=torch.bool).index_fill(0, gone, False)
+    run.edges = run.edges[:, ~torch.isin(run.edges, gone).any(0)]
+    assert_close(run.inc.out, run.expected()[0])
+    run.walk(1)
+
+
+class OfUsers(nn.Module):
+    """A readout over one of two kinds of nodes."""
+
+    def __init__(self):
+        super().__init__()
+        kinds = [("u", "r", "i"), ("i", "b", "u")]
+        self.conv = HeteroConv({k: SAGEConv((CHANNELS, CHANNELS), WIDTH) for k in kinds})
+        self.head = nn.Linear(WIDTH, 2)
+
+    def forward(self, x_dict, edge_index_dict, batch_dict):
+        h = self.conv(x_dict, edge_index_dict)
+        return self.head(global_mean_pool(h["u"], batch_dict["u"]))
+
+
+def test_removed_nodes_of_one_kind_leave_its_graphs(seed):
+    torch.manual_seed(seed)
+    model, counts = OfUsers().double().eval(), {"u": 8, "i": 6}
+    x = {kind: torch.randn(n, CHANNELS).double() for kind, n in counts.items()}
+    batch = {kind: torch.arange(n) // 3 for kind, n in counts.items()}
+    rated = torch.stack([torch.randint(8, (15,)), torch.randint(6, (15,))])
+    inc = to_incremental(model)
+    inc(x, {("u", "r", "i"): rated, ("i", "b", "u"): rated.flip(0)}, batch)
+    assert inc.mode == "incremental"
+    gone = {"u": torch.tensor([2]), "i": torch.tensor([1])}
+    inc.apply_delta(nodes_del=gone)
+    left = {
+        k: torch.ones(n, dtype=torch.bool).index_fill(0, gone[k], False) for k, n in counts.items()
+    }
+    place = {kind: there.cumsum(0) - 1 for kind, there in left.items()}
+    rated = rated[:, left["u"][rated[0]] & left["i"][rated[1]]]
+    rated = torch.stack([place["u"][rated[0]], place["i"][rated[1]]])
+    edges = {("u", "r", "i"): rated, ("i", "b", "u"): rated.flip(0)}
+    rest = [{kind: rows[left[kind]] for kind, rows in of.items()} for of in (x, batch)]
+    assert_close(inc.out, model(rest[0], edges, rest[1]))
+    assert inc.verify() < 1e-12
 
 
 def test_a_graph_of_removed_nodes_is_empty_and_its_number_is_used_again(seed):

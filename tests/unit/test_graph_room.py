@@ -22,10 +22,13 @@ def test_growing(how, dtype, monkeypatch):
     room, array, where = Room(), np.arange(5, dtype=dtype), set()
     for count in (10, 300_000, 400_000, 900_000, 5_000_000):
         before = array
+        dirt = np.full(count, 7, dtype)  # so that memory that nobody clears holds something
+        del dirt
         array = room.longer(array, count)
         assert array.shape == (count,)
         assert array.dtype == dtype
         assert np.array_equal(array[: before.size], before)
+        assert not array[before.size :].any()
         array[before.size :] = np.arange(before.size, count)
         assert np.array_equal(array[: before.size], before)  # which nobody has moved
         where.add(array.__array_interface__["data"][0])
@@ -44,10 +47,13 @@ def _refuse(*_, **__):
 def test_rows_grow(dtype, shape):
     room, rows = Room(), torch.ones(7, *shape).to(dtype)
     for count in (9, 600_000, 700_000):
+        dirt = torch.ones(count, *shape).to(dtype)
+        del dirt
         longer = room.longer_rows(rows, count)
         assert longer.shape == (count, *shape)
         assert longer.dtype == dtype
         assert torch.equal(longer[: len(rows)], rows)
+        assert not longer[len(rows) :].any()
         longer[len(rows) :] = 1
         rows = longer
 
