@@ -13,7 +13,7 @@ from pyg_incremental.call.full_pass import difference
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.engine.memory import MemoryReport, memory_of
-from pyg_incremental.errors import StaleStateError
+from pyg_incremental.errors import StaleStateError, UnsupportedModelError
 from pyg_incremental.files import snapshot
 from pyg_incremental.program.steps import Program
 from pyg_incremental.session import against_model, integrity
@@ -297,7 +297,15 @@ class Readings:
             self._refuse_training()
             session = self._require()
             site = session.plan.site.on(self.model)
-            given = session.arguments()
+            left = against_model.missing(session.roles, session.nodes())
+            if left and any(v.kind in left for v in session.program.outputs):
+                raise UnsupportedModelError(
+                    "evaluate: nodes were removed, which the model, that reads all of them out "
+                    "together, must not be given, and rows of others would have other ids; call "
+                    "compact() first"
+                )
+            now = session.graphs, session.num_nodes, session.nodes()
+            given = against_model.as_given(session, now)
             copies = [t.clone() if isinstance(t, Tensor) else t for t in given]
             site.tensors = dict(zip(site.names, copies, strict=True))
             graphs = against_model.graphs_with_nodes(session.roles, session.nodes())

@@ -30,7 +30,9 @@ class Scene:
         others: What no delta changes.
 
     Attributes:
-        removed: Nodes of a graph of several (`batch`) that have left it.
+        removed: Nodes of the only kind that were removed. Of graphs of several (`batch`) they have
+            left theirs until a change puts them into one; else they are there again as soon as
+            they are named.
     """
 
     def __init__(self, nodes, edges, empty, others=None):
@@ -109,10 +111,12 @@ class Scene:
             for at, pair in enumerate(pairs):
                 row = {n: rows[at] for n, rows in data.items()}
                 after.edges[graph].append({"pair": pair, **row})
+                if self.is_plain and "batch" not in self.nodes[""]:
+                    after.removed -= {*pair}
         for kind, changed in change.x_changes.items():
             for name, (ids, rows) in changed.items():
                 after.nodes[kind][name] = after.nodes[kind][name].index_copy(0, ids, rows)
-                if name == "batch":
+                if name == "batch" or "batch" not in after.nodes[kind]:
                     after.removed -= {*ids.tolist()}
         for graph, (pairs, data) in change.other_data.items():
             for at, pair in enumerate(pairs):
@@ -130,7 +134,7 @@ class Scene:
         at = torch.tensor(ids, dtype=torch.long)
         for name, rows in [*self.nodes[kind].items()][:1]:  # further inputs stay as they are
             self.nodes[kind][name] = rows.index_fill(0, at, 0)
-        if "batch" in self.nodes[kind]:
+        if self.is_plain:
             self.removed |= {*ids}
         for graph, edges in self.edges.items():
             if "label" in graph:

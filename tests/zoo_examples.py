@@ -38,14 +38,8 @@ AGAIN = dict.fromkeys(("tutorial-edge-conv", "pool-set2set", "pool-median"), (RO
 TODAY = {
     "geniepath": (MIXED, "__getitem__: its result does not have one row for each input row"),
     "geniepath-lazy": (MIXED, "__getitem__: its result does not have one row for each input row"),
-    "rev-gnn": (FULL, "depends on the values of a tensor ('untyped_storage')"),
     "rgcn-entities": (REFUSED, "expected node features"),
     "label-propagation": (MIXED, "spread: LabelPropagation has no program"),
-    "vgae": (FULL, "it keeps '__mu__' of 'auto' (VGAE) from call to call"),
-    "edge-rows": (MIXED, "convs.1: its edge data is computed from node rows"),
-    "tgn-attention": (MIXED, "conv: its edge data is computed from node rows"),
-    "one-graph": (MIXED, "mean: its result does not have one row for each input row"),
-    "one-graph-by-hand": (MIXED, "mean: its result does not have one row for each input row"),
     "qm9-nnconv": (MIXED, "unsqueeze: its result does not have one row for each input row"),
     "attentive-fp": (MIXED, "size_of: it reads how large the graph is"),
 }

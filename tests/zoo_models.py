@@ -547,7 +547,7 @@ HAND_CASES = [
     Case("optional-weight-missing", OptionalWeightNet),
     Case("data-object", DataNet, call=call_data, mode=ANY),
     Case("data-object-attr", lambda: DataNet(True), call=call_data, data=ATTR, mode=ANY),
-    Case("pool-to-graph", lambda: PoolNet(True), mode=MIXED),
+    Case("pool-to-graph", lambda: PoolNet(True), keeps_nodes=True),
     Case("pool-to-nodes", lambda: PoolNet(False), mode=MIXED),
     Case("value-flow", ValueFlowNet, mode=FULL),
     Case("size-flow", SizeFlowNet, mode=FULL, formats=("coo", "edge_index")),

@@ -127,7 +127,7 @@ def evaluate_call(
     with torch.inference_mode(mode=False), torch.no_grad():
         roles = classified(site, Settings())
         wanted = None if nodes is None else ids_of(nodes, roles.num_nodes)
-        plan = prepare(site, roles, Settings())
+        plan = prepare(site, roles, Settings(), in_one=False)
         roles = replace(roles, fixed=plan.roles.fixed)
         why = plan.fallback or why_not_in_blocks(plan.program)
         if why and wanted is not None and not plan.fallback:

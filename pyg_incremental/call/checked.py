@@ -11,6 +11,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from pyg_incremental.call.roles import is_everyone
 from pyg_incremental.call.state import relations_of
 from pyg_incremental.errors import StateFileError
 from pyg_incremental.kernels.adjacency import out_of_range
@@ -123,7 +124,7 @@ class Checked:
             self._known(graph, graphs, "a graph with values")
         for name in content["leaving"]:
             self._known(name, content["nodes"], "an input with rows of removed nodes")
-        for name in (*graphs, *content["nodes"]):
+        for name in (*graphs, *(n for n in content["nodes"] if not is_everyone(n))):
             self._known(name, content["names"], "an input")
         for name in self._inside(content):
             self._known(name, content["names"], "a tensor")

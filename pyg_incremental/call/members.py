@@ -6,6 +6,9 @@ like any other. No delta names these edges: they follow the rows of the input.
 
 A node that was removed is in no graph. Its row is then `~g` where it was `g`: negative, and it is
 still known where it was, should the model have to be run whole, which takes no such row.
+
+Where a model reads out all nodes together (`x.mean(0)`), they are one graph. The input with their
+ids, all zero, is then one that nobody hands in.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,15 +17,22 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from pyg_incremental.call.roles import Roles
+from pyg_incremental.call.roles import Roles, is_everyone, name_of_everyone
 from pyg_incremental.program.steps import Program, Relation
 
 
 def membership(roles: Roles, name: str) -> Relation:
     """The edges that an input with an id for each node stands for."""
-    return Relation(
-        f"{name}/members", f"{name}/members", roles.nodes[name], f"{name}/graph", members=name
-    )
+    return _edges_by(name, roles.nodes[name])
+
+
+def everyone(kind: str) -> Relation:
+    """The edges from all nodes of a kind to the one graph that they are."""
+    return _edges_by(name_of_everyone(kind), kind)
+
+
+def _edges_by(name: str, kind: str) -> Relation:
+    return Relation(f"{name}/members", f"{name}/members", kind, f"{name}/graph", members=name)
 
 
 def may_name_graphs(rows: object) -> bool:
@@ -59,7 +69,28 @@ def counted(
 ) -> dict[str, int]:
     """The number of nodes of each kind, graphs that inputs name included."""
     found = {r.target: count_of(rows[r.members]) for r in roles.relations if r.members}
-    return {**found, **num_nodes}
+    ours = {r.target: 1 for r in roles.relations if is_everyone(r.members)}
+    return {**found, **num_nodes, **ours}
+
+
+def with_everyone(
+    roles: Roles, nodes: Mapping[str, Tensor], num_nodes: Mapping[str, int]
+) -> dict[str, Tensor]:
+    """The node inputs of some roles, with those that nobody hands in, `[num_nodes]` of int64.
+
+    Args:
+        roles: The roles.
+        nodes: The inputs that there are; what was removed stays so.
+        num_nodes: How many nodes there are of each kind.
+    """
+    found = {name: nodes[name] for name in roles.nodes if not is_everyone(name)}
+    device = next((rows.device for rows in found.values()), None)
+    for name, kind in roles.nodes.items():
+        if is_everyone(name):
+            before = nodes.get(name)
+            new = torch.zeros(num_nodes[kind], dtype=torch.int64, device=device)
+            found[name] = new if before is None else new - (before < 0).long()
+    return found
 
 
 def with_members(roles: Roles, program: Program | None) -> Roles:
@@ -69,6 +100,7 @@ def with_members(roles: Roles, program: Program | None) -> Roles:
         roles: The roles, with what an earlier program used.
         program: The program; None if the model runs whole.
     """
+    roles = roles.handed_in
     used = {} if program is None else {r.graph: r for r in program.graphs.values() if r.members}
     kept = [
         replace(r, leaves=False, read_back=False) if r.members else r
@@ -76,7 +108,8 @@ def with_members(roles: Roles, program: Program | None) -> Roles:
         if r.graph not in used
     ]
     found = [] if program is None else [_as_used(r, program) for r in used.values()]
-    return replace(roles, relations=(*kept, *found))
+    ours = {r.members: r.source for r in found if is_everyone(r.members)}
+    return replace(roles, relations=(*kept, *found), nodes=roles.nodes | ours)
 
 
 def _as_used(relation: Relation, program: Program) -> Relation:
@@ -104,6 +137,6 @@ def set_apart(roles: Roles, nodes: Mapping[str, Tensor]) -> dict[str, Tensor]:
     found = dict(nodes)
     for name in leaving(roles):
         rows = nodes[name]
-        if not all_in_graphs(rows):
+        if not is_everyone(name) and not all_in_graphs(rows):
             found[name] = torch.where(rows < 0, count_of(rows), rows)
     return found

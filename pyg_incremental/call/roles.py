@@ -16,6 +16,20 @@ from pyg_incremental.program.steps import Domain, Program, Relation, Value
 from pyg_incremental.typing import Format
 
 _EDGE_NAMES = ("weight", "weights", "attr")
+_EVERY = "every node"
+
+
+def name_of_everyone(kind: str) -> str:
+    """Name of the node input that nobody hands in: which nodes of a kind are there.
+
+    Its rows are 0, and negative for nodes that were removed. A readout of all nodes reads it.
+    """
+    return f"{kind}/{_EVERY}" if kind else _EVERY
+
+
+def is_everyone(name: str) -> bool:
+    """Whether a node input is one that nobody hands in."""
+    return name.rpartition("/")[2] == _EVERY
 
 
 @dataclass(frozen=True)
@@ -54,6 +68,17 @@ class Roles:
         if name in self.edges:
             return program.input(name, Domain.EDGE, self.edges[name])
         return program.input(name, Domain.WHOLE)
+
+    @property
+    def handed_in(self) -> "Roles":
+        """The same without what nobody hands in."""
+        ours = {r.target for r in self.relations if is_everyone(r.members)}
+        return replace(
+            self,
+            relations=tuple(r for r in self.relations if not is_everyone(r.members)),
+            nodes={name: kind for name, kind in self.nodes.items() if not is_everyone(name)},
+            num_nodes={kind: count for kind, count in self.num_nodes.items() if kind not in ours},
+        )
 
     @property
     def given(self) -> list[Relation]:

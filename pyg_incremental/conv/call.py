@@ -11,7 +11,7 @@ from pyg_incremental.conv.attend import by_rows as attended_by_rows
 from pyg_incremental.conv.attend import settled
 from pyg_incremental.conv.primitives import Primitives
 from pyg_incremental.conv.reduction import as_function, reduction
-from pyg_incremental.program.steps import Value
+from pyg_incremental.program.steps import NotIncremental, Value
 
 
 class ConvCall(Primitives):
@@ -68,6 +68,8 @@ class ConvCall(Primitives):
             part: Name of the steps.
         """
         module = module or self.conv.aggr_module
+        if loop is not None and self.reads_ends(*edges):
+            raise NotIncremental("edge rows made of node rows have none for self-loops")
         message = self.message(fn, source, target, edges, part)
         if type(module) not in (aggr.SumAggregation, aggr.MeanAggregation):
             return attended_by_rows(self, module, message, loop, part)

@@ -73,7 +73,7 @@ def _attended(
     """
     conv, heads = call.conv, call.conv.heads
     width = heads * conv.out_channels
-    if call.is_linear:
+    if call.is_linear and not call.reads_ends(edge):
         logit = None
         if loop is not None:
             logit = call.map(

@@ -23,10 +23,15 @@ from pyg_incremental.aggregate import (  # fmt: skip
 from pyg_incremental.aggregate.base import Aggregate, Loops
 from pyg_incremental.conv.arguments import Arguments
 from pyg_incremental.conv.linear import flat_weight
+from pyg_incremental.program.messages import message_of, reads_nodes
 from pyg_incremental.program.row_wise import as_it_is
 from pyg_incremental.program.steps import Domain, NotIncremental, Value  # fmt: skip
 
 C = TypeVar("C", bound="Primitives")
+
+
+def _times(rows: Tensor, weight: Tensor) -> Tensor:
+    return rows * weight.view(-1, *[1] * (rows.dim() - 1))
 
 
 class Primitives(Arguments):
@@ -93,6 +98,8 @@ class Primitives(Arguments):
             part: Name of the steps.
         """
         there = tuple(e for e in edges if e is not None)
+        if self.reads_ends(*there):
+            fn, source, target, there = self._with_ends(fn, source, target, there)
         if len(source) < 2:
             return EdgeFunction(fn, tuple(map(self._sendable, source)), target, there)
         tails = [self.example(v).shape[1:] for v in source]
@@ -111,6 +118,39 @@ class Primitives(Arguments):
 
         return EdgeFunction(unpack, (packed,), target, there)
 
+    def reads_ends(self, *edges: Value | None) -> bool:
+        """Whether some edge rows are made of node rows: nothing stores these."""
+        return bool(reads_nodes(self.program).intersection(edges))
+
+    def _with_ends(
+        self,
+        fn: Callable[..., Any],
+        source: tuple[Value, ...],
+        target: tuple[Value, ...],
+        edges: tuple[Value, ...],
+    ) -> tuple[Callable[..., Any], tuple[Value, ...], tuple[Value, ...], tuple[Value, ...]]:
+        """A message whose edge rows are made of rows at the ends of an edge: it reads these."""
+        made = [message_of(self.program, v) for v in edges]
+        order = (1, 0, 2) if self.reverse else (0, 1, 2)  # where messages come from, then lead to
+        own = [*((0, v) for v in source), *((1, v) for v in target)]
+        read = [
+            [(p, v) for p, vs in zip(order, (m.source, m.target, m.edges), strict=True) for v in vs]
+            for m in made
+        ]
+        every = dict.fromkeys((*own, *(place for places in read for place in places)))
+        first, second, third = (tuple(v for p, v in every if p == part) for part in range(3))
+        listed = [(p, v) for p, vs in enumerate((first, second, third)) for v in vs]
+        at = {place: i for i, place in enumerate(listed)}
+
+        def run(*rows: Tensor) -> Any:
+            those = [
+                m.fn(*(rows[at[place]] for place in places))
+                for m, places in zip(made, read, strict=True)
+            ]
+            return fn(*(rows[at[place]] for place in own), *those)
+
+        return run, first, second, third
+
     def _sendable(self, value: Value) -> Value:
         """A value whose OLD rows can be retracted: the result of a sum has to be written down."""
         step = next(s for s in self.program.steps if s.output is value)
@@ -120,6 +160,8 @@ class Primitives(Arguments):
 
     def weighted(self, source: Value, weight: Value | None) -> Message:
         """`weight * source`, with one number per edge."""
+        if self.reads_ends(weight):
+            return self.message(_times, (source,), (), (weight,))
         source = self._sendable(source)
         return source if weight is None else Weighted(source, weight)
 

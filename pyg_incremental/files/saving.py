@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pyg_incremental.call.checked import CALL, Checked
+from pyg_incremental.call.roles import is_everyone
 from pyg_incremental.errors import IncrementalError, StateFileError, UnsupportedModelError
 from pyg_incremental.files import snapshot
 from pyg_incremental.files.options import differences, options_of
@@ -131,8 +132,12 @@ def _tensors_fit(content: dict[str, Any], checked: Checked) -> None:
         if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < num_nodes[kind]:
             raise checked.refuse(f"removed nodes of kind '{kind}' are none of those that there are")
     for name, kind in content["nodes"].items():
-        checked.rows(content["rows"].get(name), num_nodes[kind], f"'{name}'")
-    given = {*content["nodes"], *content["edges"], *content["others"], *content["graphs"]}
+        rows, ours = content["rows"].get(name), is_everyone(name)
+        checked.rows(rows, num_nodes[kind], f"'{name}'", torch.int64 if ours else None)
+        if ours and rows.dim() > 1:
+            raise checked.refuse(f"'{name}' has shape {list(rows.shape)}, expected one dimension")
+    nodes = [name for name in content["nodes"] if not is_everyone(name)]
+    given = {*nodes, *content["edges"], *content["others"], *content["graphs"]}
     checked.same(sorted(set(content["names"])), sorted(given), "tensors of the call")
 
 

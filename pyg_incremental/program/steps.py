@@ -6,7 +6,7 @@ A step takes values and makes one value. A few kinds of step are enough:
 * `RowMap`: row `i` of the result depends on row `i` of its inputs only;
 * `Gather`: the row of an edge (or of a pair of nodes) is that of the node at one of its ends;
 * `Aggregate` (in `pyg_incremental.aggregate`): row `i` gathers messages over the in-edges of `i`;
-* `Whole`: anything else, run on all rows.
+* `Whole`: anything else, run on all rows; `Only`, on the only one.
 
 A program says nothing about deltas; executors (see `pyg_incremental.engine.loop`) do.
 """
@@ -168,6 +168,16 @@ class Whole(Step):
     fn: Callable[..., Any]
     reason: str = ""
     pure: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Only(Whole):
+    """The row of a kind of nodes of which there is one, as a value without rows.
+
+    It runs on all rows, but that is one.
+    """
+
+    kind: ClassVar[str] = "only"
 
 
 S = TypeVar("S", bound=Step)
@@ -335,8 +345,18 @@ class Program:
 
     @property
     def whole_steps(self) -> list[Whole]:
-        """The steps that run on all rows."""
-        return [s for s in self.steps if isinstance(s, Whole)]
+        """The steps that run on all rows, of which there may be many."""
+        return [s for s in self.steps if isinstance(s, Whole) and not isinstance(s, Only)]
+
+    @property
+    def read_out(self) -> set[Value]:
+        """The values without rows that are made of all nodes of a kind together."""
+        found: set[Value] = set()
+        for s in self.steps:
+            follows = s.output.domain is Domain.WHOLE and found.intersection(s.inputs)
+            if follows or isinstance(s, Only):
+                found.add(s.output)
+        return found
 
     @property
     def depth(self) -> int:

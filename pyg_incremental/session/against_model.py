@@ -12,10 +12,11 @@ from torch.utils import _pytree as pytree
 from pyg_incremental.aggregate import PaddedRows, Rows
 from pyg_incremental.call import full_pass
 from pyg_incremental.call.members import all_in_graphs, count_of, set_apart
-from pyg_incremental.call.roles import Roles
+from pyg_incremental.call.roles import Roles, is_everyone
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.journal import Journal
+from pyg_incremental.delta.journal import Journal, State
 from pyg_incremental.program.steps import Domain, Program
+from pyg_incremental.session.compact import left_over, new_ids
 from pyg_incremental.session.session import Session
 
 CHECKED = 16
@@ -52,14 +53,12 @@ def against_full_pass(
     site, ours = session.plan.site, session.outputs.now(copy=True)
     if num_nodes is None or num_nodes >= session.count or not _sees_parts(session):
         nodes = {name: rows.clone() for name, rows in session.nodes().items()}
-        given = set_apart(session.roles, nodes)
-        every = session.arguments_on(session.graphs, session.num_nodes, given)
-        common = _in_both(session.roles, nodes)
-        left = session.outputs.chosen(ours, common)
+        every = as_given(session, (session.graphs, session.num_nodes, nodes))
+        here, there = _in_both(session.roles, nodes)
+        left = session.outputs.chosen(ours, here)
         return lambda: (
-            left,
-            session.outputs.chosen(full_pass.run(site, every, fresh=True), common),
-        )
+            left, session.outputs.chosen(full_pass.run(site, every, fresh=True), there)
+        )  # fmt: skip
     program, relations = session.plan.program, session.roles.relations
     generator = torch.Generator().manual_seed(seed)
     asked = {
@@ -101,20 +100,50 @@ def graphs_with_nodes(roles: Roles, nodes: Mapping[str, Tensor]) -> dict[str, sl
 
     Here, all others keep their rows; and the model is given removed nodes in one more.
     """
-    return {r.target: slice(count_of(nodes[r.members])) for r in roles.relations if r.members}
+    named = [r for r in roles.relations if r.members and not is_everyone(r.members)]
+    return {r.target: slice(count_of(nodes[r.members])) for r in named}
 
 
-def _in_both(roles: Roles, nodes: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The rows that both the model and we have, by kind.
+def as_given(session: Session, state: State) -> list[Any]:
+    """The arguments with which the model is called: without nodes that left a readout of all.
+
+    Args:
+        session: Whose model it is.
+        state: Graphs, numbers of nodes and node inputs.
+    """
+    left = missing(session.roles, state[2])
+    if left:
+        gone = {kind: torch.nonzero(rows < 0).flatten().numpy() for kind, rows in left.items()}
+        state = left_over(session, state, new_ids(state[1], gone))
+    graphs, num_nodes, nodes = state
+    return session.arguments_on(graphs, num_nodes, set_apart(session.roles, nodes))
+
+
+def missing(roles: Roles, nodes: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """For each kind that is read out as one and lacks nodes which are there, int64 `[num_nodes]`.
+
+    Rows of nodes that were removed are negative.
+    """
+    every = {roles.nodes[name]: rows.cpu() for name, rows in nodes.items() if is_everyone(name)}
+    return {kind: rows for kind, rows in every.items() if not all_in_graphs(rows)}
+
+
+def _in_both(roles: Roles, nodes: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The rows that both we and the model have, by kind: here, and there.
 
     Removed nodes are in no graph here, whose row they could read.
     """
-    found: dict[str, Any] = dict(graphs_with_nodes(roles, nodes))
+    here: dict[str, Any] = dict(graphs_with_nodes(roles, nodes))
     for r in roles.relations:
         if r.read_back and not all_in_graphs(nodes[r.members]):
             inside = nodes[r.members] >= 0
-            found[r.source] = inside & found[r.source] if r.source in found else inside
-    return found
+            here[r.source] = inside & here[r.source] if r.source in here else inside
+    there = dict(here)
+    for kind, rows in missing(roles, nodes).items():
+        stays = rows >= 0
+        inside = here.get(kind, torch.ones_like(stays)).to(stays.device)
+        here[kind], there[kind] = inside & stays, inside[stays]
+    return here, there
 
 
 def _sees_parts(session: Session) -> bool:
@@ -123,6 +152,7 @@ def _sees_parts(session: Session) -> bool:
     return not (
         roles.fixed
         or program.whole_steps
+        or program.read_out
         or any(v.domain is not Domain.NODE for v in program.outputs)
         or any(roles.grows(kind) for kind in session.num_nodes)
     )
@@ -145,11 +175,9 @@ def why_not_after(session: Session, delta: GraphDelta) -> str:
     orders = {name: g.next_order for name, g in session.graphs.items()}
     resolved, counts = session.resolver.resolve(delta), dict(session.num_nodes)
     journal = Journal(session.committed.version + 1, resolved, counts, orders, {}, {})
-    roles = session.roles
-    graphs, counts, nodes = journal.finished(session.graphs, roles, session.stored_inputs())
-    arguments = session.arguments_on(graphs, counts, set_apart(roles, nodes))
+    state = journal.finished(session.graphs, session.roles, session.stored_inputs())
     try:
-        full_pass.run(session.plan.site, arguments, fresh=True)
+        full_pass.run(session.plan.site, as_given(session, state), fresh=True)
     except Exception as error:  # a user's model may raise anything
         return f"{type(error).__name__}: {error}"
     return ""

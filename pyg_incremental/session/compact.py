@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.call.members import may_name_graphs
+from pyg_incremental.call.roles import name_of_everyone
 from pyg_incremental.delta.journal import State
 from pyg_incremental.errors import IncrementalWarning
 from pyg_incremental.graph.dynamic import DynamicGraph
@@ -45,6 +46,9 @@ class Removed:
             rows = session.nodes()[name][torch.from_numpy(ids)]
             bare = (rows == 0).flatten(1).all(1) if rows.dim() > 1 else rows == 0
             gone = ids[bare.cpu().numpy()]
+            there = session.nodes().get(name_of_everyone(kind))
+            if there is not None:
+                gone = gone[there[torch.from_numpy(gone)].cpu().numpy() < 0]
             for r in session.roles.given:
                 graph = session.graphs[r.graph]
                 if r.source == kind:
@@ -83,17 +87,19 @@ def new_ids(num_nodes: Mapping[str, int], gone: Mapping[str, Ids]) -> dict[str, 
     return found
 
 
-def left_over(session: Session, ids: Mapping[str, Tensor]) -> State:
+def left_over(session: Session, state: State, ids: Mapping[str, Tensor]) -> State:
     """Graphs, numbers of nodes and node inputs of the nodes that are left, in their order.
 
     Args:
-        session: The running state, of which nothing is shared.
+        session: Whose they are.
+        state: The graphs, numbers of nodes and node inputs, of which nothing is shared.
         ids: What `new_ids` has found.
     """
+    of_graphs, _, of_nodes = state
     counts = {kind: int((of >= 0).sum()) for kind, of in ids.items()}
     graphs = {}
     for r in session.roles.given:
-        graph = session.graphs[r.graph]
+        graph = of_graphs[r.graph]
         data = graph.state()
         src, dst = data.pop("edge_index")
         edges = torch.stack([ids[r.source][src], ids[r.target][dst]])
@@ -101,6 +107,6 @@ def left_over(session: Session, ids: Mapping[str, Tensor]) -> State:
         graphs[r.graph] = DynamicGraph(edges, room, data, r.by_target, graph.storage)
     nodes = {
         name: rows[(ids[session.roles.nodes[name]] >= 0).to(rows.device)]
-        for name, rows in session.nodes().items()
+        for name, rows in of_nodes.items()
     }
     return graphs, counts, nodes

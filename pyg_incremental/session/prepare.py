@@ -37,8 +37,14 @@ class _NotCopied(Exception):
     """A model that cannot be tried without touching it."""
 
 
-def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
+def prepare(site: CallSite, roles: Roles, settings: Settings, in_one: bool = True) -> CallPlan:
     """Trace a call, and hold the program against the model on a small probe before it is trusted.
+
+    Args:
+        site: The call.
+        roles: What its tensors are.
+        settings: What the user chose.
+        in_one: Whether all nodes are at hand as one graph, which readouts of all of them add up.
 
     Raises:
         UnsupportedModelError: If `strict` and some step has to run on all rows.
@@ -67,7 +73,7 @@ def prepare(site: CallSite, roles: Roles, settings: Settings) -> CallPlan:
                 raise NotTraceable(site.whole or f"it keeps {site.keeps} from call to call")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                traced = _traced(site, roles, tried)
+                traced = _traced(site, roles, tried, in_one)
                 found = with_members(lean, traced.program)
                 plan = CallPlan(site, found, traced, "")
                 _hold_against(plan, replace(tried, probe=edged(tried.probe, found)), settings)
@@ -132,7 +138,7 @@ def _on_probe(site: CallSite, roles: Roles) -> Trial:
     return trial
 
 
-def _traced(site: CallSite, roles: Roles, tried: Trial) -> Traced:
+def _traced(site: CallSite, roles: Roles, tried: Trial, in_one: bool) -> Traced:
     """The program of a call; where it is not incremental, more is looked into and taken for given.
 
     Then convs without a program are written down as what they do, and after that every graph is
@@ -143,7 +149,7 @@ def _traced(site: CallSite, roles: Roles, tried: Trial) -> Traced:
     """
     first, why = None, None
     try:
-        first = trace(site, roles, tried)
+        first = trace(site, roles, tried, in_one)
     except NotTraceable as error:
         why = error
     least = min([2, *(_num_edges(site.tensors[r.graph]) for r in roles.given)])
@@ -152,7 +158,7 @@ def _traced(site: CallSite, roles: Roles, tried: Trial) -> Traced:
             break
         try:
             again = tried_on(site, roles, tried.probe, tried.copied, True, edges)
-            other = trace(site, roles, again)
+            other = trace(site, roles, again, in_one)
         except MemoryError:
             raise
         except Exception:  # a conv may raise anything where it is looked into
@@ -270,12 +276,11 @@ def _delta(roles: Roles, probe: Probe, graphs: Mapping[str, DynamicGraph]) -> Gr
         taken = torch.arange(2, 2 + fresh.shape[1]) % max(edges.shape[1], 1)
         data[r.key] = {k: _tripled(v[taken]) for k, v in graphs[r.graph].edge_data.items()}
     x_add = {}
-    if len(roles.nodes) == len(set(roles.nodes.values())):
-        x_add = {
-            k: _tripled(tensors[k][[6]]) for k, of in roles.nodes.items() if of not in roles.fixed
-        }
+    given = roles.handed_in.nodes
+    if len(given) == len(set(given.values())):
+        x_add = {k: _tripled(tensors[k][[6]]) for k, of in given.items() if of not in roles.fixed}
     x_changes = {}
-    for k, of in roles.nodes.items():
+    for k, of in given.items():
         ids = _places(counts[of], 2, 3)
         rows = [(at + 2) % counts[of] for at in ids]
         x_changes[k] = (ids, _tripled(tensors[k][rows]))

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from pyg_incremental.call import full_pass
-from pyg_incremental.call.members import count_of, counted, edges_of, leaving, put_back
+from pyg_incremental.call.members import (
+    count_of,
+    counted,
+    edges_of,
+    leaving,
+    put_back,
+    with_everyone,
+)
 from pyg_incremental.call.roles import Roles, are_ones
 from pyg_incremental.call.site import CallSite, device_of
 from pyg_incremental.call.state import relations_of, site_of
@@ -52,6 +59,7 @@ def from_call(site: CallSite, settings: Settings) -> Session:
             site.tensors[name] = site.tensors[name].detach().clone()
     others = {name: site.tensors[name] for name in roles.others}
     plan = prepare(site, roles, settings)
+    nodes = with_everyone(plan.roles, nodes, roles.num_nodes)
     storage = settings.storage
     graphs = _with_members(plan.roles, nodes, _graphs(roles, site.tensors, storage), storage)
     counts = counted(plan.roles, roles.num_nodes, nodes)
@@ -122,7 +130,7 @@ def from_fewer_nodes(session: Session, removed: Removed) -> tuple[Session, dict[
         The session, and the new id of every node, -1 for those that are gone, by kind.
     """
     ids = new_ids(session.num_nodes, removed.still(session))
-    state = left_over(session, ids)
+    state = left_over(session, (session.graphs, session.num_nodes, session.nodes()), ids)
     again, nodes = _on(state, session)
     again.fill(nodes, session.others())
     return again, {kind: ids[kind] for kind in session.roles.kinds}
@@ -147,11 +155,11 @@ def _on(state: State, session: Session) -> tuple[Session, dict[str, Tensor]]:
         replace(r, unit_values=are_ones(values.get(r.graph))) for r in session.roles.relations
     )
     roles = replace(session.roles, relations=relations, num_nodes=dict(num_nodes), values=values)
-    plan = prepare(site, roles, session.settings)
+    plan = prepare(site, roles.handed_in, session.settings)
     site.tensors = {}
     back = left - leaving(plan.roles)  # steps on all rows want every node in some graph
     again = {r.graph for r in session.roles.relations if r.members in back}
-    nodes = put_back(back, nodes)
+    nodes = with_everyone(plan.roles, put_back(back, nodes), num_nodes)
     graphs = {name: graph for name, graph in graphs.items() if name not in again}
     graphs = _with_members(plan.roles, nodes, graphs, session.settings.storage)
     counts = counted(plan.roles, num_nodes, nodes)
@@ -218,8 +226,9 @@ def from_state(content: dict[str, Any], model: nn.Module, settings: Settings) ->
         values,
         content.get("fixed", {}),
     )
-    plan = prepare(site, roles, settings)
-    nodes = put_back(left - leaving(plan.roles), rows)
+    plan = prepare(site, roles.handed_in, settings)
+    rows = put_back(left - leaving(plan.roles), rows)
+    nodes = with_everyone(plan.roles, rows, num_nodes)
     others = {n: tensors[n] for n in roles.others}
     storage = settings.storage
     graphs = _with_members(plan.roles, nodes, _graphs(roles, tensors, storage), storage)

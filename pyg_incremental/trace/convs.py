@@ -8,8 +8,10 @@ from torch_geometric.nn import MessagePassing
 
 from pyg_incremental.conv import ConvCall, builder_of
 from pyg_incremental.program.messages import reads_nodes
-from pyg_incremental.program.steps import NotIncremental, Value
+from pyg_incremental.program.steps import NotIncremental, Program, Value
 from pyg_incremental.trace.written import Written, parts_of
+
+_OF_NODES = "its edge data is computed from node rows, and is more than a part of its messages"
 
 
 def steps_of_conv(
@@ -34,8 +36,7 @@ def steps_of_conv(
     graphs = _graphs_among(written, args)
     if not graphs:
         raise NotIncremental("its edges are computed by the model")
-    if reads_nodes(program).intersection(p for a in args.values() for p in parts_of(a)):
-        raise NotIncremental("its edge data is computed from node rows")
+    of_nodes = reads_nodes(program).intersection(p for a in args.values() for p in parts_of(a))
     turned = [g in turned_of for g in graphs]
     if any(turned) and not all(turned):
         raise NotIncremental("some of its graphs were turned around, and others were not")
@@ -48,12 +49,28 @@ def steps_of_conv(
                 weights.get(relation.graph), written.examples, relation, turned=turned[0],
             )
         )  # fmt: skip
+        if of_nodes:
+            _refuse_stored(program, steps)
         if isinstance(made, dict) != isinstance(written.recorded.real[node], dict):
             raise NotIncremental("it returns a dict, and its program does not")
         return made
-    except NotIncremental:
+    except NotIncremental as error:
         program.forget(steps)
+        if of_nodes:
+            raise NotIncremental(_OF_NODES) from error
         raise
+
+
+def _refuse_stored(program: Program, first: int) -> None:
+    """See that edge rows made of node rows are part of messages, as nothing stores them.
+
+    Args:
+        program: The program.
+        first: Where the steps of the conv begin.
+    """
+    made = reads_nodes(program)
+    if any(made.intersection(s.inputs) and s.output not in made for s in program.steps[first:]):
+        raise NotIncremental(_OF_NODES)
 
 
 def _graphs_among(written: Written, args: dict[str, Any]) -> list[Value]:

@@ -10,11 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch_geometric.nn import VGAE
+from torch_geometric.nn.models.rev_gnn import InvertibleModule
 
 from pyg_incremental.call.full_pass import CACHES, deep_copy
 
 _NOTES = ("_use_segment_matmul_heuristic_output", "fuse")
 """Where convs of PyG note which of two ways is faster, or open to them; both give the same."""
+_LAST = {VGAE: ("__mu__", "__logstd__")}
+"""What models of PyG note for a loss, anew in each call and never to be read in the next."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 _HOLDS = (list, tuple, set, frozenset, dict)
 _DEPTH = 6
@@ -30,7 +34,8 @@ class ModelCopy:
         model: The model.
 
     Attributes:
-        model: The copy. Convs with `cached=True` have not been called yet.
+        model: The copy. Convs with `cached=True` have not been called yet, and reversible blocks
+            leave the memory of what they are given alone, as they do when nothing is learned.
 
     Raises:
         Exception: Whatever a part of the model raises that cannot be copied.
@@ -42,6 +47,8 @@ class ModelCopy:
         self._memo = memo
         self._copies: dict[int, Tensor] = {}
         for m in self.model.modules():
+            if isinstance(m, InvertibleModule):
+                m.disable = True
             if getattr(m, "cached", False):
                 for name in CACHES:
                     if hasattr(m, name):
@@ -95,7 +102,8 @@ class Kept:
         self._met = set()
         for path, m in self._model.named_modules():
             where = f"'{path}' ({type(m).__name__})" if path else type(m).__name__
-            ignored = (*_NOTES, *CACHES) if getattr(m, "cached", False) else _NOTES
+            ignored = (*_NOTES, *_LAST.get(type(m), ()))
+            ignored += CACHES if getattr(m, "cached", False) else ()
             for name, value in vars(m).items():
                 if name in ("_parameters", "_buffers"):
                     for key, tensor in value.items():

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 from torch_geometric.nn import aggr
 
@@ -66,6 +67,8 @@ class Ends:
             return None
         if name == "cat":
             return self._ids.joined(node)
+        if self._ids.note_pairs(node, name):
+            return None
         end = self._ids.end_of(node, name)
         if end is not None:
             self._ids.of[node] = end
@@ -96,7 +99,11 @@ class Ends:
             rows, ids = node.args[0], node.args[1]
         elif not isinstance(rows, fx.Node) or not self._is_first(given.get("dim"), rows):
             return None
-        if not isinstance(rows, fx.Node) or not isinstance(ids, fx.Node) or ids not in self._ids.of:
+        if not isinstance(rows, fx.Node) or not isinstance(ids, fx.Node):
+            return None
+        if ids in self._ids.pairs and name == "__getitem__":
+            return self._at_both(node, self.env[rows], self._ids.pairs[ids])
+        if ids not in self._ids.of:
             return None
         held, end, fake = self.env[rows], self._ids.of[ids], self._ids.fake(ids)
         on_nodes = isinstance(held, Value) and held.domain is Domain.NODE
@@ -106,6 +113,18 @@ class Ends:
             return self._of_graphs(node, held, end)
         made = self.program.gather(node.name, held, end.relation.graph, end.at_target)
         return Looped(made, held) if end.with_loops else made
+
+    def _at_both(self, node: fx.Node, held: Any, ends: tuple[End, End]) -> Value | None:
+        """`rows[edge_index.T]`, the rows of both nodes of every edge, `[num_edges, 2, ...]`."""
+        if not isinstance(held, Value) or held.domain is not Domain.NODE:
+            return None
+        if any(end.kind != held.kind for end in ends):
+            return None
+        both = [
+            self.program.gather(f"{node.name}_{i}", held, end.relation.graph, end.at_target)
+            for i, end in enumerate(ends)
+        ]
+        return self.program.map(f"{node.name}_ends", _beside, both)
 
     def _is_first(self, dim: Any, rows: fx.Node) -> bool:
         """Whether a dimension is that of the rows."""
@@ -120,8 +139,8 @@ class Ends:
         fake = self._ids.fake(node)
         if fake is None or not fake.is_floating_point() or not is_fixed(fake.shape[1:]):
             return None
-        call = self._call(node, End(end.relation, at_target=False))
-        made = call.extremum(self._flat(held), True)
+        call = self.call_over(node, End(end.relation, at_target=False))
+        made = call.extremum(self.flat(held), True)
         tail = list(fake.shape[1:])
         return self.program.map(f"{node.name}_rows", lambda r: r.reshape(len(r), *tail), [made])
 
@@ -185,7 +204,7 @@ class Ends:
     def _aggregated(
         self, node: fx.Node, end: End, source: fx.Node, reduce: str, rows: Tensor
     ) -> Value | None:
-        call = self._call(node, end)
+        call = self.call_over(node, end)
         held, own = self.env[source], None
         if self._ids.filled.get(source) == ("ones", ""):
             width = rows.shape[1:].numel()
@@ -196,7 +215,7 @@ class Ends:
                 f"{node.name}_count", lambda n: (n + more).expand(-1, width), [call.degree()]
             )
         if isinstance(held, Looped) == end.with_loops and end.with_loops:
-            held, own = held.edges, self._flat(held.nodes)
+            held, own = held.edges, self.flat(held.nodes)
         if not isinstance(held, Value) or not rows.is_floating_point():
             return None
         if own is None and end.with_loops:
@@ -205,7 +224,7 @@ class Ends:
         if end.relation.members:  # the row of a node is that of the edge to its graph
             if (held.domain, held.kind) != (Domain.NODE, end.relation.source):
                 return None
-            message = self._flat(held)
+            message = self.flat(held)
         elif held.domain is Domain.EDGE and held.kind == end.relation.graph:
             message = (reduce == "sum" and self._plain(held, end)) or self._message(call, held)
         else:
@@ -250,7 +269,7 @@ class Ends:
         if fake is None or fake.dim() != 2 or not fake.is_floating_point():
             return None
         try:
-            return self._call(node, end).reduce(held, module=module, part=name)
+            return self.call_over(node, end).reduce(held, module=module, part=name)
         except NotIncremental:
             return None
 
@@ -262,7 +281,7 @@ class Ends:
         example = None if value is None else self.examples.get(value)
         return value if example is not None and example.dim() == 2 else None
 
-    def _flat(self, rows: Value) -> Value:
+    def flat(self, rows: Value) -> Value:
         """Node rows as a matrix, `[num_nodes, channels]`."""
         if self.examples[rows].dim() == 2:
             return rows
@@ -285,7 +304,7 @@ class Ends:
 
         return call.message(fn, source, target, found.edges)
 
-    def _call(self, node: fx.Node, end: End) -> ConvCall:
+    def call_over(self, node: fx.Node, end: End) -> ConvCall:
         """The words that steps over the edges of this end are written with."""
         self.declare(end.relation.target)
         stands_for = SimpleNamespace(flow="source_to_target", fuse=False)
@@ -302,6 +321,10 @@ _SCATTERS: dict[str, Callable[[Ends, fx.Node], Value | None]] = {
     "scatter_reduce": Ends._scatter_reduced,
     "index_reduce": Ends._index_reduced,
 }
+
+
+def _beside(*rows: Tensor) -> Tensor:
+    return torch.stack(rows, 1)
 
 
 def _flattened(rows: Tensor) -> Tensor:

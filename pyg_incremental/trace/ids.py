@@ -54,6 +54,7 @@ class EndIds:
         of: The ends whose ids nodes hold.
         filled: Zeros for every node of a kind, and ones for every edge.
         every: The ids of all nodes.
+        pairs: The two ends whose ids nodes hold beside each other, a row for each edge.
     """
 
     def __init__(self, written: Written) -> None:
@@ -62,6 +63,7 @@ class EndIds:
         self.filled: dict[fx.Node, tuple[str, str]] = {}
         self.every: set[fx.Node] = set()
         self.looped: dict[fx.Node, Relation] = {}  # edges, and behind them a loop at each node
+        self.pairs: dict[fx.Node, tuple[End, End]] = {}
 
     def note_members(self, node: fx.Node, name: str, roles: Roles) -> None:
         """An input that names graphs holds the ids at one end of the edges that it stands for."""
@@ -101,6 +103,23 @@ class EndIds:
         if relation is None or relation.format != "coo":
             return None
         return End(relation, (at % 2 == 1) != turned, loops)
+
+    def note_pairs(self, node: fx.Node, name: str) -> bool:
+        """Whether an operation is `edge_index.T`, of which note is taken."""
+        first = node.args[0] if node.args else None
+        graph: Any = self._written.env.get(first) if isinstance(first, fx.Node) else None
+        swapped = name in ("transpose", "permute") and sorted(
+            d % 2 for d in flat_arguments(node) if isinstance(d, int)
+        ) == [0, 1]
+        if not isinstance(graph, Value) or not (swapped or name in ("t", "get T")):
+            return False
+        relation = self._written.program.graphs.get(graph)
+        if relation is None or relation.format != "coo":
+            return False
+        if name == "permute" and [d % 2 for d in flat_arguments(node)] == [0, 1]:
+            return False
+        self.pairs[node] = End(relation, False), End(relation, True)
+        return True
 
     def note_constant(self, node: fx.Node, name: str) -> None:
         """Zeros for every node, and ones for every edge, are known when something is added up."""
@@ -153,6 +172,14 @@ class EndIds:
 def arguments_of(node: fx.Node, names: tuple[str, ...]) -> dict[str, Any]:
     """The arguments of a call by name."""
     return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
+def flat_arguments(node: fx.Node) -> list[Any]:
+    """The arguments of a call behind the first, those in a tuple one by one."""
+    found: list[Any] = []
+    for given in (*node.args[1:], *node.kwargs.values()):
+        found += given if isinstance(given, (tuple, list)) else [given]
+    return found
 
 
 def _adds_dimensions(node: fx.Node, name: str) -> bool:

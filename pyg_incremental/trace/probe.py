@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from pyg_incremental.call.formats import to_format
-from pyg_incremental.call.members import count_of, edges_of, may_name_graphs
+from pyg_incremental.call.members import counted, edges_of, may_name_graphs, with_everyone
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite, device_of
 from pyg_incremental.program.steps import Relation
@@ -86,13 +86,12 @@ def probe_of(site: CallSite, roles: Roles) -> Probe:
 
 def edged(probe: Probe, roles: Roles) -> Probe:
     """The same probe with the edges that inputs such as `batch` stand for."""
-    edge_index, num_nodes = dict(probe.edge_index), dict(probe.num_nodes)
+    edge_index = dict(probe.edge_index)
+    tensors = probe.tensors | with_everyone(roles, probe.tensors, probe.num_nodes)
     for relation in roles.relations:
         if relation.members:
-            rows = probe.tensors[relation.members]
-            edge_index[relation.graph] = edges_of(rows)
-            num_nodes[relation.target] = count_of(rows)
-    return Probe(probe.tensors, edge_index, num_nodes)
+            edge_index[relation.graph] = edges_of(tensors[relation.members])
+    return Probe(tensors, edge_index, counted(roles, probe.num_nodes, tensors))
 
 
 def _named_alike(held: Tensor, rows: Tensor) -> Tensor:

@@ -39,6 +39,8 @@ def why_not_by_rows(written: Written, node: fx.Node, fn: Any) -> str:
         v.domain is Domain.WHOLE and v not in written.fixed for v in values
     ):
         return "it combines edge rows with something computed from all rows"
+    if written.program.read_out.intersection(values):
+        return "it combines each row with one that is made of all of them"
     gathered = reads_nodes(written.program).intersection(values)
     if gathered and any(v.domain is Domain.WHOLE for v in values):
         return "it combines rows gathered along edges with another tensor"

@@ -114,13 +114,15 @@ def tried_on(
     return Trial(probe, copied, output, listener.calls, is_open, least_edges)
 
 
-def trace(site: CallSite, roles: Roles, trial: Trial) -> Traced:
+def trace(site: CallSite, roles: Roles, trial: Trial, in_one: bool = False) -> Traced:
     """Write the program of a call.
 
     Args:
         site: The call; its model is not touched.
         roles: What its tensors are.
         trial: What a copy of the model does.
+        in_one: Whether nodes that are read out together become one graph. They do only where no
+            step runs on all rows, which would see other nodes than these once some are removed.
 
     Raises:
         NotTraceable: If what the model does depends on sizes or values, or cannot be seen.
@@ -129,7 +131,9 @@ def trace(site: CallSite, roles: Roles, trial: Trial) -> Traced:
     if recorder.calls != trial.calls:
         raise NotTraceable("it does something else with tensors of a class of their own")
     try:
-        traced = Writer(site, roles, recorder, trial.probe).write(recorder.graph)
+        traced = Writer(site, roles, recorder, trial.probe, in_one).write(recorder.graph)
+        if traced.program.read_out and traced.program.whole_steps:
+            traced = Writer(site, roles, recorder, trial.probe).write(recorder.graph)
     except GuardOnDataDependentSymNode as error:  # a size that nothing is known of was compared
         raise NotTraceable(_ASKS) from error
     traced.program.least_edges = trial.least_edges

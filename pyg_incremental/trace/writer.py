@@ -22,6 +22,7 @@ from pyg_incremental.trace.closures import Live, as_it_runs, closure
 from pyg_incremental.trace.convs import steps_of_conv
 from pyg_incremental.trace.edge_rows import keep_edge_rows
 from pyg_incremental.trace.ends import Ends
+from pyg_incremental.trace.every_node import EveryNode
 from pyg_incremental.trace.functions import SizeFormula, size_of
 from pyg_incremental.trace.looped import Looped
 from pyg_incremental.trace.names import name_of, shown
@@ -40,9 +41,12 @@ class Writer:
         roles: What its tensors are.
         recorded: What it does.
         probe: The call on which that was recorded.
+        in_one: Whether nodes that are read out together become one graph.
     """
 
-    def __init__(self, site: CallSite, roles: Roles, recorded: Recorder, probe: Probe) -> None:
+    def __init__(
+        self, site: CallSite, roles: Roles, recorded: Recorder, probe: Probe, in_one: bool = False
+    ) -> None:
         self.site = site
         self.roles = roles
         self.recorded = recorded
@@ -54,6 +58,7 @@ class Writer:
         self.modules = dict(site.named_modules())
         self.weights: dict[str, Value] = {}
         self.ends = Ends(self.written)
+        self.every_node = EveryNode(self.written, self.ends, roles) if in_one else None
 
     def write(self, graph: fx.Graph) -> Traced:
         """The program of a graph.
@@ -159,6 +164,9 @@ class Writer:
         if made is not None:
             self._remember_parts(made, self.results[node])
             return made
+        one = None if self.every_node is None else self.every_node.read(node)
+        if one is not None:
+            return one
         fn, name = self._callable(node)
         looped = [n for n in node.all_input_nodes if isinstance(self.env[n], Looped)]
         if looped:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyg_incremental.call.roles import is_everyone
 from pyg_incremental.delta.given import last_of_each, x_change_parts
 from pyg_incremental.delta.read.values import ADVICE, check_ids, checked_ids, rows_like
 from pyg_incremental.errors import InvalidDeltaError
@@ -102,17 +103,20 @@ class NodeReader:
         counts = {name: rows.shape[0] for name, rows in added.items()}
         if not any(counts.values()):
             return {}
-        missing = [name for name in self.like if name not in counts]
+        needed = [name for name in self.like if not is_everyone(name)]
+        missing = [name for name in needed if name not in counts]
         if missing:
             raise InvalidDeltaError(
                 f"x_add{self._label}: new nodes would need rows of {missing} too; give a dict "
-                f"x_add={{{', '.join(f'{n!r}: ...' for n in self.like)}}}"
+                f"x_add={{{', '.join(f'{n!r}: ...' for n in needed)}}}"
             )
         if len(set(counts.values())) > 1:
             raise InvalidDeltaError(
                 f"x_add{self._label}: expected equally many rows of each (got {counts})"
             )
-        return added
+        (count,) = set(counts.values())
+        there = {n: like.new_zeros(count) for n, like in self.like.items() if is_everyone(n)}
+        return there | added
 
     def read(
         self, changes: Mapping[str, Any], new: dict[str, Tensor], nodes_del: Any, total: int

@@ -52,6 +52,25 @@ class Members(NamedTuple):
         every = np.concatenate([ids, removed[known]])
         return torch.from_numpy(every), torch.from_numpy(np.concatenate([said, ~now[known]]))
 
+    def back(
+        self, rows: tuple[Tensor, Tensor] | None, named: Sequence[Ids], removed: Ids
+    ) -> tuple[Tensor, Tensor] | None:
+        """The same with nodes that were removed, and are there again as something is said of them.
+
+        Args:
+            rows: What the delta changes; see `left`.
+            named: Nodes that are given rows or edges.
+            removed: Distinct nodes that it removes.
+        """
+        ids = rows[0].cpu().numpy() if rows is not None else _NONE
+        again = np.setdiff1d(np.concatenate([_NONE, *named]), np.concatenate([removed, ids]))
+        again = again[self._of(again) < 0]
+        if not again.size:
+            return rows
+        said = rows[1].cpu().numpy() if rows is not None else _NONE
+        every = np.concatenate([ids, again])
+        return torch.from_numpy(every), torch.from_numpy(np.concatenate([said, 0 * again]))
+
     def follow(
         self, before: tuple[int, int], ids: Tensor, rows: Tensor
     ) -> tuple[ResolvedEdges, int]:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
-from pyg_incremental.call.roles import Roles
+from pyg_incremental.call.roles import Roles, is_everyone
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.read.edges import SaidEdges, said_nothing
 from pyg_incremental.delta.read.reader import DeltaReader
@@ -24,6 +25,8 @@ from pyg_incremental.delta.resolve.plain import PlainResolver
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Ids
 from pyg_incremental.program.steps import Relation
+
+_NOBODY = np.empty(0, np.int64)
 
 
 @dataclass
@@ -65,11 +68,16 @@ class Resolver:
     ) -> None:
         self._relations, self._graphs, self._num_nodes = roles.relations, graphs, num_nodes
         self._given = roles.given
+        self._inputs: dict[str, list[str]] = {kind: [] for kind in num_nodes}
+        for of, kind in roles.handed_in.nodes.items():
+            self._inputs[kind].append(of)
         self._reader = DeltaReader(
             roles, num_nodes, rows, {name: graph.edge_data for name, graph in graphs.items()}
         )
         self._members = [Members(r, graphs[r.graph]) for r in roles.relations if r.members]
-        self._asking = [m for m in self._members if m.relation.read_back]
+        self._asking = [
+            m for m in self._members if m.relation.read_back or is_everyone(m.relation.members)
+        ]
         self.plain: PlainResolver | None = None
         main = roles.main
         name = None if main is None else roles.features(main.source)
@@ -83,7 +91,7 @@ class Resolver:
 
     @property
     def of_now(self) -> PlainResolver | None:
-        """The same; None while edges may not come to every node."""
+        """The same; None while nodes are in no graph, to which edges may not come, or come back."""
         for members in self._asking:
             if members.graph.num_edges < self._num_nodes[members.relation.source]:
                 return None
@@ -142,23 +150,29 @@ class Resolver:
     ) -> None:
         """Let the edges to graphs follow what a delta says of nodes, and hold it against them."""
         r, num_nodes = members.relation, self._num_nodes
-        if r.leaves and r.source in removed:
-            left = members.left(rows.get(r.members), removed[r.source])
-            if left is not None:
-                rows[r.members] = left
-        if r.members in rows:
+        gone, changed = removed.get(r.source, _NOBODY), rows.get(r.members)
+        if r.leaves and gone.size:
+            changed = members.left(changed, gone)
+        if is_everyone(r.members) and members.graph.num_edges < num_nodes[r.source]:
+            given = [rows[n][0].cpu().numpy() for n in self._inputs[r.source] if n in rows]
+            changed = members.back(changed, [*given, *self._ends_at(r.source, edges)], gone)
+        if changed is not None:
+            rows[r.members] = changed
             before = num_nodes[r.source], num_nodes[r.target]
             edges[r.graph], more = members.follow(before, *rows[r.members])
             if more:
                 new_nodes[r.target] = more
         if r.read_back:
-            ends = [
-                edges[g.graph].added[side]
-                for g in self._given
-                for side, kind in enumerate((g.source, g.target))
-                if g.graph in edges and kind == r.source
-            ]
-            members.refuse_outside(ends, rows.get(r.members))
+            members.refuse_outside(self._ends_at(r.source, edges), rows.get(r.members))
+
+    def _ends_at(self, kind: str, edges: Mapping[str, ResolvedEdges]) -> list[Ids]:
+        """The nodes of a kind to which edges come."""
+        return [
+            edges[g.graph].added[side]
+            for g in self._given
+            for side, of in enumerate((g.source, g.target))
+            if g.graph in edges and of == kind
+        ]
 
     def _held(
         self,
