@@ -239,4 +239,19 @@ family("convs", _layers(PLAIN), _layers(SAME_WIDTH, gives="="), _layers(MODELS))
 family("convs", _layers(WEIGHTED, "{n}, edge_index, edge_weight", needs=("edge_weight",)))
 family("convs", _layers(OF_ATTRIBUTES, "{n}, edge_index, edge_attr", needs=("edge_attr",)))
 family("convs", _layers(OF_TYPES, "{n}, edge_index, edge_type", needs=("edge_type",)))
+OF_ENDS = "({n}[edge_index[0]] - {n}[edge_index[1]])[:, :1].tanh().expand(-1, 3)"
+OF_PRODUCTS = "({n}[edge_index[0]] * {n}[edge_index[1]]).sum(-1).sigmoid()"
+
+
+def _of_rows(table, made):
+    """The same convs with edge data that the model makes of node rows."""
+    renamed = "\n".join(
+        f"{name}, made of rows | {conv}"
+        for name, conv in (line.split(" | ", 1) for line in table.strip().splitlines())
+    )
+    return _layers(renamed, f"{{n}}, edge_index, {made}")
+
+
+family("convs of edge data made of rows", _of_rows(OF_ATTRIBUTES, OF_ENDS))
+family("convs of edge data made of rows", _of_rows(WEIGHTED, OF_PRODUCTS))
 family("convs in other ways", blocks(SEVERAL_CALLS))

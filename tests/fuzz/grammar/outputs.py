@@ -16,6 +16,9 @@ masked rows | {h}[{r}[:, 0] > 0.137] if {h}.size(0) == {r}.size(0) else {h}
 masked rows of values | {h}[{h}[:, 0] > 0.137]
 one row | {h}.mean(0)
 one row, kept | {h}.sum(0, keepdim=True)
+one row of the largest | {h}.amax(dim=0)
+one row of the smallest | torch.min({h}, 0).values
+one row of several | torch.cat([{a}.mean(0), {h}.amax(0)]) if {a}.dim() == 2 else {h}.mean(0)
 scalar | {h}.mean()
 graph vector | gnn.global_mean_pool({h}, torch.zeros({h}.size(0), dtype=torch.long))
 columns | {h}.t()
