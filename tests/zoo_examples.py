@@ -32,7 +32,9 @@ STANDS = {
 }
 """What is not incremental, for a reason that stands, and a part of what the package says of it."""
 
-AGAIN = dict.fromkeys(("tutorial-edge-conv", "pool-set2set", "pool-median"), (ROWS, ""))
+AGAIN = dict.fromkeys(
+    ("tutorial-edge-conv", "pool-set2set", "pool-median", "attentive-fp-whole"), (ROWS, "")
+)
 """What computes rows again from all that they are made of."""
 
 TODAY = {
@@ -41,7 +43,6 @@ TODAY = {
     "rgcn-entities": (REFUSED, "expected node features"),
     "label-propagation": (MIXED, "spread: LabelPropagation has no program"),
     "qm9-nnconv": (MIXED, "unsqueeze: its result does not have one row for each input row"),
-    "attentive-fp": (MIXED, "size_of: it reads how large the graph is"),
 }
 """The same, for a reason that need not last."""
 

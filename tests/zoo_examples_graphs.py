@@ -306,4 +306,6 @@ GRAPH_EXAMPLES = [
     of_graphs("nearest", "dgcnn_classification.py", Nearest),
     of_graphs("pna", "pna.py", PnaGraphs, scene=graphs(*ATTR)),
     of_graphs("attentive-fp", "attentive_fp.py", Attentive),
+    of_graphs("attentive-fp-whole", "attentive_fp.py",
+              lambda: gnn.AttentiveFP(CHANNELS, HIDDEN, OUT, 3, 2, 2), scene=graphs(*ATTR)),
 ]  # fmt: skip

@@ -195,13 +195,18 @@ def _of_line(
     names = {e.out.value.name for e in session.engine.executors}
     own = [s for s in steps if s.output.name in names]
     done = [work[s.output.name] for s in own if s.output.name in work]
-    alike = {s.output.name for s in own if not rowed or s.output.domain is rowed[-1].domain}
+    alike = {s.output.name for s in own if not rowed or _alike(s.output, rowed[-1])}
     rows = max((s.rows for s in done if s.name in alike), default=0)
     return ExplainedStep(
         line.place, "" if line.place is None else line.place.code, tuple(line.what), runs,
         "; ".join(reasons), next(filter(None, map(advice_on, reasons)), ""),
         None if last is None or not own else rows, of, sum(s.edges for s in done),
     )  # fmt: skip
+
+
+def _alike(value: Value, other: Value) -> bool:
+    """Whether rows of two values stand for the same."""
+    return (value.domain, value.kind) == (other.domain, other.kind)
 
 
 def _how(program: Program, steps: Sequence[Step]) -> tuple[Runs, list[str]]:

@@ -67,6 +67,8 @@ class Ends:
             return None
         if name == "cat":
             return self._ids.joined(node)
+        if name == "stack":
+            return self._to_graphs(node)
         if self._ids.note_pairs(node, name):
             return None
         end = self._ids.end_of(node, name)
@@ -143,6 +145,21 @@ class Ends:
         made = call.extremum(self.flat(held), True)
         tail = list(fake.shape[1:])
         return self.program.map(f"{node.name}_rows", lambda r: r.reshape(len(r), *tail), [made])
+
+    def _to_graphs(self, node: fx.Node) -> Value | None:
+        """`stack([arange(batch.size(0)), batch])`: an edge from each node to its graph."""
+        given = arguments_of(node, ("tensors", "dim"))
+        parts = given["tensors"]
+        if not isinstance(parts, (list, tuple)) or len(parts) != 2 or given.get("dim", 0) != 0:
+            return None
+        if parts[0] not in self._ids.every or parts[1] not in self._ids.of:
+            return None
+        end = self._ids.of[parts[1]]
+        first, second = map(self._ids.fake, parts)
+        if not end.relation.members or first is None or not same_shape(first.shape, second.shape):  # type: ignore[union-attr]
+            return None
+        self.declare(end.relation.target)
+        return next(v for v, r in self.program.graphs.items() if r == end.relation)
 
     # Aggregations --------------------------------------------------------------------------------
 
