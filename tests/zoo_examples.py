@@ -33,16 +33,14 @@ STANDS = {
 """What is not incremental, for a reason that stands, and a part of what the package says of it."""
 
 AGAIN = dict.fromkeys(
-    ("tutorial-edge-conv", "pool-set2set", "pool-median", "attentive-fp-whole"), (ROWS, "")
+    ("tutorial-edge-conv", "pool-set2set", "pool-median", "attentive-fp-whole", "qm9-nnconv"),
+    (ROWS, ""),
 )
 """What computes rows again from all that they are made of."""
 
 TODAY = {
-    "geniepath": (MIXED, "__getitem__: its result does not have one row for each input row"),
-    "geniepath-lazy": (MIXED, "__getitem__: its result does not have one row for each input row"),
     "rgcn-entities": (REFUSED, "expected node features"),
     "label-propagation": (MIXED, "spread: LabelPropagation has no program"),
-    "qm9-nnconv": (MIXED, "unsqueeze: its result does not have one row for each input row"),
 }
 """The same, for a reason that need not last."""
 

@@ -26,6 +26,7 @@ from pyg_incremental.trace.every_node import EveryNode
 from pyg_incremental.trace.functions import SizeFormula, size_of
 from pyg_incremental.trace.looped import Looped
 from pyg_incremental.trace.names import name_of, shown
+from pyg_incremental.trace.one_step import OneStep, OneSteps
 from pyg_incremental.trace.probe import Probe
 from pyg_incremental.trace.recorder import Recorder
 from pyg_incremental.trace.row_rules import squeezes_all, why_not_by_rows
@@ -59,6 +60,7 @@ class Writer:
         self.weights: dict[str, Value] = {}
         self.ends = Ends(self.written)
         self.every_node = EveryNode(self.written, self.ends, roles) if in_one else None
+        self.one_steps = OneSteps(self.written)
 
     def write(self, graph: fx.Graph) -> Traced:
         """The program of a graph.
@@ -133,7 +135,8 @@ class Writer:
         """An output with an `Output` in place of each value, in plain containers."""
         if isinstance(result, fx.Node):
             held = self.env[result]
-            result = self._rejoined(result, held) if isinstance(held, Looped) else held
+            joined = isinstance(held, (Looped, OneStep))
+            result = self._rejoined(result, held) if joined else held
         if isinstance(result, dict):
             return {k: self._output(v) for k, v in result.items()}
         if isinstance(result, (tuple, list)):
@@ -168,7 +171,10 @@ class Writer:
         if one is not None:
             return one
         fn, name = self._callable(node)
-        looped = [n for n in node.all_input_nodes if isinstance(self.env[n], Looped)]
+        sequence = self.one_steps.read(node, fn)
+        if sequence is not None:
+            return sequence
+        looped = [n for n in node.all_input_nodes if isinstance(self.env[n], (Looped, OneStep))]
         if looped:
             return self._on_both(node, fn, name, looped)
         if fn is operator.getitem:  # of a result of several
@@ -211,7 +217,7 @@ class Writer:
         """An operation on rows of edges and of loops: on either, if it works row by row."""
         held = {n: self.env[n] for n in looped}
         made = []
-        for part in range(2):
+        for part in range(2 if all(isinstance(rows, Looped) for rows in held.values()) else 0):
             self.env.update({n: rows.both[part] for n, rows in held.items()})
             if not why_not_by_rows(self.written, node, fn):
                 made.append(self._row_map(node, fn, name))
@@ -231,7 +237,12 @@ class Writer:
         self.env.update(held)
         return whole
 
-    def _rejoined(self, node: fx.Node, rows: Looped) -> Value:
+    def _rejoined(self, node: fx.Node, rows: Looped | OneStep) -> Value:
+        if isinstance(rows, OneStep):
+            reason = f"{node.name}: its result does not have one row for each input row"
+            return self.program.whole(
+                node.name, lambda of: of.unsqueeze(0), [rows.rows], Domain.WHOLE, reason
+            )
         reason = f"{node.name}: rows of edges and of loops leave, or are not worked on row by row"
         return self.program.whole(
             node.name, lambda *both: torch.cat(both), list(rows.both), Domain.WHOLE, reason
@@ -247,21 +258,25 @@ class Writer:
 
     # Row maps ------------------------------------------------------------------------------------
 
-    def _filled_rows(self, node: fx.Node) -> Value | None:
+    def _filled_rows(self, node: fx.Node) -> Value | OneStep | None:
         """`torch.zeros(x.size(0), 8)` and its like: the same row for every node."""
         real, fake = self.results[node], self.recorded.fake[node]
         fills = node.op == "call_function" and name_of(node.target) in operations.FILLS  # type: ignore[arg-type]
-        kind = self.recorded.sizes.kind_of(fake.shape) if fills and is_fake(fake) else None
+        if not fills or not is_fake(fake):
+            return None
+        is_step = fake.dim() == 3 and real.shape[0] == 1  # the state of a recurrent layer
+        kind = self.recorded.sizes.kind_of(fake.shape[1:] if is_step else fake.shape)
         if kind is None or not real.numel() or not _is_plain_number(node):
             return None
-        number, (_, *tail) = real.flatten()[0].item(), real.shape
+        number, (_, *tail) = real.flatten()[0].item(), real.shape[is_step:]
         self.ends.declare(kind)
 
         def rows(ones: Tensor) -> Tensor:
             size = (len(ones), *tail)
             return torch.full(size, number, dtype=real.dtype, device=ones.device)
 
-        return self.program.map(node.name, rows, [self.program.ones(kind)])
+        made = self.program.map(node.name, rows, [self.program.ones(kind)])
+        return self.one_steps.filled(node, made) if is_step else made
 
     def _row_map(self, node: fx.Node, fn: Any, name: str) -> Any:
         called = "" if node.op == "call_module" else name_of(fn)
