@@ -28,11 +28,12 @@ def membership(roles: Roles, name: str) -> Relation:
 
 def everyone(kind: str) -> Relation:
     """The edges from all nodes of a kind to the one graph that they are."""
-    return _edges_by(name_of_everyone(kind), kind)
+    return _edges_by(name_of_everyone(kind), kind, every=True)
 
 
-def _edges_by(name: str, kind: str) -> Relation:
-    return Relation(f"{name}/members", f"{name}/members", kind, f"{name}/graph", members=name)
+def _edges_by(name: str, kind: str, every: bool = False) -> Relation:
+    graph = f"{name}/members"
+    return Relation(graph, graph, kind, f"{name}/graph", members=name, every=every)
 
 
 def may_name_graphs(rows: object) -> bool:
@@ -69,7 +70,7 @@ def counted(
 ) -> dict[str, int]:
     """The number of nodes of each kind, graphs that inputs name included."""
     found = {r.target: count_of(rows[r.members]) for r in roles.relations if r.members}
-    ours = {r.target: 1 for r in roles.relations if is_everyone(r.members)}
+    ours = {r.target: 1 for r in roles.relations if r.every}
     return {**found, **num_nodes, **ours}
 
 
@@ -108,7 +109,7 @@ def with_members(roles: Roles, program: Program | None) -> Roles:
         if r.graph not in used
     ]
     found = [] if program is None else [_as_used(r, program) for r in used.values()]
-    ours = {r.members: r.source for r in found if is_everyone(r.members)}
+    ours = {r.members: r.source for r in found if r.every}
     return replace(roles, relations=(*kept, *found), nodes=roles.nodes | ours)
 
 

@@ -72,10 +72,10 @@ class Roles:
     @property
     def handed_in(self) -> "Roles":
         """The same without what nobody hands in."""
-        ours = {r.target for r in self.relations if is_everyone(r.members)}
+        ours = {r.target for r in self.relations if r.every}
         return replace(
             self,
-            relations=tuple(r for r in self.relations if not is_everyone(r.members)),
+            relations=tuple(r for r in self.relations if not r.every),
             nodes={name: kind for name, kind in self.nodes.items() if not is_everyone(name)},
             num_nodes={kind: count for kind, count in self.num_nodes.items() if kind not in ours},
         )

@@ -83,8 +83,11 @@ class Engine(FewRows):
         }
         self.executors = [self._bind(s) for s in steps]
         self.aggregators = [e for e in self.executors if isinstance(e, Aggregator)]
+        # Of very many rows a model itself would not take a plain sum in single precision.
+        wide = {r.graph for r in program.graphs.values() if r.every}
         for a in self.aggregators:
-            a.accumulate_dtype = accumulate_dtype
+            of_all = torch.float64 if a.step.graph in wide else None
+            a.accumulate_dtype = accumulate_dtype or of_all
         self._say_what_cells_are_for(steps, stored)
         self.edge_executors = [
             e

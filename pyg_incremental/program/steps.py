@@ -56,6 +56,7 @@ class Relation:
             graph that was handed in.
         leaves: Whether removed nodes lose that edge: nothing else stands for `members`.
         read_back: Whether nodes read the rows of their targets, which those without one cannot.
+        every: Whether all nodes lead to the only target: `members` is not handed in.
     """
 
     graph: str = ""
@@ -70,6 +71,7 @@ class Relation:
     members: str = ""
     leaves: bool = False
     read_back: bool = False
+    every: bool = False
 
 
 @dataclass(frozen=True, eq=False)

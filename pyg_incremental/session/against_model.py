@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from pyg_incremental.aggregate import PaddedRows, Rows
 from pyg_incremental.call import full_pass
 from pyg_incremental.call.members import all_in_graphs, count_of, set_apart
-from pyg_incremental.call.roles import Roles, is_everyone
+from pyg_incremental.call.roles import Roles
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.journal import Journal, State
 from pyg_incremental.program.steps import Domain, Program
@@ -100,7 +100,7 @@ def graphs_with_nodes(roles: Roles, nodes: Mapping[str, Tensor]) -> dict[str, sl
 
     Here, all others keep their rows; and the model is given removed nodes in one more.
     """
-    named = [r for r in roles.relations if r.members and not is_everyone(r.members)]
+    named = [r for r in roles.relations if r.members and not r.every]
     return {r.target: slice(count_of(nodes[r.members])) for r in named}
 
 
@@ -124,7 +124,7 @@ def missing(roles: Roles, nodes: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     Rows of nodes that were removed are negative.
     """
-    every = {roles.nodes[name]: rows.cpu() for name, rows in nodes.items() if is_everyone(name)}
+    every = {r.source: nodes[r.members].cpu() for r in roles.relations if r.every}
     return {kind: rows for kind, rows in every.items() if not all_in_graphs(rows)}
 
 

@@ -253,3 +253,16 @@ def test_beside_a_step_on_all_rows_the_mean_of_all_nodes_is_one(seed):
     run = run_of(lambda: OfAll(lambda h: h.mean(0) + h.std(0)), seed)
     with pytest.warns(IncrementalWarning, match="mean: its result does not have one row"):
         to_incremental(run.twin)(**run.scene.arguments())
+
+
+def test_a_sum_of_very_many_rows_in_single_precision_is_no_plain_one(seed):
+    torch.manual_seed(seed)
+    model, n = READOUTS["mean"]().eval(), 300_000
+    x, edges = torch.rand(n, CHANNELS), torch.randint(n, (2, 50))
+    inc = to_incremental(model)
+    inc(x, edges)
+    assert inc.mode == INCREMENTAL
+    for _ in range(3):
+        inc.apply_delta(x_changes=(torch.randint(n, (2,)), torch.rand(2, CHANNELS)))
+    exact = copy.deepcopy(model).double()(inc._session.nodes()["x"].double(), edges)
+    assert (inc.out - exact).abs().max() < 1e-6

@@ -213,7 +213,8 @@ class DeltaReader:
         for key, given in value.items():
             name = key if key in roles.nodes else self._features.get(key)
             if name is None:
-                raise _unknown(field, key, list(dict.fromkeys([*self._known(), *roles.nodes])))
+                names = [*self._known(), *roles.handed_in.nodes]
+                raise _unknown(field, key, list(dict.fromkeys(names)))
             kind = roles.nodes[name]
             own = {short_name(n): n for n, of in roles.nodes.items() if of == kind}
             if not isinstance(given, Mapping):

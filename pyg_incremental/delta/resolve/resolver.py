@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from pyg_incremental.call.roles import Roles, is_everyone
+from pyg_incremental.call.roles import Roles
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.read.edges import SaidEdges, said_nothing
 from pyg_incremental.delta.read.reader import DeltaReader
@@ -75,9 +75,7 @@ class Resolver:
             roles, num_nodes, rows, {name: graph.edge_data for name, graph in graphs.items()}
         )
         self._members = [Members(r, graphs[r.graph]) for r in roles.relations if r.members]
-        self._asking = [
-            m for m in self._members if m.relation.read_back or is_everyone(m.relation.members)
-        ]
+        self._asking = [m for m in self._members if m.relation.read_back or m.relation.every]
         self.plain: PlainResolver | None = None
         main = roles.main
         name = None if main is None else roles.features(main.source)
@@ -153,7 +151,7 @@ class Resolver:
         gone, changed = removed.get(r.source, _NOBODY), rows.get(r.members)
         if r.leaves and gone.size:
             changed = members.left(changed, gone)
-        if is_everyone(r.members) and members.graph.num_edges < num_nodes[r.source]:
+        if r.every and members.graph.num_edges < num_nodes[r.source]:
             given = [rows[n][0].cpu().numpy() for n in self._inputs[r.source] if n in rows]
             changed = members.back(changed, [*given, *self._ends_at(r.source, edges)], gone)
         if changed is not None:
