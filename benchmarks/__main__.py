@@ -13,8 +13,10 @@ from pathlib import Path
 from benchmarks import (
     against_floor,
     all_nodes,
+    bound,
     convs,
     evaluate,
+    first_minute,
     full_pass,
     machine,
     memory,
@@ -34,6 +36,8 @@ WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "memory": memory.run,
     "all-nodes": all_nodes.run,
     "convs": convs.run,
+    "bound": bound.run,
+    "first-minute": first_minute.run,
     "tasks": tasks.run,
     "evaluate": evaluate.run,
     "evaluation": evaluation.run,
@@ -76,6 +80,18 @@ def main(argv: list[str] | None = None) -> None:
         description=convs.__doc__, formatter_class=raw,
     )  # fmt: skip
     convs.add_options(classes)
+
+    least = commands.add_parser(
+        "bound", help="an update against a bare loop over the cache lines that it has to touch",
+        description=bound.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    bound.add_options(least)
+
+    first = commands.add_parser(
+        "first-minute", help="an empty folder for kernels: the first updates, and the demo",
+        description=first_minute.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    first_minute.add_options(first)
 
     outputs = commands.add_parser(
         "tasks", help="one edge for models with outputs for nodes, pairs, edges and graphs",

@@ -2,8 +2,8 @@
 
 For each class that the table of supported layers calls incremental or constrained: one edge comes
 or goes, in turns, on a drawn graph; the median in microseconds, how many times that of `GATConv` it
-is, and the rows that were computed and the edges that were read for it. `stops at` says at which
-step the compiled plan ends, and why; what comes behind it is carried out step by step.
+is (which is measured once more right before each), and the rows that were computed and the edges
+that were read for it. `leaves` says which step compiled code leaves to its executor first, and why.
 
 A second table has the other kinds of change for three models of two layers beside one edge: a node
 that arrives with three edges, one that leaves, an edge in both directions, one that may be missing,
@@ -62,17 +62,17 @@ def run(args: argparse.Namespace) -> None:
     warm_up("float32")
     chosen = [layer for layer in supported_layers() if layer.name in SAMPLES]
     chosen.sort(key=lambda layer: layer.name != FIRST)
-    rows: list[report.Row] = []
+    first, rows = _Case(FIRST, args), list[report.Row]()
     for layer in chosen:
         if not args.conv or layer.name in (FIRST, *args.conv):
-            rows.append(_conv(layer.name, layer.scheme, rows, args))
+            rows.append(_conv(layer.name, layer.scheme, first, args))
     models = args.changes if args.changes is not None else [] if args.conv else MODELS
     changes = [row for name in models for row in _changes(name, args)]
-    report.print_table([{k: v for k, v in row.items() if k != "stops at"} for row in rows])
+    report.print_table([{k: v for k, v in row.items() if k != "leaves"} for row in rows])
     report.print_table(changes)
     for row in rows:
-        if row["stops at"]:
-            print(f"{row['conv']} stops at {row['stops at']}")
+        if row["leaves"]:
+            print(f"{row['conv']} leaves {row['leaves']}")
     about = report.plain({k: v for k, v in vars(args).items() if k != "out"})
     report.write_json(
         args.out / "convs.json",
@@ -83,32 +83,43 @@ def run(args: argparse.Namespace) -> None:
 # Convs --------------------------------------------------------------------------------------------
 
 
-def _conv(name: str, scheme: str, before: list[report.Row], args: Any) -> report.Row:
-    """One class: an edge comes, and goes."""
-    sample, generator = SAMPLES[name], torch.Generator().manual_seed(args.seed)
-    torch.manual_seed(args.seed)
-    model = sample.make(args.channels).eval()
-    size = graphs.SIZES["arxiv"].scaled(args.scale)
-    work = graphs.draw(size, 60, args.seed)
-    x = work.x[:, : args.channels].contiguous()
-    inc = to_incremental(model)
-    data = {d: _drawn(d, work.edge_index.shape[1], generator) for d in sample.data}
-    none = [torch.empty(2, 0, dtype=torch.int64)] * (name == "SignedConv")
-    inc(x, work.edge_index, *none, *data.values())
-    pairs = torch.randint(len(x), (args.updates, 2, args.batch), generator=generator)
-    deltas = [d for pair in pairs for d in _there_and_back(pair, sample, generator)]
-    took, steps = _timed(inc, deltas, args)
-    first = before[0]["p50_us"] if before else took
+class _Case:
+    """One class on the drawn graph, and an edge that comes and goes, again and again."""
+
+    def __init__(self, name: str, args: Any) -> None:
+        sample, generator = SAMPLES[name], torch.Generator().manual_seed(args.seed)
+        torch.manual_seed(args.seed)
+        model = sample.make(args.channels).eval()
+        size = graphs.SIZES["arxiv"].scaled(args.scale)
+        work = graphs.draw(size, 60, args.seed)
+        x = work.x[:, : args.channels].contiguous()
+        self.inc = to_incremental(model)
+        data = {d: _drawn(d, work.edge_index.shape[1], generator) for d in sample.data}
+        none = [torch.empty(2, 0, dtype=torch.int64)] * (name == "SignedConv")
+        self.inc(x, work.edge_index, *none, *data.values())
+        pairs = torch.randint(len(x), (args.updates, 2, args.batch), generator=generator)
+        self._deltas = [d for pair in pairs for d in _there_and_back(pair, sample, generator)]
+        self._args = args
+
+    def timed(self) -> tuple[float, dict[str, float]]:
+        """What `_timed` returns."""
+        return _timed(self.inc, self._deltas, self._args)
+
+
+def _conv(name: str, scheme: str, first: _Case, args: Any) -> report.Row:
+    """One class beside the first one."""
+    case = _Case(name, args)
+    beside, (took, steps) = first.timed()[0], case.timed()
     return {
-        "conv": name, "scheme": scheme, "p50_us": took, f"x {FIRST}": took / first,
+        "conv": name, "scheme": scheme, "p50_us": took, f"x {FIRST}": took / beside,
         "rows": steps["rows"], "edges": steps["edges"],
-        "relative_diff": inc.verify() / max(1e-30, float(inc.out.abs().max())),
-        "stops at": _stops_at(inc),
+        "relative_diff": case.inc.verify() / max(1e-30, float(case.inc.out.abs().max())),
+        "leaves": _leaves(case.inc),
     }  # fmt: skip
 
 
-def _stops_at(inc: IncrementalModel) -> str:
-    """Where the compiled plan ends, and why; empty if it does not."""
+def _leaves(inc: IncrementalModel) -> str:
+    """What compiled code leaves to an executor first, and why; empty if it does everything."""
     return inc._require().engine.stops_at
 
 

@@ -325,7 +325,7 @@ class IncrementalModel(Keeping, Readings):
             return self._failed(session, delta, delta_id, error, began, old)
         if done is None:
             return None
-        session.commit(delta_id, at_once=not (plain.more or plain.data))
+        session.commit(delta_id, at_once=True)
         if plain.leave:
             self._removed.note(dict.fromkeys(session.num_nodes, plain.ids))
         if before is None:

@@ -58,6 +58,7 @@ class Aggregator(ABC):
     """
 
     pulls: ClassVar[bool] = False  # whether it needs no OLD messages if most have changed
+    takes_edges: ClassVar[bool] = True  # whether `edges_changed` does anything
     most: ClassVar[float] = 0.5  # the part of them from which on it makes rows afresh
 
     def __init__(self, step: Aggregate, out: Cell, context: Context) -> None:

@@ -76,6 +76,8 @@ class Rows(Aggregate):
 class RowsState(Aggregator):
     """Recomputes the rows whose neighbourhood changed."""
 
+    takes_edges: ClassVar[bool] = False
+
     def __init__(self, step: Rows, cell: Callable[[Value], Cell], context: Context) -> None:
         super().__init__(step, cell(step.output), context)
         self.fn: Callable[..., Any] = step.fn

@@ -6,7 +6,6 @@ zero times NaN is NaN.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,9 +25,27 @@ _NOTHING: dict[type[torch.nn.Module], float] = {
 }
 
 
-def relations(edge_type: Tensor, count: int) -> Tensor:
+FEW = 64
+"""Edges up to which a relation is looked for, where that is as soon done as looked up."""
+
+
+def relations(kinds: Tensor, count: int) -> Tensor:
     """Which of `count` relations each edge has, bool `[k, count]`; other types have none."""
-    return edge_type.view(-1, 1) == torch.arange(count, device=edge_type.device)
+    return kinds.view(-1, 1) == torch.arange(count, device=kinds.device)
+
+
+def picked(rows: Tensor, kinds: Tensor, count: int) -> Tensor:
+    """Of rows `[k, count * channels]` the channels of the relation of each edge, `[k, channels]`.
+
+    They are zero where the type is none of `count`. Compiled code takes few edges at a time, and
+    knows where a type is, but not what to look up.
+    """
+    each = rows.view(len(kinds), count, rows.shape[1] // count)
+    if len(kinds) <= FEW:
+        return torch.where(relations(kinds, count).unsqueeze(-1), each, 0.0).sum(1)
+    known = ((kinds >= 0) & (kinds < count)).unsqueeze(-1)
+    at = kinds.long().clamp(0, count - 1)
+    return torch.where(known, each[torch.arange(len(kinds), device=kinds.device), at], 0.0)
 
 
 def there_is(edge_type: Tensor, count: int) -> Tensor:
@@ -50,9 +67,8 @@ def there_is(edge_type: Tensor, count: int) -> Tensor:
 def reduced_by_relation(
     call: ConvCall,
     message: EdgeFunction,
-    edge_type: Value,
+    kinds: Value,
     count: int,
-    read: Callable[[Tensor], Tensor] = as_it_is,
 ) -> Value:
     """Messages aggregated for each relation with the conv's `aggr`, `[num_nodes, count, channels]`.
 
@@ -60,9 +76,8 @@ def reduced_by_relation(
         call: The call.
         message: A function that gives `[k, channels]`, or `[k, count, channels]` if it differs
             between relations.
-        edge_type: The relation of each edge, `[num_edges]` of integers.
+        kinds: The relation of each edge, see `typed`.
         count: The number of relations.
-        read: Applied to the types of some edges before they are looked at.
 
     Raises:
         NotIncremental: If the conv does not take the sum, mean, maximum or minimum.
@@ -77,14 +92,14 @@ def reduced_by_relation(
     def blocks(*rows: Tensor) -> Tensor:
         made = message.fn(*rows[:width])
         made = made if made.dim() == 3 else made.unsqueeze(1)
-        return torch.where(relations(read(rows[width]), count).unsqueeze(-1), made, nothing)
+        return torch.where(relations(rows[width], count).unsqueeze(-1), made, nothing)
 
-    placed = EdgeFunction(blocks, message.source, message.target, (*message.edges, edge_type))
+    placed = EdgeFunction(blocks, message.source, message.target, (*message.edges, kinds))
     if kind is aggr.SumAggregation:
         total = call.total(placed, "relations")
         return call.map("by_relation", lambda rows: rows.unflatten(1, (count, -1)), total)
     dtype = call.dtype
-    one = EdgeFunction(lambda t: relations(read(t), count).to(dtype), (), (), (edge_type,))
+    one = EdgeFunction(lambda k: relations(k, count).to(dtype), (), (), (kinds,))
     number = call.total(one, "numbers")
 
     def mean(total: Tensor, number: Tensor) -> Tensor:
@@ -100,11 +115,18 @@ def reduced_by_relation(
     return call.map("by_relation", there, found, number)
 
 
-def typed(call: ConvCall) -> Value:
-    """The relation of each edge, as `edge_type` was given."""
+def typed(call: ConvCall, read: Callable[[Tensor], Tensor] = as_it_is) -> Value:
+    """The relation of each edge, `[num_edges]`, in the dtype of the rows: all else is of that.
+
+    It holds every number of a relation. A type is looked at once, when its edge comes.
+
+    Args:
+        call: The call; `edge_type` is one of its arguments.
+        read: Applied to the types of some edges before.
+    """
     call.only_coo()
-    edge_type: Any = call.coo_edge("edge_type")
+    edge_type = call.coo_edge("edge_type")
     if edge_type is None or call.example(edge_type).dim() != 1:
         raise NotIncremental("'edge_type' is not one number per edge")
-    found: Value = edge_type
-    return found
+    dtype = torch.promote_types(call.dtype, torch.float32)
+    return call.map("kinds", lambda types: read(types).to(dtype), edge_type)

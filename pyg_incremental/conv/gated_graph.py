@@ -42,6 +42,14 @@ def _times(conv: GatedGraphConv, layer: int) -> Callable[[Tensor], Tensor]:
     return lambda x: x @ conv.weight[layer]
 
 
+FEW = 64
+"""Degrees that are looked through sooner one by one."""
+
+
+def _added(rows: Tensor, layer: Callable[[Tensor], Tensor], own: Tensor | None) -> Tensor:
+    return rows if own is None else rows + layer(own)
+
+
 @register(MFConv)
 def mf(call: ConvCall) -> Value:
     """`MFConv` as steps: a changed degree picks other weights for its row, and only there."""
@@ -53,12 +61,15 @@ def mf(call: ConvCall) -> Value:
     right = [linear(lin) for lin in conv.lins_r]
 
     def out(rows: Tensor, degree: Tensor, own: Tensor | None = None) -> Tensor:
-        made = rows.new_empty(rows.shape[0], conv.out_channels)
         index = degree.view(-1).long().clamp_(max=conv.max_degree)
-        for d in index.unique().tolist():
+        found = {*index.tolist()} if len(index) <= FEW else index.unique().tolist()
+        if len(found) == 1:
+            (d,) = found
+            return _added(left[d](rows), right[d], own)
+        made = rows.new_empty(rows.shape[0], conv.out_channels)
+        for d in found:
             at = (index == d).nonzero().view(-1)
-            part = left[d](rows[at])
-            made[at] = part if own is None else part + right[d](own[at])
+            made[at] = _added(left[d](rows[at]), right[d], None if own is None else own[at])
         return made
 
     own = () if target is None else (target,)

@@ -34,19 +34,21 @@ def heat(call: ConvCall) -> Value:
         value = F.linear(z, conv.lin.weight[:, :channels], conv.lin.bias)
         return torch.cat([value, F.linear(z, conv.att.weight[:, channels : 2 * channels])], 1)
 
-    def terms(sent: Tensor, at_i: Tensor, kinds: Tensor, attr: Tensor) -> tuple[Tensor, Tensor]:
-        kind = F.leaky_relu(conv.edge_type_emb(kinds), conv.negative_slope)
+    def terms(sent: Tensor, at_i: Tensor, kind: Tensor, attr: Tensor) -> tuple[Tensor, Tensor]:
         attr = F.leaky_relu(conv.edge_attr_emb(attr), conv.negative_slope)
         value = sent[:, :channels] + F.linear(attr, conv.lin.weight[:, channels:])
         edge = F.linear(torch.cat([kind, attr], 1), conv.att.weight[:, 2 * channels :])
         logits = F.leaky_relu(at_i + sent[:, channels:] + edge, conv.negative_slope)
         return logits, value.unsqueeze(1).expand(-1, conv.heads, -1)
 
+    kind = call.map(
+        "kind", lambda types: F.leaky_relu(conv.edge_type_emb(types), conv.negative_slope), kinds
+    )
     source = call.map("sent", sent, z, costly=True)
     target = call.map(
         "target", lambda z: F.linear(z, conv.att.weight[:, :channels]), z, costly=True
     )
-    inputs = [call.attend(terms, (source,), (target,), (kinds, attr), heads=conv.heads)]
+    inputs = [call.attend(terms, (source,), (target,), (kind, attr), heads=conv.heads)]
     if conv.root_weight:
         inputs.append(z)
 

@@ -127,7 +127,8 @@ def _spread(call: Primitives, module: nn.Module, message: Message, part: str) ->
     finish = _std if isinstance(module, aggr.StdAggregation) else _var
     total = call.total(mapped(call, message, moments, f"{part}_moments"), f"{part}_moments_sum")
     run = partial(finish, dtype=call.dtype)
-    return call.map(f"{part}_spread", run, total, call.degree(None, call.loops))
+    # Costly, so that what reads it is a map of its own, all in the dtype of the rows.
+    return call.map(f"{part}_spread", run, total, call.degree(None, call.loops), costly=True)
 
 
 def _var(total: Tensor, count: Tensor, dtype: torch.dtype) -> Tensor:

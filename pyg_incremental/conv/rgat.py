@@ -15,7 +15,7 @@ from torch import Tensor
 from torch_geometric.nn import RGATConv
 
 from pyg_incremental.aggregate import EdgeFunction
-from pyg_incremental.conv.by_relation import there_is
+from pyg_incremental.conv.by_relation import picked, there_is, typed
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.edge_attr import edge_attr
 from pyg_incremental.conv.reduction import divided
@@ -33,11 +33,12 @@ def rgat(call: ConvCall) -> Value:
     conv, heads = call.conv, call.conv.heads * call.conv.dim
     count, width = conv.num_relations, conv.heads * conv.out_channels
     call.only("x", "edge_type", "edge_attr")
-    x, kinds, attr = call.node(), call.coo_edge("edge_type"), edge_attr(call)
-    if kinds is None or not call.example(x).dtype.is_floating_point:
+    x, attr = call.node(), edge_attr(call)
+    if call.coo_edge("edge_type") is None or not call.example(x).dtype.is_floating_point:
         raise NotIncremental("it is called without edge types or with node indices")
     within = conv.attention_mechanism == "within-relation"
     _refuse_attention(call, within)
+    kinds = typed(call, lambda types: there_is(types, count))
 
     def sent(x: Tensor) -> Tensor:
         z = _of_each_relation(conv, x)
@@ -47,18 +48,16 @@ def rgat(call: ConvCall) -> Value:
         q: Tensor = rows[:, : count * width].view(-1, count, width) @ conv.q
         return q.flatten(1)
 
-    def picked(rows: Tensor, kinds: Tensor) -> Tensor:
-        every = torch.arange(len(kinds), device=kinds.device)
-        return rows.view(len(kinds), count, rows.shape[1] // count)[every, there_is(kinds, count)]
-
     def values(rows: Tensor, kinds: Tensor) -> Tensor:
-        z = picked(rows[:, : count * width], kinds).view(-1, conv.heads, 1, conv.out_channels)
+        z = picked(rows[:, : count * width], kinds, count).view(
+            -1, conv.heads, 1, conv.out_channels
+        )
         return z.expand(-1, -1, conv.dim, -1).reshape(-1, heads, conv.out_channels)
 
     def terms(
         rows: Tensor, q: Tensor, kinds: Tensor, edge: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        q, k = picked(q, kinds), picked(rows[:, count * width :], kinds)
+        q, k = picked(q, kinds, count), picked(rows[:, count * width :], kinds, count)
         if conv.attention_mode == "additive-self-attention":
             logits = F.leaky_relu(q + k if edge is None else q + k + edge, conv.negative_slope)
         else:

@@ -15,7 +15,7 @@ from torch_geometric.nn import FastRGCNConv, RGCNConv, aggr
 
 from pyg_incremental.aggregate import EdgeFunction
 from pyg_incremental.call.full_pass import plainly
-from pyg_incremental.conv.by_relation import reduced_by_relation, relations, there_is, typed
+from pyg_incremental.conv.by_relation import picked, reduced_by_relation, there_is, typed
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.inner import with_bias
 from pyg_incremental.conv.registry import register
@@ -29,18 +29,17 @@ def rgcn(call: ConvCall) -> Value:
     conv = call.conv
     call.only("x", "edge_type")
     source, target = call.both_ends()
-    edge_type, count = typed(call), conv.num_relations
+    count = conv.num_relations
     if not call.example(source).dtype.is_floating_point:
         raise NotIncremental("integers stand for learned rows of the nodes")
     if not call.is_sum and _may_meet(conv):
-        return _on_all_rows(call, edge_type)
+        return _on_all_rows(call)
+    kinds = typed(call, lambda types: _as_pyg_reads(conv, types))
     if call.is_linear and conv.out_channels <= 2 * conv.in_channels_l:
-        rows = _pushed_down(call, source, edge_type, count)
+        rows = _pushed_down(call, source, kinds, count)
     else:
-        rows = reduced_by_relation(
-            call, EdgeFunction(as_it_is, (source,), (), ()), edge_type, count,
-            lambda types: _as_pyg_reads(conv, types),
-        )  # fmt: skip
+        each = EdgeFunction(as_it_is, (source,), (), ())
+        rows = reduced_by_relation(call, each, kinds, count)
         rows = call.map("total", lambda h: _transformed(conv, h).sum(1), rows, costly=True)
     if conv.root is None:
         return with_bias(call, rows)
@@ -65,8 +64,10 @@ def _may_meet(conv: Any) -> bool:
     )
 
 
-def _on_all_rows(call: ConvCall, edge_type: Value) -> Value:
-    source, target = call.both_ends()
+def _on_all_rows(call: ConvCall) -> Value:
+    (source, target), edge_type = call.both_ends(), call.coo_edge("edge_type")
+    if edge_type is None:
+        raise NotIncremental("it is called without edge types")
 
     def run(x: Tensor, own: Tensor, edge_index: Tensor, edge_type: Tensor) -> Any:
         with plainly(call.conv):
@@ -79,7 +80,7 @@ def _on_all_rows(call: ConvCall, edge_type: Value) -> Value:
     )
 
 
-def _pushed_down(call: ConvCall, source: Value, edge_type: Value, count: int) -> Value:
+def _pushed_down(call: ConvCall, source: Value, kinds: Value, count: int) -> Value:
     """Transformed at the source, once for each relation."""
     conv = call.conv
 
@@ -88,20 +89,11 @@ def _pushed_down(call: ConvCall, source: Value, edge_type: Value, count: int) ->
 
     z = call.map("z", transformed, source, costly=True)
     if call.is_sum:
-
-        def one(z: Tensor, types: Tensor) -> Tensor:
-            types = _as_pyg_reads(conv, types)
-            known = relations(types, count).any(1, keepdim=True)
-            at = types.clamp(0, count - 1)
-            return torch.where(
-                known, z.unflatten(1, (count, -1))[torch.arange(len(z), device=z.device), at], 0.0
-            )
-
-        return call.reduce(call.message(one, (z,), (), (edge_type,)))
+        return call.reduce(
+            call.message(lambda z, kinds: picked(z, kinds, count), (z,), (), (kinds,))
+        )
     each = EdgeFunction(lambda z: z.unflatten(1, (count, -1)), (z,), (), ())
-    rows = reduced_by_relation(
-        call, each, edge_type, count, lambda types: _as_pyg_reads(conv, types)
-    )
+    rows = reduced_by_relation(call, each, kinds, count)
     return call.map("total", lambda h: h.sum(1), rows)
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pyg_incremental.aggregate import softmax_result
+from pyg_incremental.conv.by_relation import relations
 
 
 def apart(
@@ -21,14 +21,14 @@ def apart(
 
     Args:
         terms: Gives logits `[k, heads]` and values `[k, heads, channels]`.
-        kinds_at: Which of its arguments is the kind of each edge, int64 `[k]` below `count`.
+        kinds_at: Which of its arguments is the kind of each edge, `[k]` below `count`.
         count: Number of kinds.
     """
 
     def run(*rows: Any) -> tuple[Tensor, Tensor]:
         logits, values = terms(*rows)
         nothing, lowest = _limits(logits)
-        of_kind = F.one_hot(rows[kinds_at], count).bool()[:, :, None]
+        of_kind = relations(rows[kinds_at], count)[:, :, None]
         logits = torch.where(of_kind, logits.clamp(min=lowest)[:, None], nothing)
         values = torch.where(of_kind[..., None], values[:, None], 0.0)
         return logits.flatten(1), values.flatten(1, 2)

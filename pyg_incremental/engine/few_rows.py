@@ -21,7 +21,8 @@ class FewRows:
     """What an engine does where an update is small.
 
     Attributes:
-        stops_at: The step at which the fast path ends, and why; empty if it has the whole plan.
+        stops_at: The first step that compiled code leaves to its executor, and why; empty if it
+            knows all of them.
     """
 
     graphs: Mapping[str, DynamicGraph]
@@ -51,8 +52,11 @@ class FewRows:
     def _grow(self) -> None:
         """See that all rows have room for the nodes and edges that there are now."""
 
-    def _compile(self) -> FastPath | None:
-        """The fast path, once it is due: it takes time to make, and not everybody needs it."""
+    def _compile(self, events: Mapping[str, EdgeEvents]) -> FastPath | None:
+        """The fast path, once it is due: it takes time to make, and not everybody needs it.
+
+        Of several graphs it is for the one whose edges change then.
+        """
         if self._wait is None:
             return None
         self._wait -= 1
@@ -61,10 +65,17 @@ class FewRows:
         if self.backend.is_compiled and not self.backend.serves_compiled:
             self._wait = 1  # the machine is not there yet; ask again before the next update
             return None
+        if self.main is None and len(self.graphs) > 1 and len(events) != 1:
+            self._wait = 1
+            return None
+        self.main = self.main or next(iter(events), None)
         self._wait = 0
         if self.backend.is_compiled and self.main is not None:
             kinds, graph = [*self.nodes.values()], self.graphs[self.main]
-            fast = FastPath(self.node_executors, self.edge_executors, kinds, graph, self.backend)
+            fast = FastPath(
+                self.node_executors, self.edge_executors, kinds, graph, self.backend,
+                self._begin_others,
+            )  # fmt: skip
             self._fast = fast if fast.is_worth_it else None
             self.stops_at = fast.tables.why
         return self._fast
@@ -106,7 +117,7 @@ class FewRows:
     def update_at_once(self, delta: PlainDelta) -> Work | None:
         """Change the graph, and bring every stored row up to date, in one call of compiled code.
 
-        It is two calls if new nodes, edge values or unknown steps need something in between.
+        It is two calls if unknown steps need something in between.
 
         Returns:
             The work; None if the delta is not valid, or too large. Nothing was changed then.
@@ -115,7 +126,7 @@ class FewRows:
         if fast is None:
             return None
         stats: Work = []
-        if self.edge_executors or fast.aggregators:
+        if fast.aggregators:
             return stats if self._update_in_two(fast, delta, stats) else None
         if delta.more:
             self._make_room_for(delta.more)
@@ -143,7 +154,7 @@ class FewRows:
         self._grow()
 
     def _update_in_two(self, fast: FastPath, delta: PlainDelta, stats: Work) -> bool:
-        """The same where edge values or unknown steps need something in between."""
+        """The same where aggregations that the machine does not know see the edges first."""
         events = fast.change_graph(delta)
         if events is None:
             return False
@@ -179,17 +190,28 @@ class FewRows:
 
     def _finish(self, fast: FastPath) -> None:
         """Compiled code has come to the end."""
-        fast.hand_over(self._outputs)
-        self._dirty = self._outputs  # it forgets by itself
+        fast.others.hand_over(self._outputs)
+        if not fast.others.has_begun:
+            self._dirty = self._outputs  # it forgets by itself
 
     def _go_on(
         self, fast: FastPath, done: int, events: Mapping[str, EdgeEvents], stats: Work
     ) -> None:
         """The executors from where compiled code has stopped."""
-        self._begin(events, stats)
-        fast.hand_over(self._cells)
-        for graph in self._whole_graphs:  # the machine does not know of graphs as objects
-            graph.rows_changed()
+        if not fast.others.has_begun:
+            self._begin_on(events, stats)
+        fast.others.hand_over(self._cells)
         with torch.no_grad(), self._alone:
             for executor in fast.executors[done:]:
                 executor.rows_changed()
+
+    def _begin_others(self, events: EdgeEvents, stats: Work) -> None:
+        """Executors are about to run in the midst of compiled code."""
+        happened = events.removed.slots.size or events.added.slots.size
+        self._begin_on(self._on_main(events) if happened else {}, stats)
+
+    def _begin_on(self, events: Mapping[str, EdgeEvents], stats: Work) -> None:
+        """Tell executors, graphs as objects included, of which the machine does not know."""
+        self._begin(events, stats)
+        for graph in self._whole_graphs:
+            graph.rows_changed()

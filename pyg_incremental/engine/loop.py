@@ -47,7 +47,8 @@ class Engine(FewRows):
         compile_after: How many updates after a full pass small ones get their fast path; None for
             never.
         store: Which values are kept between updates; see `plan`.
-        main: The graph whose small changes get the fast path, if there are several.
+        main: The graph whose small changes get the fast path, if there are several; None for that
+            whose edges change when it is made.
 
     Attributes:
         main: The same, or the only graph.
@@ -284,7 +285,7 @@ class Engine(FewRows):
             first_new = nodes.num_nodes
             nodes.begin(first_new + new_nodes.get(kind, 0), first_new, renew.get(kind, NO_IDS))
         stats: Work = []
-        fast = self._fast if self._wait == 0 else self._compile()
+        fast = self._fast if self._wait == 0 else self._compile(events)
         if fast is not None and not renew:
             happened = events.get(self.main or "", NO_EVENTS)
             if len(events) <= (self.main in events) and fast.takes(happened, rows):

@@ -41,7 +41,7 @@ def chain_from(tables: Tables, first: int, count: int) -> Chain:
     """
     chain = [Link(first, GIVEN)]
     made = {int(tables.steps[first, m.OUT]): 0}
-    for step in range(first + 1, tables.known):
+    for step in range(first + 1, len(tables.executors)):
         kind = tables.steps[step, m.KIND]
         if kind in (m.NOTHING, m.ONES) or kind == tables.steps[first, m.KIND] == m.INPUT:
             continue  # behind a map, the new rows of an input may still have to be put

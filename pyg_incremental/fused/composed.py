@@ -49,7 +49,11 @@ def _gelu(t: Translator, value: Any, approximate: str = "none") -> Register:
     if approximate != "none":
         raise UntranslatableError("gelu is approximated")
     half = t.compute("add", t.compute("erf", t.compute("mul", value, 0.5**0.5)), 1.0)
-    return t.compute("mul", t.compute("mul", value, 0.5), half)
+    made = t.compute("mul", t.compute("mul", value, 0.5), half)
+    limit = torch.nn.functional.gelu(torch.full((64,), torch.inf, dtype=t.dtype))
+    if bool(limit.isnan().all()):  # as some of its loops over vectors have it
+        made = t.compute("where", t.compute("isinf", value), torch.nan, made)
+    return made
 
 
 def _sum(t: Translator, value: Any, dims: Any, keep: bool = False, dtype: Any = None) -> Register:

@@ -86,12 +86,14 @@ class Known:
     Attributes:
         space: Registers and constants of what was translated.
         samples: Rows of values that are not stored.
+        constants: Values that depend on nothing that changes, such as a weight and its transpose.
     """
 
     def __init__(self, graph: DynamicGraph, dtype: torch.dtype) -> None:
         self._graph = graph
         self.space = Space()
         self.samples: dict[Cell, Tensor] = {}
+        self.constants: set[Cell] = set()
         self._dtype = dtype
 
     def operations(self, e: Any) -> RowOps | None:
@@ -114,19 +116,28 @@ class Known:
         """
         return [self._of_edge_map(e) if isinstance(e, MapExecutor) else None for e in executors]
 
-    def _of_map(self, e: MapExecutor) -> RowOps:
-        if e.out.domain is not Domain.NODE or any(c.domain is not Domain.NODE for c in e.inputs):
+    def _of_map(self, e: MapExecutor) -> RowOps | None:
+        if e.out.domain is Domain.WHOLE and self.constants.issuperset(e.inputs):
+            self.constants.add(e.out)
+            return None
+        fixed = [c for c in e.inputs if c.domain is Domain.WHOLE]
+        if e.out.domain is not Domain.NODE or any(c.domain is Domain.EDGE for c in e.inputs):
             raise UntranslatableError("not all of its inputs are node rows")
+        if not self.constants.issuperset(fixed):
+            raise UntranslatableError("it reads what is no row")
         rows = []
-        for cell in e.inputs:
+        for cell in e.rowed:
             if cell.out_dtype is not None:
                 raise UntranslatableError("sums are kept in another dtype")
             if not cell.stored and cell not in self.samples:
                 raise UntranslatableError(f"'{cell.value}' is not stored")
+            if cell.stored and cell.tensor.dtype != self._dtype:
+                raise UntranslatableError(f"'{cell.value}' is of another dtype")
             rows.append(cell.tensor[:SAMPLE] if cell.stored else self.samples[cell])
-        found = translate(e.fn, rows, self.space)
+        fn = _with_contents(e.fn, e.inputs) if fixed else e.fn
+        found = translate(fn, rows, self.space)
         if not e.out.stored:
-            self.samples[e.out] = e.fn(*rows)
+            self.samples[e.out] = fn(*rows)
         return found
 
     def _of_edge_map(self, e: MapExecutor) -> RowOps:
@@ -168,6 +179,16 @@ class Known:
         for cell in _read(e, messages):
             if cell.rows is None or cell.rows.dtype != self._dtype:
                 raise UntranslatableError("its messages are of another dtype")
+
+
+def _with_contents(fn: Callable[..., Any], inputs: Sequence[Cell]) -> Callable[..., Any]:
+    """A map of rows alone: what is no row is the same for all of them."""
+
+    def run(*rows: Tensor) -> Any:
+        left = iter(rows)
+        return fn(*(c.content if c.domain is Domain.WHOLE else next(left) for c in inputs))
+
+    return run
 
 
 def _read(e: Aggregator, messages: Messages | None) -> list[Cell]:

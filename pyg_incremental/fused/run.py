@@ -3,8 +3,9 @@
 The executors of an engine are interpreted: each step is a handful of Python calls, which cost more
 than the work of a small update. The plan is therefore also laid out in tables that one compiled
 function goes through (see `kernels.compiled.machine`). That needs row maps as lists of operations
-(`row_ops`), and aggregations whose messages are stored rows. Where a plan has something else, or an
-update reaches many rows, the executors go on from the step at which the machine stopped.
+(`row_ops`), and aggregations whose messages are stored rows. Where a plan has something else, the
+executor of that step runs in between; where an update reaches many rows, the executors go on from
+the step at which the machine stopped.
 """
 
 from __future__ import annotations
@@ -18,14 +19,26 @@ from torch import Tensor
 from pyg_incremental.aggregate import Aggregator
 from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.fused.chain import Chain, chain_from
+from pyg_incremental.fused.edge_values import EdgeValues
+from pyg_incremental.fused.ends import Ends, edges_of, ends_of, events_of
+from pyg_incremental.fused.others import Begin, Others
 from pyg_incremental.fused.parts import NEVER, Parts
-from pyg_incremental.fused.tables import Tables
+from pyg_incremental.fused.tables import Tables, takes_edges
 from pyg_incremental.graph.dynamic import DynamicGraph
-from pyg_incremental.graph.edge_store import EdgeEvents, Edges
+from pyg_incremental.graph.edge_store import EdgeEvents
 from pyg_incremental.kernels import graph_at
-from pyg_incremental.kernels.compiled.layout import EDGE_MAP, EXCHANGE, INPUT, KIND, NOTHING, ONES
+from pyg_incremental.kernels.compiled.layout import (
+    EDGE_MAP,
+    EXCHANGE,
+    INPUT,
+    KIND,
+    NOTHING,
+    ONES,
+    OTHER,
+)
 from pyg_incremental.kernels.compiled.machine import (
     EDGES,
+    FOR_OTHERS,
     FOR_RANKS,
     FOR_THREADS,
     GRAPH,
@@ -33,12 +46,10 @@ from pyg_incremental.kernels.compiled.machine import (
     arrive,
     update,
 )
-from pyg_incremental.rows import NO_EDGES, Backend, Ids, NodeSet, ascending
+from pyg_incremental.rows import Backend, NodeSet, ascending
 from pyg_incremental.transform.maps import MapExecutor
 from pyg_incremental.update import Work
 
-Ends = tuple[Any, Any, Any]
-"""Edges that come, and that leave, `[2, k]` each, and their slots, see `graph_at.accept_now`."""
 _NO_IDS = np.empty(0, np.int64)
 _EDGES = 1024
 """Edges that come or leave at most in an update of one call."""
@@ -53,11 +64,13 @@ class FastPath:
         kinds: Their nodes.
         graph: The graph whose edges change; where steps go over another one, it stops.
         backend: Its arrays; compiled.
+        begin: Called before the first executor runs that does what the machine does not know.
 
     Attributes:
         executors: All of them, in order.
-        aggregators: Those that the machine does not run; they have to retract and insert edges
+        aggregators: Those that the machine does not run, and that have to retract and insert edges
             before it does.
+        others: The steps that it does not know.
         is_worth_it: Whether it runs any aggregation.
     """
 
@@ -68,20 +81,26 @@ class FastPath:
         kinds: Sequence[NodeSet],
         graph: DynamicGraph,
         backend: Backend,
+        begin: Begin,
     ) -> None:
         self._kinds, self._graph, self._backend = kinds, graph, backend
         self.executors = [*edge_executors, *executors]
         self.tables = t = Tables(executors, edge_executors, kinds, graph, backend.like.dtype)
-        left = [e for e in self.executors[t.known :] if isinstance(e, Aggregator)]
+        steps = t.steps[:, KIND]
+        left = [e for s, e in enumerate(t.executors) if steps[s] == OTHER and takes_edges(e)]
         self.aggregators = [e for e in left if e.context.graph is graph]
-        self.is_worth_it = any(isinstance(e, Aggregator) for e in t.executors)
+        self.others = Others(t, begin)
+        self._edge_values = EdgeValues(edge_executors, graph, t.runs_edge_maps)
+        self.is_worth_it = any(
+            isinstance(e, Aggregator) for s, e in enumerate(t.executors) if steps[s] != OTHER
+        )
         self._inputs = {
             e.out.value.name: s for s, e in enumerate(t.executors) if t.steps[s, KIND] == INPUT
         }
-        steps = t.steps[:, KIND]
         self._first_input = next(
             (s for s, kind in enumerate(steps) if kind not in (NOTHING, ONES, EDGE_MAP)), -1
         )
+        self._told = 0
         self._names = [(e.out.value.name, *_kind_of(e)) for e in t.executors]
         self._no_rows = np.empty((0, 1), t.space.dtype)
         self._zero = t.space.dtype.type(0)
@@ -114,11 +133,11 @@ class FastPath:
         Returns:
             The first step that is left to the executors.
         """
-        self._locate()
+        self._begin()
         given, ids, new = -1, _NO_IDS, self._no_rows
         for name, (of, to) in rows.items():
             given, ids, new = self._inputs[name], of.numpy(), self._flat(to)
-        edges = _edges_of(events)
+        edges = edges_of(events)
         return self._finish(EDGES, given, ids, new, edges, stats)
 
     def run_at_once(self, delta: PlainDelta, stats: Work) -> int | None:
@@ -137,7 +156,9 @@ class FastPath:
         ready = self._graph.ready_for(comes, leaves)
         if ready is None or not self._has_room(delta):
             return None
-        self._locate()
+        if comes and self._edge_values.are_there:
+            self._edge_values.write_ahead(delta, ready, stats)
+        self._begin()
         given, new = -1, self._no_rows
         if delta.rows is not None:
             given, new = self._inputs[delta.name], self._flat(delta.rows)
@@ -151,13 +172,15 @@ class FastPath:
         )  # fmt: skip
         if step < 0:
             return None
-        scratch.epoch += SPARE * (self.tables.known + 1)
+        scratch.epoch += SPARE * (len(self.executors) + 1)
         self._graph.changed(comes, leaves, used)
         self._graph.num_nodes += delta.more
         if count:
             edges = added, gone, self._slots
-            return self._finish(step, -1, _NO_IDS, self._no_rows, edges, stats, count)
-        stats.append((self._names, self.tables.stats.copy()))
+            if given <= step:  # put by now
+                given, ids, new = -1, _NO_IDS, self._no_rows
+            return self._finish(step, given, ids, new, edges, stats, count)
+        self._tell(stats, len(self.executors))
         return int(step)
 
     def change_graph(self, delta: PlainDelta) -> EdgeEvents | None:
@@ -233,7 +256,7 @@ class FastPath:
 
     def _ends(self, delta: PlainDelta) -> tuple[Any, ...]:
         """Sources, targets and slots of the edges that leave, and of those that come."""
-        return _ends_of((delta.added, delta.gone, self._slots))
+        return ends_of((delta.added, delta.gone, self._slots))
 
     @property
     def has_accepted(self) -> bool:
@@ -246,18 +269,14 @@ class FastPath:
 
     def events_of(self, delta: PlainDelta) -> EdgeEvents:
         """What `run_at_once` has done to the edges."""
-        removed_src, removed_dst, left, src, dst, taken = self._ends(delta)
-        return EdgeEvents(
-            Edges(left.copy(), removed_src, removed_dst), Edges(taken.copy(), src, dst), NO_EDGES,
-            {},
-        )  # fmt: skip
+        return events_of(self._ends(delta))
 
     def _finish(
         self, step: int, given: int, ids: Any, new: Any, edges: Ends, stats: Work, count: int = 0
     ) -> int:
         """Run the steps from `step` on, where it stopped because `count` rows are for threads."""
         added, gone, slots = edges
-        ends = _ends_of(edges)
+        ends = ends_of(edges)
         tables, scratch, num_nodes = self.tables, self.tables.nodes.scratch, self._num_nodes
         parts, places, many = self._parts, self._graph.places(), self._many()
         is_large = given >= 0 and ids.size * tables.width_of(given) > many
@@ -272,6 +291,12 @@ class FastPath:
                 if not self._exchange(step, places):
                     break
                 step += 1
+            elif count == FOR_OTHERS:
+                self._tell(stats, step)
+                step, fits = self.others.run(step, events_of(ends), stats)
+                self._locate()
+                if not fits or step == len(self.executors):
+                    break
             elif count == FOR_THREADS:
                 fits = parts.total(step, places, num_nodes, ends)
                 step += 1
@@ -286,11 +311,22 @@ class FastPath:
                 tables.plan, places, added, gone, _NO_IDS, 0, 0, 0, slots, scratch.epoch, num_nodes,
                 given, ids, new, self._zero, self._bits, many, step,
             )  # fmt: skip
-            scratch.epoch += SPARE * (tables.known + 1)
+            scratch.epoch += SPARE * (len(self.executors) + 1)
             if not count:
                 break
-        stats.append((self._names, tables.stats.copy()))
+        self._tell(stats, len(self.executors))
         return int(step)
+
+    def _begin(self) -> None:
+        """Another update begins."""
+        self._locate()
+        self._told = 0
+        self.others.forget()
+
+    def _tell(self, stats: Work, last: int) -> None:
+        """Report the work of the steps before `last` that was not reported yet."""
+        first, self._told = self._told, last
+        stats.append((self._names[first:last], self.tables.stats[first:last].copy()))
 
     def _compute(self, chain: Chain, ids: Any, given: Any = None) -> int:
         """Compute and put rows of some maps; returns the step behind them.
@@ -349,21 +385,6 @@ class FastPath:
         flat = rows if rows.dim() == 2 else rows.reshape(rows.shape[0], rows.shape[1:].numel())
         return flat.contiguous().numpy()
 
-    def hand_over(self, cells: Sequence[Any]) -> None:
-        """Tell cells what the machine has done to them.
-
-        Rows that are not stored are known by the object that says which they are, so those of the
-        same nodes share one, as they do where no machine runs.
-        """
-        shared: list[Ids] = []
-        for cell in cells:
-            self.tables.hand_over(cell)
-            if cell.ids is None or cell.stored:
-                continue
-            same = (ids for ids in shared if np.array_equal(ids.array, cell.ids.array))
-            cell.ids = next(same, cell.ids)
-            shared.append(cell.ids)
-
 
 def _kind_of(executor: Any) -> tuple[str, str]:
     """How the work of a step is called, and the way in which it is done here."""
@@ -372,18 +393,3 @@ def _kind_of(executor: Any) -> tuple[str, str]:
     if isinstance(executor, MapExecutor):
         return "map", ""
     return executor.step.kind, ""
-
-
-def _edges_of(events: EdgeEvents) -> Ends:
-    """What happened to the edges, as the machine takes it."""
-    removed, added = events.removed, events.added
-    slots = np.empty((2, 1 + max(removed.slots.size, added.slots.size)), np.int64)
-    slots[0, 1 : 1 + removed.slots.size] = removed.slots
-    slots[1, 1 : 1 + added.slots.size] = added.slots
-    return np.stack([added.src, added.dst]), np.stack([removed.src, removed.dst]), slots
-
-
-def _ends_of(edges: Ends) -> tuple[Any, ...]:
-    """Sources, targets and slots of the edges that left, and of those that came."""
-    added, gone, (left, taken) = edges[0], edges[1], edges[2][:, 1:]
-    return *gone, left[: gone.shape[1]], *added, taken[: added.shape[1]]

@@ -5,7 +5,7 @@ The columns are those of `kernels.compiled.layout`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,7 @@ class Tables:
     """The plan of one engine, laid out for the machine.
 
     Args:
-        executors: Those of node values, in order. Steps from the first on that the machine does not
-            know are left out.
+        executors: Those of node values, in order.
         edge_executors: Those of edge values, which come before.
         kinds: Their nodes. Ids of one kind and of another may be equal; marks are per step.
         graph: That whose edges change.
@@ -45,7 +44,8 @@ class Tables:
 
     Attributes:
         nodes: Those with most room for ids.
-        known: How many of the executors the machine knows, those of edge values included.
+        executors: All of them, in order; a step for each.
+        known: How many of them the machine knows; those of the others run between its calls.
         runs_edge_maps: Whether it computes edge values; else their executors have to.
         is_for_one_thread: Whether there is a step that threads may not begin with.
         why: What the first unknown one is, or an empty string.
@@ -71,20 +71,22 @@ class Tables:
         self._samples = known.samples
         self.executors: list[Any] = []
         self.runs_edge_maps = self._take_edge_maps(known, edge_executors, found)
+        unknown: set[int] = set()
         for e in executors:
             try:
                 ops = known.operations(e)
             except UntranslatableError as error:
-                self.why = f"{e.out.value}: {error}"
-                break
-            if ops is not None:
-                found[len(self.executors)] = ops
+                self.why = self.why or f"{e.out.value}: {error}"
+                unknown.add(len(self.executors))
+            else:
+                if ops is not None:
+                    found[len(self.executors)] = ops
             self.executors.append(e)
-        self.known = len(self.executors)
+        self.known = len(self.executors) - len(unknown)
+        self._constants = known.constants
         self.space, self.index = known.space.arrays(dtype)
-        self._lay_out(found)
-        if self.known < len(executors) + len(edge_executors):
-            # Aggregations that are left to their executors read edge values first of all.
+        self._lay_out(found, unknown)
+        if any(takes_edges(self.executors[s]) for s in unknown):  # which read edge values first
             self.runs_edge_maps = False
             self.steps[self.steps[:, m.KIND] == m.EDGE_MAP, m.KIND] = m.NOTHING
         kinds_of_step = {*self.steps[:, m.KIND].tolist()}
@@ -107,16 +109,20 @@ class Tables:
 
     # Layout --------------------------------------------------------------------------------------
 
-    def _lay_out(self, maps: dict[int, RowOps]) -> None:
-        self.steps = np.zeros((self.known, m.STEP_COLUMNS), np.int64)
-        self.numbers = np.zeros((self.known, 2))
-        self.stats = np.zeros((self.known, m.STAT_COLUMNS), np.int64)
+    def _lay_out(self, maps: dict[int, RowOps], unknown: Collection[int]) -> None:
+        every = len(self.executors)
+        self.steps = np.zeros((every, m.STEP_COLUMNS), np.int64)
+        self.numbers = np.zeros((every, 2))
+        self.stats = np.zeros((every, m.STAT_COLUMNS), np.int64)
         inputs: list[tuple[int, ...]] = []
         ops: list[Any] = [np.empty((0, COLUMNS), np.int64)]
         count = 0
         for s, e in enumerate(self.executors):
             step, found = self.steps[s], maps.get(s)
-            if isinstance(e, InputExecutor) and e.out.domain is not Domain.NODE:
+            if s in unknown:
+                step[m.KIND] = m.OTHER
+                continue
+            if self._never_runs(e):
                 continue
             step[m.FIRST_INPUT] = len(inputs)
             if found is not None:
@@ -139,7 +145,7 @@ class Tables:
         for cell, at in self._at.items():
             self._give_room(cell, self.cells[at])
         self._of_kind = [
-            (nodes, [at for cell, at in self._at.items() if cell.nodes is nodes])
+            (nodes, np.array([cell.nodes is nodes for cell in self._at], np.bool_))
             for nodes in self._kinds
         ]
         for step, e in zip(self.steps, self.executors, strict=True):
@@ -156,13 +162,17 @@ class Tables:
             self.plan[at], self.plan[size] = address_of(table), len(table)
         self.plan[m.NUMBERS], self.plan[m.STATS] = address_of(self.numbers), address_of(self.stats)
 
+    def _never_runs(self, e: Any) -> bool:
+        """Whether the machine has nothing to do at a step, whatever changes."""
+        if isinstance(e, InputExecutor):
+            return e.out.domain is not Domain.NODE or e.out.tensor.dtype != self._dtype
+        return e.out in self._constants
+
     def _inputs_for(self, e: Any, found: RowOps) -> list[tuple[int, ...]]:
         """The rows of the table of inputs for a step that has operations."""
         messages = messages_of(e)
         if messages is None:
-            return [
-                (self._cell(c), at, 0, -1) for c, at in zip(e.inputs, found.inputs, strict=True)
-            ]
+            return [(self._cell(c), at, 0, -1) for c, at in zip(e.rowed, found.inputs, strict=True)]
         function, ends, own = messages.function, list[int](), list[int]()
         if function.source is not None:
             ends.append(m.AT_SOURCE)
@@ -239,6 +249,11 @@ class Tables:
         for column in (m.ROOM, m.IDS, m.OLD):
             self.cells[source, column] = self.cells[out, column]
 
+    @property
+    def read_or_made(self) -> Collection[Cell]:
+        """The values that the machine reads or makes."""
+        return self._at
+
     # Where rows are ------------------------------------------------------------------------------
 
     def locate(self) -> None:
@@ -266,9 +281,9 @@ class Tables:
 
     def count_nodes(self) -> None:
         """Write down how many nodes there are now, and which are new."""
+        counts = self.cells[:, m.NODES : m.FIRST_NEW + 1]
         for nodes, cells in self._of_kind:
-            self.cells[cells, m.NODES] = nodes.num_nodes
-            self.cells[cells, m.FIRST_NEW] = nodes.first_new
+            np.copyto(counts, (nodes.num_nodes, nodes.first_new), where=cells[:, None])
 
     def room_of(self, step: int) -> int:
         """Rows that may change of what a step computes."""
@@ -328,6 +343,21 @@ class Tables:
         new = None if fresh is None else self.fresh_of(cell)[:count]
         return ids[:count], None if old is None else old[:count], new
 
+    def take(self, cell: Cell) -> bool:
+        """Take what an executor has done to a cell; returns whether there is room for it."""
+        at, ids = self._at.get(cell), cell.ids
+        if at is None or ids is None:
+            return True
+        count, (room, old, _) = ids.count, self._rooms[cell]
+        width = cell.array.shape[-1] if cell.array.ndim > 1 else 1
+        if count > len(room) or cell.has_lost_old or width != self.cells[at, m.WIDTH]:
+            return False
+        room[:count] = ids.array
+        if old is not None:
+            old[:count] = cell.old[:count]
+        self.cells[at, m.COUNT] = count
+        return True
+
     def hand_over(self, cell: Cell) -> None:
         """Tell a cell what the machine has done to it."""
         ids, old, fresh = self.changed(cell)
@@ -335,3 +365,8 @@ class Tables:
             cell.ids = cell.backend.ids_from(ids.copy())
             cell.old = cell.old if old is None else old
             cell.fresh = fresh
+
+
+def takes_edges(e: Any) -> bool:
+    """Whether an executor has to see the edges that come and go before anything else does."""
+    return isinstance(e, Aggregator) and e.takes_edges

@@ -7,12 +7,11 @@ from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.graph.room import Room
-from pyg_incremental.graph.storage import Storage
+from pyg_incremental.graph.storage import Storage, write_rows
 from pyg_incremental.kernels import adjacency as kernel
 from pyg_incremental.kernels import graph_at, pairs
 from pyg_incremental.kernels.adjacency import Adjacency, Slots
@@ -312,7 +311,7 @@ class EdgeStore:
     def write(self, slots: Ids, data: Mapping[str, Tensor]) -> None:
         """Set data of some slots: tensors `[k, ...]` by name."""
         for name, rows in data.items():
-            self.edge_data[name][torch.from_numpy(slots)] = rows
+            write_rows(self.edge_data[name], slots, rows)
 
     def release(self, slots: Ids) -> None:
         """Let removed slots be used again; nobody may hold an age."""

@@ -23,6 +23,11 @@ from pyg_incremental.kernels.address import zeros
 from pyg_incremental.kernels.adjacency import Adjacency
 
 T = TypeVar("T", bound=np.generic)
+IN_NUMPY = {
+    torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int16, torch.int8,
+    torch.uint8, torch.bool,
+}  # fmt: skip
+"""Dtypes of which NumPy has arrays."""
 SMALL = 1 << 16
 """Arrays of so many bytes are in memory, and count for nothing."""
 
@@ -126,3 +131,14 @@ def _mapped(directory: Path, count: int) -> mmap.mmap:
         else:
             file.truncate(count)
         return mmap.mmap(file.fileno(), count)
+
+
+def write_rows(held: Tensor, slots: NDArray[np.int64], rows: Tensor) -> None:
+    """Write rows `[k, ...]` to some places of others, `[n, ...]`.
+
+    NumPy does it where it knows the dtype: it begins sooner than PyTorch, which also counts writes.
+    """
+    if held.is_cpu and rows.is_cpu and held.dtype in IN_NUMPY:
+        held.detach().numpy()[slots] = rows.detach().numpy()
+    else:
+        held[torch.from_numpy(slots)] = rows

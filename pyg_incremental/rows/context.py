@@ -48,7 +48,7 @@ class Context:
         self._united.clear()
         self.stats = stats
         self.num_nodes, self.first_new = nodes.num_nodes, nodes.first_new
-        self.renew_ids, self.settle = nodes.renew_ids, nodes.settle
+        self.renew_ids = nodes.renew_ids
         self.events = events
         self.num_events = 0
         if graph is None:
@@ -74,6 +74,11 @@ class Context:
         if self._graph is None:
             raise RuntimeError("a step over nodes alone asks for edges")
         return self._graph
+
+    @property
+    def settle(self) -> Ids:
+        """Rows that every aggregation settles, whatever changed; see `NodeSet`."""
+        return self.nodes.settle
 
     @property
     def all_nodes(self) -> Ids:

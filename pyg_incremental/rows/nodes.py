@@ -45,8 +45,6 @@ class NodeSet:
         num_nodes: Their number, those of the running delta included.
         first_new: Ids from here on were added by the running delta.
         renew_ids: The rows to be made afresh, or None.
-        settle: Rows that every aggregation settles, whatever changed: new nodes, and rows to be
-            made afresh.
     """
 
     def __init__(self, backend: Backend, num_nodes: int) -> None:
@@ -65,13 +63,23 @@ class NodeSet:
             if self.scratch.size < n:
                 self.scratch.resize(3 * n // 2 if self.scratch.size else n)
         self.renew_ids = backend.ids(renew) if renew.shape[0] else None
-        self.settle = self._nobody
-        if num_nodes > first_new or renew.shape[0]:
-            self.settle = backend.ids(torch.cat([renew, torch.arange(first_new, num_nodes)]))
+        self._settle = None if num_nodes > first_new or renew.shape[0] else self._nobody
+
+    @property
+    def settle(self) -> Ids:
+        """Rows that every aggregation settles, whatever changed: new ones and `renew_ids`.
+
+        They are listed when somebody asks: compiled code doesn't.
+        """
+        if self._settle is None:
+            renew = NO_IDS if self.renew_ids is None else self.renew_ids.tensor
+            new = torch.arange(self.first_new, self.num_nodes)
+            self._settle = self.backend.ids(torch.cat([renew, new]))
+        return self._settle
 
     def begin_plain(self) -> None:
         """Start an update without new nodes."""
-        if self.settle is not self._nobody or self.first_new != self.num_nodes:
+        if self._settle is not self._nobody or self.first_new != self.num_nodes:
             self.begin(self.num_nodes, self.num_nodes, NO_IDS)
 
     def are_most(self, count: int, part: float = 0.5) -> bool:

@@ -92,6 +92,7 @@ class Session:
         self.committed = Committed()
         self.journal: Journal | PlainJournal | None = None
         self.interrupted = ""
+        self._moves = -1  # how often rows had moved when they were noted
         self.watch: ParameterWatch | None = None
         self.settings = settings
         self.runs_the_model = any(s.kind in ("whole", "rows") for s in plan.program.steps)
@@ -158,6 +159,8 @@ class Session:
         )  # fmt: skip
         events = self.resolver.apply(resolved, graphs, self.num_nodes)
         stats = self.engine.update(events, resolved.new_nodes, resolved.rows, renew)
+        if self.resolver.plain is None and self.engine.main is not None:
+            self.resolver.is_plain_on(self.engine.main)
         for name, happened in events.items():
             graphs[name].free(happened.removed.slots)
         given = {r.graph for r in self.roles.given}
@@ -240,7 +243,8 @@ class Session:
             at_once: Whether it was carried out at once, which counts no write of a tensor.
         """
         committed = self.committed.next(delta_id)
-        self.committed = committed if at_once else self.noted(committed)
+        same = at_once and self._moves == self.backend.moves
+        self.committed = committed if same else self.noted(committed)
         self.journal = None
 
     def noted(self, committed: Committed) -> Committed:
@@ -250,6 +254,7 @@ class Session:
         values += [v for v in self.program.outputs if v.domain is Domain.NODE]
         held = [t for v in values if (t := cells[v].rows) is not None]
         held += [t for graph in self.graphs.values() for t in graph.edge_data.values()]
+        self._moves = self.backend.moves
         return committed._replace(held=tuple(held), writes=[*map(_writes, held)])
 
     def _apart(self, name: str, rows: Tensor) -> Tensor:

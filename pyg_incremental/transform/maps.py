@@ -13,6 +13,7 @@ from pyg_incremental.errors import RowCountError
 from pyg_incremental.kernels.threads import together
 from pyg_incremental.program.steps import Domain, RowMap, Step, Whole
 from pyg_incremental.rows import Cell, Context, Ids
+from pyg_incremental.update import Work
 
 PART = 1 << 11
 """Rows of a map computed at a time: what is in memory once more stays small, and in the cache."""
@@ -157,11 +158,14 @@ class MapExecutor:
             again = backend.ids_from(events.changed.slots).tensor
             out.old_changed = out.read(again)
             slots = torch.cat([slots, again])
-        if not len(slots):
-            return
+        if len(slots):
+            self.compute_edges(slots, self.context.stats)
+
+    def compute_edges(self, slots: Tensor, stats: Work) -> None:
+        """An edge value: compute the rows of edges in some slots, int64 `[k]`."""
         args = [c.content if c.domain is Domain.WHOLE else c.read(slots) for c in self.inputs]
-        out.tensor[slots] = self.fn(*args)
-        self.context.stats.append((out.value.name, "map", len(slots), len(slots), 0, 0))
+        self.out.tensor[slots] = self.fn(*args)
+        stats.append((self.out.value.name, "map", len(slots), len(slots), 0, 0))
 
     def rows_changed(self) -> None:
         """Compute the rows where an input changed."""

@@ -55,6 +55,31 @@ def test_without_data_and_without_network(tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / "peers.json").read_text())["results"] == []
 
 
+def test_first_minute(tmp_path, capsys):
+    """With the kernels that are there: whoever makes them takes a minute."""
+    main(["first-minute", "--warm", "--no-demo", "--updates", "40", "--out", str(tmp_path)])
+    (row,) = json.loads((tmp_path / "first_minute.json").read_text())["results"]
+    assert row["kernels"] == "there"
+    assert 0 < row["first_update_s"] < row["kernels_after_s"]
+    assert row["slowest_ms"] * 1e3 > row["p50_us"]
+    assert row["max_abs_diff"] < 1e-4
+    assert "kernels_after_s" in capsys.readouterr().out
+
+
+def test_bound(tmp_path):
+    sizes = ["--scale", "0.002", "--turns", "4", "--hidden", "16", "--batch", "1", "10"]
+    main(["bound", *sizes, "--model", "gcn", "sage", "--out", str(tmp_path)])
+    rows = json.loads((tmp_path / "bound.json").read_text())["results"]
+    assert [(row["model"], row["batch"]) for row in rows] == [
+        (model, batch) for model in ("gcn", "sage") for batch in (1, 10)
+    ]
+    for one, ten in zip(rows[::2], rows[1::2], strict=True):
+        assert 0 < one["lines"] < ten["lines"]
+    for row in rows:
+        assert row["x lines"] > row["x lines and products"] > 0
+        assert row["relative_diff"] < 1e-4
+
+
 def test_readers(tmp_path):
     sizes = ["--scale", "0.002", "--turns", "2", "--seconds", "0.2", "--readers", "2"]
     main(["readers", *sizes, "--out", str(tmp_path)])
@@ -73,8 +98,8 @@ def test_convs(tmp_path, capsys):
     for row in rows.values():
         assert row["rows"] >= 1
         assert row["relative_diff"] < 1e-5
-    assert rows["GINEConv"]["stops at"] == ""
-    assert "MFConv stops at MFConv.out" in capsys.readouterr().out
+    assert rows["GINEConv"]["leaves"] == ""
+    assert "MFConv leaves MFConv.out" in capsys.readouterr().out
     main(["convs", *sizes, "--conv", "GATConv", "--changes", "sage", "--out", str(tmp_path)])
     changes = json.loads((tmp_path / "convs.json").read_text())["changes"]
     assert [row["change"] for row in changes] == list(convs.KINDS)

@@ -16,6 +16,7 @@ from pyg_incremental.delta.given import EDGE_DATA
 from pyg_incremental.delta.resolve.edges import ResolvedEdges
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import Ids
+from pyg_incremental.graph.storage import IN_NUMPY
 from pyg_incremental.typing import MAX_EDGES, MAX_NODES
 
 _NONE = np.empty(0, np.int64)
@@ -55,6 +56,7 @@ class PlainResolver:
         graph: The graph that edges are of where nothing else is said.
         num_nodes: The current number of nodes of each kind.
         key: How deltas call it where they say which graph they mean.
+        named: Whether they have to.
         kind: The kind that it is on.
         name: Its features.
         like: These without rows, `[0, ...]`.
@@ -67,6 +69,7 @@ class PlainResolver:
         graph: DynamicGraph,
         num_nodes: Mapping[str, int],
         key: Hashable,
+        named: bool,
         kind: str,
         name: str,
         like: Tensor,
@@ -75,7 +78,7 @@ class PlainResolver:
     ) -> None:
         self._graph, self._alone, self._can_grow = graph, alone, can_grow
         self._num_nodes, self._key, self._kind = num_nodes, key, kind
-        self._name, self._like = name, like
+        self._name, self._like, self._named = name, like, named
 
     def resolve(
         self, delta: GraphDelta
@@ -188,6 +191,8 @@ class PlainResolver:
         for name, rows in given.items():
             if not _is_like(rows, expected[name]) or rows.shape[0] != count:
                 return None
+            if rows.dtype not in IN_NUMPY:  # the write would be taken for somebody else's
+                return None
         return given
 
     def accepted(
@@ -201,9 +206,11 @@ class PlainResolver:
         return None if slots is None else resolved_plain(delta, slots)
 
     def _edges(self, value: Any) -> Ids | None:
-        """Edges of the graph, said with its name or without."""
+        """Edges of the graph, said with its name, or without where that is enough."""
         if type(value) is dict and len(value) == 1 and self._key in value:
             value = value[self._key]
+        elif self._named and value is not None:
+            return None
         return _edges(value)
 
     def _rows(self, value: Any) -> tuple[Tensor, Tensor] | None:

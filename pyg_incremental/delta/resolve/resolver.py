@@ -77,15 +77,23 @@ class Resolver:
         self._members = [Members(r, graphs[r.graph]) for r in roles.relations if r.members]
         self._asking = [m for m in self._members if m.relation.read_back or m.relation.every]
         self.plain: PlainResolver | None = None
-        main = roles.main
-        name = None if main is None else roles.features(main.source)
-        if main is not None and name is not None and roles.kinds == [main.source] == [main.target]:
-            self._main, self._features, kind = main.graph, name, main.source
-            alone = len(roles.relations) == len(num_nodes) == len(roles.nodes) == 1
-            self.plain = PlainResolver(
-                graphs[main.graph], num_nodes, main.key, kind, name, rows[name], alone,
-                alone and kind not in roles.fixed and not roles.grows(kind),
-            )  # fmt: skip
+        self._roles, self._rows = roles, rows
+        if roles.main is not None:
+            self.is_plain_on(roles.main.graph)
+
+    def is_plain_on(self, graph: str) -> None:
+        """Let `plain` know the deltas of one graph, if there are such."""
+        roles, num_nodes = self._roles, self._num_nodes
+        main = next(r for r in roles.relations if r.graph == graph)
+        name, kind = roles.features(main.source), main.source
+        if name is None or not roles.kinds == [main.source] == [main.target]:
+            return
+        self._main, self._features = graph, name
+        alone = len(roles.relations) == len(num_nodes) == len(roles.nodes) == 1
+        self.plain = PlainResolver(
+            self._graphs[graph], num_nodes, main.key, roles.main is None, kind, name,
+            self._rows[name], alone, alone and kind not in roles.fixed and not roles.grows(kind),
+        )  # fmt: skip
 
     @property
     def of_now(self) -> PlainResolver | None:

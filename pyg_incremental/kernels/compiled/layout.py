@@ -27,10 +27,10 @@ CELL_COLUMNS = 11
 KIND, OUT, SOURCE, DROP, REVERSE, WEIGHT, SLOTS, DRIFT, SCALE, TARGET, LOOP, OWNER = range(12)
 LARGEST, FIRST_INPUT, LAST_INPUT, FIRST_OP, LAST_OP, RESULT, HEADS, MESSAGE = range(12, 20)
 STEP_COLUMNS = 20
-NOTHING, INPUT, MAP, TOTAL, SOFTMAX, EXTREMUM, EXCHANGE, ONES, EDGE_MAP = range(9)
-FUNCTION_TOTAL, FUNCTION_SOFTMAX, FUNCTION_EXTREMUM = range(9, 12)
-"""Kinds of step; the last three are those of messages that are functions of edges, which have
-`MESSAGE` elements."""
+NOTHING, INPUT, MAP, TOTAL, SOFTMAX, EXTREMUM, EXCHANGE, ONES, EDGE_MAP, OTHER = range(10)
+FUNCTION_TOTAL, FUNCTION_SOFTMAX, FUNCTION_EXTREMUM = range(10, 13)
+"""Kinds of step. `OTHER` is one that its executor carries out; the last three are those of messages
+that are functions of edges, which have `MESSAGE` elements."""
 
 LIMIT, SLOPE = range(2)
 """Columns of the numbers of a step, which are floats."""

@@ -2,7 +2,8 @@
 
 `update` goes through the steps of a plan (see `layout`) as the executors do, with the same kernels,
 but without leaving compiled code. It stops at a step for which there is no room, at one for
-threads, and at one that other processes have a part in; behind these two it is called again.
+threads, at one that other processes have a part in, and at one that it does not know; behind the
+last three it is called again.
 """
 
 import numpy as np
@@ -20,6 +21,7 @@ from pyg_incremental.kernels.compiled.layout import (
     MAP,
     MESSAGE,
     ONES,
+    OTHER,
     OUT,
     SOFTMAX,
     SOURCE,
@@ -54,8 +56,8 @@ MOST = 1 << 22
 """Elements of messages up to which functions of edges are computed here."""
 SPARE = 4
 """Marks that each step may use."""
-FOR_THREADS, FOR_RANKS = -1, -2
-"""Why `update` stops at a sum, or at an exchange with other processes."""
+FOR_THREADS, FOR_RANKS, FOR_OTHERS = -1, -2, -3
+"""Why `update` stops: at a large sum, an exchange with other processes, a step it does not know."""
 
 
 @inner()
@@ -224,8 +226,8 @@ def update(  # type: ignore[no-untyped-def]
 
     Returns:
         (the first step that was not done; the number of its rows if these stand in `touched`, or
-        `FOR_THREADS` or `FOR_RANKS`; how many places of the hash table were used). The first is -1,
-        and nothing was done, if the delta is not valid or something has to grow.
+        one of `FOR_THREADS` and its like; how many places of the hash table were used). The first
+        is -1, and nothing was done, if the delta is not valid or something has to grow.
     """
     used = 0
     left, taken = slots[0, 1 : 1 + gone.shape[1]], slots[1, 1 : 1 + added.shape[1]]
@@ -274,6 +276,8 @@ def update(  # type: ignore[no-untyped-def]
             ones_map(m, s)
         elif kind == EXCHANGE:
             return s, FOR_RANKS, used
+        elif kind == OTHER:
+            return s, FOR_OTHERS, used
     return m.steps.shape[0], 0, used
 
 

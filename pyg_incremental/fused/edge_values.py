@@ -1,0 +1,57 @@
+"""What belongs to edges that come, written before the machine takes them into the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyg_incremental.delta.resolve.plain import PlainDelta
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.kernels.threads import Alone
+from pyg_incremental.transform.maps import MapExecutor
+from pyg_incremental.update import Work
+
+
+class EdgeValues:
+    """The values of the edges of one graph.
+
+    Args:
+        executors: Those of edge values, in order.
+        graph: The graph.
+        machine_maps: Whether the machine computes those that are computed.
+
+    Attributes:
+        are_there: Whether there are any.
+    """
+
+    def __init__(self, executors: Sequence[Any], graph: DynamicGraph, machine_maps: bool) -> None:
+        self._graph = graph
+        self._maps = [e for e in executors if isinstance(e, MapExecutor) and not machine_maps]
+        self._alone = Alone()
+        self.are_there = bool(executors)
+
+    def write_ahead(self, delta: PlainDelta, ready: tuple[Any, int, int, int], stats: Work) -> None:
+        """Write them to the slots that the edges of a delta will have.
+
+        There nobody looks before the graph takes the edges, so nothing has changed if it does not.
+
+        Args:
+            delta: The delta.
+            ready: See `EdgeStore.ready_for`.
+            stats: Takes the work.
+        """
+        free, num_free, end, _ = ready
+        comes = delta.added.shape[1]
+        reused = min(comes, num_free)
+        slots = np.concatenate(
+            [free[num_free - reused : num_free], np.arange(end, end + comes - reused)]
+        )
+        self._graph.write(slots, delta.data)
+        if self._maps:
+            at = torch.from_numpy(slots)
+            with torch.no_grad(), self._alone:
+                for e in self._maps:
+                    e.compute_edges(at, stats)
