@@ -108,12 +108,12 @@ class _Memory:
         self._executors = engine.node_executors
         self._draw = np.random.default_rng(seed)
         self._rows = {
-            cell: np.zeros((inc.num_nodes, _width(cell)), np.float32)
+            cell: np.ones((inc.num_nodes, _width(cell)), np.float32)
             for cell in engine.cells.values()
             if cell.stored and cell.nodes is not None
         }
         lists = -(-inc.num_edges * 16 // LINE)  # neighbours and slots of both directions
-        self._lists = np.zeros((lists, LINE // 4), np.float32)
+        self._lists = np.ones((lists, LINE // 4), np.float32)
         _touch(self._lists, np.zeros(1, np.int64))
 
     def touch(self, stats: UpdateStats) -> tuple[int, float, float]:

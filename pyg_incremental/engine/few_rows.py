@@ -190,7 +190,7 @@ class FewRows:
 
     def _finish(self, fast: FastPath) -> None:
         """Compiled code has come to the end."""
-        fast.others.hand_over(self._outputs)
+        fast.tables.hand_over(self._outputs)
         if not fast.others.has_begun:
             self._dirty = self._outputs  # it forgets by itself
 
@@ -200,7 +200,7 @@ class FewRows:
         """The executors from where compiled code has stopped."""
         if not fast.others.has_begun:
             self._begin_on(events, stats)
-        fast.others.hand_over(self._cells)
+        fast.tables.hand_over(self._cells)
         with torch.no_grad(), self._alone:
             for executor in fast.executors[done:]:
                 executor.rows_changed()

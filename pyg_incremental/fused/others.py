@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
 import torch
 
 from pyg_incremental.fused.tables import Tables
 from pyg_incremental.graph.edge_store import EdgeEvents
 from pyg_incremental.kernels.compiled.layout import KIND, OTHER
 from pyg_incremental.kernels.threads import Alone
-from pyg_incremental.rows import Cell, Ids
 from pyg_incremental.update import Work
 
 Begin = Callable[[EdgeEvents, Work], None]
@@ -27,7 +24,7 @@ class Others:
         begin: See `Begin`.
 
     Attributes:
-        has_begun: Whether executors know of the running update.
+        has_begun: Whether executors know of the running update; false when one begins.
     """
 
     def __init__(self, tables: Tables, begin: Begin) -> None:
@@ -38,15 +35,8 @@ class Others:
             for s, e in enumerate(tables.executors)
             if tables.steps[s, KIND] == OTHER
         }
-        self._shared: list[Ids] = []
         self._alone = Alone()
         self.has_begun = False
-
-    def forget(self) -> None:
-        """Another update begins."""
-        self.has_begun = False
-        if self._shared:
-            self._shared = []
 
     def run(self, step: int, events: EdgeEvents, stats: Work) -> tuple[int, bool]:
         """Carry out the unknown steps from `step` up to the next one that is known.
@@ -61,25 +51,8 @@ class Others:
         with torch.no_grad(), self._alone:
             while fits and step in self._reads:
                 executor = executors[step]
-                self.hand_over(self._reads[step])
+                self._tables.hand_over(self._reads[step])
                 executor.rows_changed()
                 fits = self._tables.take(executor.out)
                 step += 1
         return step, fits
-
-    def hand_over(self, cells: Sequence[Cell]) -> None:
-        """Tell cells what the machine has done to them.
-
-        Rows that are not stored are known by the object that says which they are, so those of the
-        same nodes share one, as they do where no machine runs.
-        """
-        for cell in cells:
-            if cell.ids is not None:  # an executor has said so, or it was handed over before
-                continue
-            self._tables.hand_over(cell)
-            ids: Any = cell.ids
-            if ids is None or cell.stored:
-                continue
-            same = (known for known in self._shared if np.array_equal(known.array, ids.array))
-            cell.ids = next(same, ids)
-            self._shared.append(cell.ids)

@@ -321,7 +321,8 @@ class FastPath:
         """Another update begins."""
         self._locate()
         self._told = 0
-        self.others.forget()
+        self.tables.begin()
+        self.others.has_begun = False
 
     def _tell(self, stats: Work, last: int) -> None:
         """Report the work of the steps before `last` that was not reported yet."""

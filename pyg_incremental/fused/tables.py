@@ -24,7 +24,7 @@ from pyg_incremental.kernels.address import address_of
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS
 from pyg_incremental.program.steps import Domain
-from pyg_incremental.rows import Cell, NodeSet
+from pyg_incremental.rows import Cell, Ids, NodeSet
 from pyg_incremental.transform.maps import InputExecutor, MapExecutor, OnesExecutor
 
 _ONE_THREAD = m.EDGE_MAP, m.FUNCTION_TOTAL, m.FUNCTION_SOFTMAX, m.FUNCTION_EXTREMUM
@@ -66,6 +66,7 @@ class Tables:
         self._at: dict[Cell, int] = {}
         self._ids: list[Any] = []
         self._rooms: dict[Cell, tuple[Any, Any, Any]] = {}
+        self._shared: list[Ids] = []
         self.why = ""
         known, found = Known(graph, dtype), dict[int, RowOps]()
         self._samples = known.samples
@@ -358,13 +359,30 @@ class Tables:
         self.cells[at, m.COUNT] = count
         return True
 
-    def hand_over(self, cell: Cell) -> None:
-        """Tell a cell what the machine has done to it."""
-        ids, old, fresh = self.changed(cell)
-        if ids is not None:
+    def hand_over(self, cells: Sequence[Cell]) -> None:
+        """Tell cells what the machine has done to them.
+
+        Rows that are not stored are known by the object that says which they are, so those of the
+        same nodes share one, as they do where no machine runs.
+        """
+        for cell in cells:
+            if cell.ids is not None:  # an executor has said so, or it was handed over before
+                continue
+            ids, old, fresh = self.changed(cell)
+            if ids is None:
+                continue
             cell.ids = cell.backend.ids_from(ids.copy())
             cell.old = cell.old if old is None else old
             cell.fresh = fresh
+            if not cell.stored:
+                same = (known for known in self._shared if np.array_equal(known.array, ids))
+                cell.ids = next(same, cell.ids)
+                self._shared.append(cell.ids)
+
+    def begin(self) -> None:
+        """Another update begins."""
+        if self._shared:
+            self._shared = []
 
 
 def takes_edges(e: Any) -> bool:

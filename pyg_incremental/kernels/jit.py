@@ -16,6 +16,9 @@ from typing import Any
 import numba
 from numba import config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import FunctionPass, register_pass
+from numba.core.typed_passes import NopythonRewrites
 
 from pyg_incremental.kernels.kept import alone, folder_of, sources
 
@@ -104,6 +107,38 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return compiled
 
 
+@register_pass(mutates_CFG=False, analysis_only=True)  # type: ignore[no-untyped-call]
+class _Unfinished(FunctionPass):
+    """Leaves it to the kernel to optimize what it is made of.
+
+    Numba optimizes a function together with all that it calls, so what is called at depth five
+    would be five times over. Once is enough, and a quarter sooner done.
+    """
+
+    _name = "unfinished"
+
+    def __init__(self) -> None:
+        """Nothing to keep."""
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def run_pass(self, state: Any) -> bool:
+        """Give the function a place for its code that is not optimized as a whole."""
+        state.library = state.targetctx.codegen().create_library(state.func_id.func_qualname)
+        state.library._optimize_final_module = lambda: None
+        return False
+
+
+class _Part(CompilerBase):
+    """Compiles a part of a kernel."""
+
+    def define_pipelines(self) -> list[Any]:
+        """As ever, but for the last step."""
+        passes: Any = DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
+        passes.add_pass_after(_Unfinished, NopythonRewrites)
+        passes.finalize()
+        return [passes]
+
+
 def inner(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """`numba.njit` for what only kernels call: a part of each of them.
 
@@ -112,6 +147,8 @@ def inner(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     Args:
         **options: As for Numba.
     """
-    about: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **options}
+    about: dict[str, Any] = {
+        "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _Part, **options
+    }  # fmt: skip
     made: Callable[[Callable[..., Any]], Any] = numba.njit(**about)
     return made

@@ -94,7 +94,7 @@ def test_convs(tmp_path, capsys):
     result = json.loads((tmp_path / "convs.json").read_text())
     rows = {row["conv"]: row for row in result["convs"]}
     assert list(rows) == ["GATConv", "GINEConv", "MFConv"]
-    assert rows["GATConv"]["x GATConv"] == 1
+    assert rows["GATConv"]["x GATConv"] > 0
     for row in rows.values():
         assert row["rows"] >= 1
         assert row["relative_diff"] < 1e-5

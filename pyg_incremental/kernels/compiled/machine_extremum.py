@@ -41,6 +41,8 @@ from pyg_incremental.kernels.compiled.rows import ALL, unite
 from pyg_incremental.kernels.jit import inner
 
 _ZERO, _EVERYTHING = np.int64(0), np.int64(ALL)
+_YES, _NO = np.bool_(True), np.bool_(False)
+"""No literals, see `machine_steps`."""
 
 
 @inner()
@@ -52,7 +54,7 @@ def _offered(m, s, src, dst, slots):  # type: ignore[no-untyped-def]
     made = np.empty((src.size, step[MESSAGE]), m.space.dtype)
     for begin in range(0, src.size, BLOCK):
         end = min(begin + BLOCK, src.size)
-        rows = messages(m, s, src[begin:end], dst[begin:end], slots[begin:end], end - begin, False)
+        rows = messages(m, s, src[begin:end], dst[begin:end], slots[begin:end], end - begin, _NO)
         made[begin:end] = rows
     return made, np.arange(src.size)
 
@@ -123,14 +125,14 @@ def extremum(m, s, epoch):  # type: ignore[no-untyped-def]
     before = np.empty((count, width), state.dtype)
     for i in range(count):
         before[i] = state[rows[i]]
-    exposed, channels, read_over = _fill(m, s, state, owner, rows[:afresh], read, True)
+    exposed, channels, read_over = _fill(m, s, state, owner, rows[:afresh], read, _YES)
     extremum_retract(owner, gone, gone_slots, m.stamp, lost)
     extremum_retract(owner, again, again_slots, m.stamp, lost)
     _insert(m, s, state, owner, new_src, new, new_slots)
     _insert(m, s, state, owner, again_src, again, again_slots)
     found = np.empty(count, np.int64)
     left = extremum_exposed(owner, rows[afresh:], m.stamp, lost, found)
-    more = _fill(m, s, state, owner, found[:left], read, False)
+    more = _fill(m, s, state, owner, found[:left], read, _NO)
     exposed, channels = exposed + more[0], channels + more[1]
     edges += read_over + more[2]
     changed = id_room(out)

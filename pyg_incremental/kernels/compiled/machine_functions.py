@@ -56,7 +56,8 @@ from pyg_incremental.kernels.jit import inner
 AHEAD = 4
 """How many edges ahead of their use rows are asked for."""
 _ZERO, _EVERYTHING, _ADD, _TAKE = np.int64(0), np.int64(ALL), np.int64(1), np.int64(-1)
-"""Numbers that Numba does not compile a function once more for, as it does for a literal."""
+_YES, _NO = np.bool_(True), np.bool_(False)
+"""Values that Numba does not compile a function once more for, as it does for a literal."""
 
 
 # Messages -----------------------------------------------------------------------------------------
@@ -165,7 +166,7 @@ def function_events(m, s):  # type: ignore[no-untyped-def]
         for begin in range(0, src.size, BLOCK):
             end = min(begin + BLOCK, src.size)
             to = dst[begin:end]
-            rows = messages(m, s, src[begin:end], to, slots[begin:end], to.size, False)
+            rows = messages(m, s, src[begin:end], to, slots[begin:end], to.size, _NO)
             _apply(m, s, rows, to, sign)
 
 
@@ -215,8 +216,8 @@ def _pushed(m, s, count, epoch):  # type: ignore[no-untyped-def]
     for begin in range(0, n, BLOCK):
         end = min(begin + BLOCK, n)
         to, on = dst[begin:end], slots[begin:end]
-        _apply(m, s, messages(m, s, at[begin:end], to, on, to.size, True), to, _TAKE)
-        _apply(m, s, messages(m, s, src[begin:end], to, on, to.size, False), to, _ADD)
+        _apply(m, s, messages(m, s, at[begin:end], to, on, to.size, _YES), to, _TAKE)
+        _apply(m, s, messages(m, s, src[begin:end], to, on, to.size, _NO), to, _ADD)
     return count, edges
 
 
@@ -299,9 +300,7 @@ def _renewed(m, s, ids):  # type: ignore[no-untyped-def]
             for begin in range(0, n, BLOCK):
                 end = min(begin + BLOCK, n)
                 count = min(max(real - begin, 0), end - begin)
-                rows = messages(
-                    m, s, src[begin:end], dst[begin:end], slots[begin:end], count, False
-                )
+                rows = messages(m, s, src[begin:end], dst[begin:end], slots[begin:end], count, _NO)
                 if step[KIND] == FUNCTION_TOTAL:
                     _apply(m, s, rows, dst[begin:end], _ADD)
                 elif turn == 0:
