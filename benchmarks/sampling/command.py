@@ -3,10 +3,11 @@
 Graphs are drawn, skewed at both ends. Ingestion is that of hop one of [25, 10], into a graph with
 as many nodes and edges as Helios gives for Taobao; queries are of two hops and one seed, in a graph
 with fewer nodes and larger degrees, up to 10^5. The peer draws samples when it is asked, compiled
-by Numba (`benchmarks/sampling/ad_hoc.py`); `p99_ratio` and `p50_ratio` are its times over ours.
-Accuracy is measured on labelled real graphs, which are read
-from the folder that PYG_INCREMENTAL_DATA names and left out where they are not there. The service
-runs in processes of its own beside this one, one of each kind, on a stream of Taobao's shape.
+by Numba (`benchmarks/sampling/ad_hoc.py`); both are asked for one seed in turn, once as PyG's
+loaders ask and once by the compiled call alone; `p99_ratio` and `p50_ratio` are its times over
+ours. Accuracy is measured on labelled real graphs, which are read from the folder that
+PYG_INCREMENTAL_DATA names and left out where they are not there. The service runs in processes of
+its own beside this one, one of each kind, on a stream of Taobao's shape.
 """
 
 from __future__ import annotations

@@ -196,6 +196,9 @@ class EdgeStore:
             self._placed = parts
         return self._places
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_placed": (None,) * 4}  # what is copied lies elsewhere
+
     @property
     def slot_capacity(self) -> int:
         """Number of edge slots, used or not: the length of every per-slot array."""
@@ -262,9 +265,8 @@ class EdgeStore:
             self._count_anew()  # those of a graph of one's own, to which edges only come
         if 2 * (self._used + count) > self._table.size:
             self._make_table_room(count)
-        for side, (key, adj) in enumerate(((src, self.out), (dst, self.inn))):
-            if not kernel.fits(key, adj, self._tops[side]):
-                self._make_room(side, kernel.needed(key, adj))
+        for side, key in enumerate((src, dst)):
+            self._make_room(side, key)
         self._change(np.stack([src, dst]), _NONE, taken)
         self.next_order += count
         self.num_edges += count
@@ -333,9 +335,8 @@ class EdgeStore:
 
     def append_nodes(self, count: int) -> None:
         """Append isolated nodes."""
-        total = self.num_nodes + count
-        self.make_node_room(total)
-        self.num_nodes = total
+        self.make_node_room(self.num_nodes + count)
+        self.num_nodes += count
 
     def make_node_room(self, count: int) -> None:
         """See that both neighbour lists have room for `count` nodes, with slack if they grow."""
@@ -384,16 +385,14 @@ class EdgeStore:
         for name, t in self.edge_data.items():
             self.edge_data[name] = self._rooms[f"edge_data.{name}"].longer_rows(t, room)
 
-    def _make_room(self, side: int, needed: int) -> None:
-        """Pack a pool into a new one with more room: a third, and more where that is little."""
+    def _make_room(self, side: int, key: Ids) -> None:
+        """Pack a pool without room for one more entry of each of `key` into one a third larger."""
         adj = self.inn if side else self.out
+        if kernel.fits(key, adj, self._tops[side]):
+            return
         live = int(np.maximum(adj.capacity, adj.degree)[: self.num_nodes].sum())
         room = min(2 * live, max(live // 3, ROOM))
-        size = live + max(room, 4 * needed) + 1024
+        size = live + max(room, 4 * kernel.needed(key, adj)) + 1024
         neighbor, edge = (self.storage.zeros(np.int32, size) for _ in range(2))
         self._tops[side] = kernel.compact(adj, neighbor, edge, 2**30)
-        adj = adj._replace(neighbor=neighbor, edge=edge)
-        if side:
-            self.inn = adj
-        else:
-            self.out = adj
+        setattr(self, "inn" if side else "out", adj._replace(neighbor=neighbor, edge=edge))

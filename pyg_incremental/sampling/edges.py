@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +17,12 @@ from pyg_incremental.delta.given import added_data, as_edges, as_tensor, edge_ch
 from pyg_incremental.delta.read.edges import check_edges
 from pyg_incremental.delta.resolve.edges import refuse_too_many
 from pyg_incremental.errors import InvalidDeltaError
-from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.parallel import find_removed
 from pyg_incremental.sampling.kernels import expand as kernel
-from pyg_incremental.sampling.query import HopEdges
+from pyg_incremental.sampling.query import HopEdges, node_of, query_of, with_queries
 from pyg_incremental.sampling.reservoirs import Reservoirs
 from pyg_incremental.sampling.strategy import Strategy
+from pyg_incremental.sampling.targets import EdgesByTarget
 
 Ids = NDArray[np.int64]
 _NONE = np.empty(0, np.int64)
@@ -79,6 +80,7 @@ class SampledEdges:
     ) -> None:
         self._label, self._strategy, self._turn = label, strategy, 0
         self.fanouts, self._limits = fanouts, np.array(fanouts, np.int64)
+        self._placed: tuple[Any, ...] = (None,) * 4
         self.num_nodes = num_nodes
         edges = self._listed(edge_index, "edge_index", num_nodes)
         count = edges.shape[1]
@@ -87,7 +89,7 @@ class SampledEdges:
         ids = np.arange(count) if ids is None else ids
         keys = strategy.keys(ids, data.get(strategy.data), 0)
         own = {ID: torch.from_numpy(ids), KEY: torch.from_numpy(keys)}
-        self.graph = DynamicGraph(torch.from_numpy(edges), max(num_nodes), {**data, **own})
+        self.graph = EdgesByTarget(torch.from_numpy(edges), max(num_nodes), {**data, **own})
         self.next_id = int(ids[-1]) + 1 if count else 0
         self.latest = data[TIME].max().item() if TIME in data and count else None
         self.rows = Reservoirs(num_nodes[1], max(0, *fanouts))
@@ -214,32 +216,40 @@ class SampledEdges:
         self.graph.edge_data[KEY][at] = torch.from_numpy(keys)
         self.rows.fill(self.num_nodes[1], self.graph.inn, self.keys, self.ids)
 
+    def places(self) -> Ids:
+        """Where samples and in-edges are in memory, see `kernels.expand`."""
+        parts = (self.rows.heads, self.rows.pool, self.graph.inn, self.graph.edge_data[ID])
+        if not all(map(is_, parts, self._placed)):
+            self._places = kernel.places_of(*parts[:3], self.ids)
+            self._placed = parts
+        return self._places
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_placed": (None,) * 4}  # what is copied lies elsewhere
+
     # A query -------------------------------------------------------------------------------------
 
-    def hop(
-        self, hop: int, frontier: tuple[Ids, Ids], offset: int, known: tuple[Ids, Ids]
-    ) -> HopEdges:
+    def hop(self, hop: int, frontier: Ids, offset: int, known: Ids) -> HopEdges:
         """The sampled in-edges of some nodes; see `query.HopSource`."""
         rows, lists, fanout = self.rows, self.graph.inn, self.fanouts[hop]
         return HopEdges(
-            *kernel.hop(*frontier, offset, fanout, rows.heads, rows.pool, lists, self.ids, *known)
+            *kernel.hop(frontier, offset, fanout, rows.heads, rows.pool, lists, self.ids, known)
         )
 
     def walk(self, seeds: Ids, disjoint: bool) -> SamplerOutput:
         """All hops from some seeds on, where these are the only edges; see `query.expand`."""
-        queries = np.arange(seeds.size) if disjoint else np.zeros(seeds.size, np.int64)
-        rows = self.rows
-        nodes, batch, row, col, edge, num_nodes, num_edges = kernel.walk(
-            seeds, queries, self._limits, rows.heads, rows.pool, self.graph.inn, self.ids
-        )
+        counts = np.zeros((2, self._limits.size + 1), np.int64)
+        asked = with_queries(seeds) if disjoint else seeds
+        found, edges = kernel.walk(asked, self._limits, self.places(), counts)
+        num_nodes, num_edges = counts.tolist()
         return SamplerOutput(
-            node=torch.from_numpy(nodes),
-            row=torch.from_numpy(row),
-            col=torch.from_numpy(col),
-            edge=torch.from_numpy(edge),
-            batch=torch.from_numpy(batch) if disjoint else None,
-            num_sampled_nodes=num_nodes.tolist(),
-            num_sampled_edges=num_edges.tolist(),
+            node=torch.from_numpy(node_of(found) if disjoint else found),
+            row=torch.from_numpy(edges[kernel.ROW]),
+            col=torch.from_numpy(edges[kernel.COL]),
+            edge=torch.from_numpy(edges[kernel.ID]),
+            batch=torch.from_numpy(query_of(found)) if disjoint else None,
+            num_sampled_nodes=num_nodes,
+            num_sampled_edges=num_edges[1:],
         )
 
     # Reading -------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from pyg_incremental.kernels.address import zeros
 from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.sampling.kernels import rows as kernel
 from pyg_incremental.sampling.room import Room
@@ -57,8 +58,9 @@ class Reservoirs:
     def grow(self, num_nodes: int) -> None:
         """Make room for the rows of so many nodes; new ones are empty."""
         if num_nodes > self.heads.shape[0]:
-            more = _empty_heads(max(num_nodes, 3 * num_nodes // 2) - self.heads.shape[0])
-            self.heads = np.concatenate([self.heads, more])
+            heads = _empty_heads(max(num_nodes, 3 * num_nodes // 2))
+            heads[: self.heads.shape[0]] = self.heads
+            self.heads = heads
 
     def enter(self, nodes: Ids, sources: Ids, slots: Ids, keys: Ids, edges: Ids) -> Ids:
         """Take in edges that are newer than all before, int64 `[k]` each, ids ascending.
@@ -139,6 +141,6 @@ class Reservoirs:
 
 
 def _empty_heads(count: int) -> Ids:
-    heads = np.zeros((count, 4), np.int64)
+    heads: Ids = zeros(np.int64, count, 4)  # no row in two cache lines
     heads[:, kernel.FLOOR] = kernel.COMPLETE
     return heads

@@ -290,15 +290,18 @@ class StreamingSampler(BaseSampler):
         if self.is_hetero != isinstance(seed, Mapping):
             expected = "seeds by node type" if self.is_hetero else "a tensor of node ids"
             raise ValueError(f"seed: expected {expected} (got {type(seed).__name__})")
-        seeds = {kind: self._checked(ids, kind) for kind, ids in per_type(seed).items()}
         if not self.is_hetero:
-            return self._edges[None].walk(seeds[None], self.disjoint)
+            return self._edges[None].walk(self._checked(seed, None), self.disjoint)
+        seeds = {kind: self._checked(ids, kind) for kind, ids in seed.items()}
         return expand(seeds, self._nodes, self._edges, self.num_hops, self.disjoint).hetero_output()
 
     def _checked(self, ids: Any, kind: NodeType) -> Ids:
         if kind not in self._nodes:
             raise ValueError(f"seed: there are no nodes of type {kind!r} (got {list(self._nodes)})")
-        seeds: Ids = torch.as_tensor(ids).to(torch.int64).contiguous().numpy()
+        given = torch.as_tensor(ids)
+        if given.dtype is not torch.int64:  # to find out by a conversion takes longer
+            given = given.to(torch.int64)
+        seeds: Ids = given.contiguous().numpy()
         if out_of_range(seeds, self._nodes[kind]) >= 0:
             raise ValueError(
                 f"seed: expected node ids in [0, {self._nodes[kind]}) (got {seeds.min()} to "

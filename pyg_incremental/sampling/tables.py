@@ -7,21 +7,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.sampling.kernels import expand as kernel
 from pyg_incremental.sampling.kernels.rows import HELD, PLACE, START
 from pyg_incremental.sampling.places import PlacedRows, Shelf
-from pyg_incremental.sampling.query import HopEdges
+from pyg_incremental.sampling.query import NO_LISTS, HopEdges, node_of
 from pyg_incremental.sampling.reservoirs import Reservoirs
 
 Ids = NDArray[np.int64]
-_NO_LISTS = Adjacency(
-    start=np.empty(0, np.int64),
-    degree=np.empty(0, np.int32),
-    capacity=np.empty(0, np.int32),
-    neighbor=np.empty(0, np.int32),
-    edge=np.empty(0, np.int32),
-)
 _NO_IDS = np.empty(0, np.int64)
 _NO_EDGES = np.empty((0, 3), np.int64)
 
@@ -103,20 +95,19 @@ class SampleTable:
         at, sampled = self._entries(nodes)
         self._pool[at[sampled]] = edges
 
-    def hop(
-        self, hop: int, frontier: tuple[Ids, Ids], offset: int, known: tuple[Ids, Ids]
-    ) -> HopEdges:
+    def hop(self, hop: int, frontier: Ids, offset: int, known: Ids) -> HopEdges:
         """The sampled in-edges of some nodes; see `query.HopSource`."""
-        self._bring(frontier[0])
+        self._bring(frontier)
         return HopEdges(
             *kernel.hop(
-                *frontier, offset, self.fanout, self._heads, self._pool, _NO_LISTS, _NO_IDS, *known
+                frontier, offset, self.fanout, self._heads, self._pool, NO_LISTS, _NO_IDS, known
             )
         )
 
     def _bring(self, nodes: Ids) -> None:
         """See that the samples of nodes are in memory, all of them at the same time."""
         if self.store.may_be_away:
+            nodes = node_of(nodes)
             self._heads[nodes, START] = self.store.bring(nodes) * self.fanout
 
     def _entries(self, nodes: Ids) -> tuple[Ids, NDArray[np.bool_]]:
@@ -178,8 +169,6 @@ class HopTables:
     def __init__(self, tables: list[SampleTable]) -> None:
         self._tables = tables
 
-    def hop(
-        self, hop: int, frontier: tuple[Ids, Ids], offset: int, known: tuple[Ids, Ids]
-    ) -> HopEdges:
+    def hop(self, hop: int, frontier: Ids, offset: int, known: Ids) -> HopEdges:
         """See `query.HopSource`."""
         return self._tables[hop].hop(hop, frontier, offset, known)

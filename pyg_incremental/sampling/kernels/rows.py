@@ -13,11 +13,13 @@ edge beside its source (slot * 2^32 + source).
 import numpy as np
 
 from pyg_incremental.kernels.address import fetch
-from pyg_incremental.kernels.jit import njit
+from pyg_incremental.kernels.jit import inner, njit
 
 START, HELD, ROOM, FLOOR = range(4)
 KEY, EDGE, PLACE = range(3)
 COMPLETE = -(2**63)
+_A_LINE = 3
+"""Entries of a row that begin within 64 or so bytes."""
 STAGE = 8
 """How many events lie between one look ahead and the next, see `address.fetch`."""
 
@@ -68,6 +70,15 @@ def _put(v, key, edge, place, limit, heads, pool):  # type: ignore[no-untyped-de
     return at
 
 
+@inner()
+def _ask_for_row(v, key, heads, pool):  # type: ignore[no-untyped-def]
+    """Ask for what an edge moves up in a row that takes it: from its end on."""
+    if key >= heads[v, FLOOR]:
+        start, end = heads[v, START], heads[v, START] + heads[v, HELD]
+        for j in range(end, start - 1, -_A_LINE):
+            fetch(pool, j)
+
+
 @njit(cache=True)
 def enter(first, nodes, sources, slots, keys, edges, width, limit, heads, pool, top, changed):  # type: ignore[no-untyped-def]
     """Take in new edges, from the `first` on, whose ids are larger than those of all before.
@@ -93,7 +104,7 @@ def enter(first, nodes, sources, slots, keys, edges, width, limit, heads, pool, 
         if i + 2 * STAGE < nodes.size:
             fetch(heads, nodes[i + 2 * STAGE])
         if i + STAGE < nodes.size:
-            fetch(pool, heads[nodes[i + STAGE], START])
+            _ask_for_row(nodes[i + STAGE], keys[i + STAGE], heads, pool)
         v = nodes[i]
         changed[i] = False
         if keys[i] < heads[v, FLOOR]:
