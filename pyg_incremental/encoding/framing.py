@@ -178,6 +178,8 @@ def _tensor(tensor: Tensor) -> tuple[list[Any], Bytes]:
     if name not in _TENSORS or tensor.layout is not torch.strided:
         raise FrameError(f"a tensor of {tensor.dtype}, {tensor.layout} cannot be written")
     flat = tensor.detach().cpu().contiguous().reshape(-1)
+    if flat.numel() == 1:
+        flat = flat.as_strided((1,), (1,))  # one element may have any stride, and be contiguous
     data = flat.view(torch.uint8).numpy() if flat.numel() else np.empty(0, np.uint8)
     return ["e" if is_elsewhere(tensor) else "t", name, list(tensor.shape)], data
 

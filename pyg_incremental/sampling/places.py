@@ -77,20 +77,22 @@ class Shelf(NamedTuple):
 
 
 def shelves_of(
-    memory: int | None, directory: str | Path | None, hops: int
+    memory: int | None, directory: str | Path | None, samples: int, features: int = 1
 ) -> tuple[Spill | None, list[Shelf | None]]:
-    """What keeps so many bytes in memory: one shelf for each hop, and one for features.
+    """What keeps so many bytes in memory: a shelf for each table of samples, then of features.
+
+    Half of the bytes are for features.
 
     Raises:
         ValueError: If the number is negative.
         ImportError: If rocksdict is not installed.
     """
     if memory is None:
-        return None, [None] * (hops + 1)
+        return None, [None] * (samples + features)
     if memory < 0:
         raise ValueError(f"memory: expected a number of bytes (got {memory})")
     disk = Spill(directory)
-    limits = [memory // 2 // hops] * hops + [memory // 2]
+    limits = [memory // 2 // samples] * samples + [memory // 2 // features] * features
     return disk, [Shelf(limit, disk, table) for table, limit in enumerate(limits)]
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch_geometric.sampler.base import NumNeighbors
 
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.given import as_ids, as_rows
@@ -23,6 +24,7 @@ _OF_EDGES = (
     "edge_index_add", "edge_index_del", "edge_weight_add", "edge_attr_add", "edge_changes",
     "edge_data_add",
 )  # fmt: skip
+_OF_NODES = ("x_add", "x_changes", "nodes_del")
 
 
 def per_type(given: Any) -> Mapping[Any, Any]:
@@ -35,6 +37,34 @@ def per_type(given: Any) -> Mapping[Any, Any]:
 def ends_of(kind: EdgeType) -> tuple[NodeType, NodeType]:
     """The types of nodes at the sources and at the targets of an edge type."""
     return (kind[0], kind[2]) if kind else (None, None)
+
+
+def fanouts_of(
+    given: Any, kinds: list[EdgeType], is_hetero: bool
+) -> tuple[dict[EdgeType, list[int]], int]:
+    """The fan-outs of each edge type, and how many hops there are.
+
+    Raises:
+        ValueError: If there are none for each hop.
+    """
+    if isinstance(given, tuple):
+        given = list(given)
+    spoken = given if isinstance(given, NumNeighbors) else NumNeighbors(given)
+    values = spoken.get_values(kinds if is_hetero else None)
+    found = dict(values) if is_hetero else {None: list(values)}
+    hops = {len(fanouts) for fanouts in found.values()}
+    ok = all(isinstance(k, int) and k >= -1 for fanouts in found.values() for k in fanouts)
+    if len(hops) != 1 or hops == {0} or not ok:
+        raise ValueError(
+            "num_neighbors: expected one number for each hop, -1 for all, and equally many hops "
+            f"for every edge type (got {given})"
+        )
+    return found, hops.pop()
+
+
+def is_edge_type(kind: Any) -> bool:
+    """Whether something names a relation between nodes of two types."""
+    return isinstance(kind, tuple) and len(kind) == 3 and all(isinstance(k, str) for k in kind)
 
 
 class DeltaParts(NamedTuple):
@@ -68,7 +98,7 @@ def parts_of(
         new, removed = _nodes(delta.x_add, delta.nodes_del)
         return DeltaParts({None: new}, {None: removed}, {None: delta})
     kinds: dict[str, list[Any]] = {name: list(edge_types) for name in _OF_EDGES}
-    kinds |= {"x_add": list(node_types), "nodes_del": list(node_types)}
+    kinds |= {name: list(node_types) for name in _OF_NODES}
     for field in fields(delta):
         value = getattr(delta, field.name)
         if field.name not in kinds or value is None:
@@ -85,13 +115,19 @@ def parts_of(
         return None if value is None else value.get(kind)
 
     nodes = {k: _nodes(said("x_add", k), said("nodes_del", k)) for k in node_types}
-    edges = {
-        k: replace(GraphDelta(missing=delta.missing), **{name: said(name, k) for name in _OF_EDGES})
-        for k in edge_types
-    }
+    how = GraphDelta(missing=delta.missing, which=delta.which)
+    edges = {k: replace(how, **{name: said(name, k) for name in _OF_EDGES}) for k in edge_types}
     return DeltaParts(
         {k: new for k, (new, _) in nodes.items()}, {k: ids for k, (_, ids) in nodes.items()}, edges
     )
+
+
+def node_fields(delta: GraphDelta, kind: NodeType) -> GraphDelta:
+    """What a delta says of the nodes of one type."""
+    if kind is None:
+        return delta
+    given = {name: getattr(delta, name) for name in _OF_NODES}
+    return GraphDelta(**{k: v.get(kind) for k, v in given.items() if v is not None})
 
 
 def _is_keyed(value: Any) -> bool:

@@ -21,7 +21,6 @@ from torch_geometric.sampler import (
     NodeSamplerInput,
     SamplerOutput,
 )
-from torch_geometric.sampler.base import NumNeighbors
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
 from pyg_incremental.delta.describe import GraphDelta, with_fields_of
@@ -30,8 +29,15 @@ from pyg_incremental.errors import StaleStateError
 from pyg_incremental.kernels.adjacency import out_of_range
 from pyg_incremental.sampling.edges import TIME, SampledEdges
 from pyg_incremental.sampling.query import expand
-from pyg_incremental.sampling.read import EdgeType, NodeType, ends_of, parts_of, per_type
-from pyg_incremental.sampling.strategy import StrategyName, checked_seed, strategy_of
+from pyg_incremental.sampling.read import (
+    EdgeType,
+    NodeType,
+    ends_of,
+    fanouts_of,
+    parts_of,
+    per_type,
+)
+from pyg_incremental.sampling.strategy import StrategyName, checked_seed, strategies_of
 
 Ids = NDArray[np.int64]
 Seeds = Any
@@ -113,15 +119,15 @@ class StreamingSampler(BaseSampler):
         self.is_hetero = isinstance(edge_index, Mapping)
         graphs = per_type(edge_index)
         self._kinds: list[EdgeType] = list(graphs)
-        self._fanouts, self.num_hops = _fanouts(num_neighbors, self._kinds, self.is_hetero)
+        self._fanouts, self.num_hops = fanouts_of(num_neighbors, self._kinds, self.is_hetero)
         self._nodes: dict[NodeType, int] = dict(per_type(num_nodes))
         self.strategy, self.disjoint, self.version = strategy, disjoint, 0
-        chosen = strategy_of(strategy, checked_seed(seed))
+        drawn = strategies_of(strategy, checked_seed(seed), len(graphs))
         values = {TIME: per_type(edge_time), "edge_weight": per_type(edge_weight)}
-        if chosen.data != "edge_weight":
+        if drawn and drawn[0].data != "edge_weight":
             del values["edge_weight"]
         self._edges: dict[EdgeType, SampledEdges] = {}
-        for kind, edges in graphs.items():
+        for (kind, edges), chosen in zip(graphs.items(), drawn, strict=True):
             label = f"[{kind!r}]" if kind else ""
             data = {
                 k: torch.as_tensor(v[kind]) for k, v in values.items() if v.get(kind) is not None
@@ -330,22 +336,3 @@ class StreamingSampler(BaseSampler):
             f"{type(self).__name__}(num_nodes={self.num_nodes}, num_edges={self.num_edges}, "
             f"num_neighbors={self.num_neighbors}, strategy={self.strategy!r})"
         )
-
-
-def _fanouts(
-    given: Any, kinds: list[EdgeType], is_hetero: bool
-) -> tuple[dict[EdgeType, list[int]], int]:
-    """The fan-outs of each edge type, and how many hops there are."""
-    if isinstance(given, tuple):
-        given = list(given)
-    spoken = given if isinstance(given, NumNeighbors) else NumNeighbors(given)
-    values = spoken.get_values(kinds if is_hetero else None)
-    found = dict(values) if is_hetero else {None: list(values)}
-    hops = {len(fanouts) for fanouts in found.values()}
-    ok = all(isinstance(k, int) and k >= -1 for fanouts in found.values() for k in fanouts)
-    if len(hops) != 1 or hops == {0} or not ok:
-        raise ValueError(
-            "num_neighbors: expected one number for each hop, -1 for all, and equally many hops "
-            f"for every edge type (got {given})"
-        )
-    return found, hops.pop()

@@ -15,6 +15,8 @@ from pyg_incremental.sampling.kernels.rows import COMPLETE
 
 Ids = NDArray[np.int64]
 StrategyName = Literal["random", "topk", "weight"]
+_APART = 1 << 32
+"""More than how often is ever sampled anew."""
 
 
 class Strategy(Protocol):
@@ -128,6 +130,18 @@ def strategy_of(name: str, seed: int) -> Strategy:
     if name == "topk":
         return Latest()
     raise ValueError(f"strategy: expected 'random', 'topk' or 'weight' (got {name!r})")
+
+
+def strategies_of(name: str, seed: int, count: int) -> list[Strategy]:
+    """The same strategy for each of several edge types, which draw apart from each other.
+
+    Edges of different types may have the same id, and would draw the same number else.
+
+    Raises:
+        ValueError: If there is none of this name.
+    """
+    seeds = [seed, *(int(_start(seed, _APART + kind)) >> 1 for kind in range(1, count))]
+    return [strategy_of(name, own) for own in seeds]
 
 
 def checked_seed(seed: Any) -> int:

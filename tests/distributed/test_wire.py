@@ -65,6 +65,14 @@ def test_tensors_arrive_as_they_were_sent(dtype):
         assert torch.equal(got, value)
 
 
+def test_one_element_of_any_stride():
+    """Torch calls it contiguous, whatever stride it has from the rows that it was taken from."""
+    value = torch.arange(3).view(3, 1).t()[0:1].t()[1]
+    value = value.as_strided((1,), (3,))
+    got = framing.unpacked(packed({"rows": value}, Lent()))["rows"]
+    assert torch.equal(got, value)
+
+
 def test_what_was_received_is_not_written_to_by_what_is_sent_next():
     lent = Lent()
     got = framing.unpacked(packed(np.arange(50) + 2**40, lent))

@@ -13,7 +13,7 @@ from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.files import snapshot
 from pyg_incremental.sampling.workers import checkpoint, process
 from pyg_incremental.sampling.workers.merge import merged
-from pyg_incremental.sampling.workers.messages import NO_COUNTS, SampleQuery
+from pyg_incremental.sampling.workers.messages import SampleQuery
 from pyg_incremental.sampling.workers.owners import (
     SAMPLING,
     SERVING,
@@ -44,9 +44,13 @@ class World:
         data = {name: graph[name] for name in names}
         self.x = torch.randn(12, 4)
         kinds = {name: values[:0] for name, values in data.items()}
-        self.query = SampleQuery(fanouts, strategy, seed, kinds, self.x[:0], memory, self.named)
+        self.query = SampleQuery(
+            {None: fanouts}, strategy, seed, {None: kinds}, {None: self.x[:0]}, memory,
+            {None: self.named},
+        )  # fmt: skip
         self.splitter = Splitter(self.query)
-        first = self.splitter.start(graph["edge_index"], data, self.x, sampling)
+        edges = {None: graph["edge_index"]}
+        first = self.splitter.start(edges, {None: data}, {None: self.x}, sampling)
         self.sampling = [SamplingWorker(self.query, p, sampling) for p in range(sampling)]
         self.serving = [ServingWorker(self.query) for _ in range(serving)]
         self.number, self.seeds = 0, []
@@ -74,7 +78,8 @@ class World:
                 return self.serving[rank - parts].listen(rounds, parts, self.number, fresh)
             self.sampling[rank].apply([delta[rank] for delta in deltas])
             mine = [(owned == rank) & (served == to) for to in range(len(self.serving))]
-            return self.sampling[rank].round(rounds, [(ids[m], more[m]) for m in mine], fresh)
+            seeds = [{None: (ids[m], more[m])} for m in mine]
+            return self.sampling[rank].round(rounds, seeds, fresh)
 
         all_well(run_ranks(parts + len(self.serving), work))
 
@@ -99,7 +104,7 @@ class World:
             hops = needed_by(self.naive, seeds, self.fanouts)
             for hop, needed in enumerate(hops):
                 for part, own in enumerate(self.sampling):
-                    found = own._publisher._needed[to, hop]
+                    found = own._publisher.needed(None)[to, hop]
                     ids = np.array(sorted(needed), np.int64)
                     owned = owner_of(ids, len(self.sampling), SAMPLING, self.named)
                     mine = ids[owned == part].tolist()
@@ -109,18 +114,19 @@ class World:
             assert worker.held["features"] == len(set().union(*hops))
             assert worker.round == self.number
             for seed in dict.fromkeys(seeds):
-                self.same(worker.answer(np.array([seed])), torch.tensor([seed]))
+                self.same(worker.answer({None: np.array([seed])}), torch.tensor([seed]))
             several = np.array(list(dict.fromkeys(seeds)), np.int64)
-            self.same(worker.answer(several), torch.from_numpy(several))
+            self.same(worker.answer({None: several}), torch.from_numpy(several))
 
     def same(self, answer, seeds):
         out = self.sampler.sample(seeds)
-        assert torch.equal(answer.node, out.node)
-        assert torch.equal(answer.edge_index, torch.stack([out.row, out.col]))
-        assert torch.equal(answer.edge, out.edge)
-        assert torch.equal(answer.x, self.x[out.node])
-        assert answer.num_sampled_nodes == out.num_sampled_nodes
-        assert answer.num_sampled_edges == out.num_sampled_edges
+        nodes, edges = answer.nodes[None], answer.edges[None]
+        assert torch.equal(nodes.node, out.node)
+        assert torch.equal(edges.edge_index, torch.stack([out.row, out.col]))
+        assert torch.equal(edges.edge, out.edge)
+        assert torch.equal(nodes.x, self.x[out.node])
+        assert nodes.counts == out.num_sampled_nodes
+        assert edges.counts == out.num_sampled_edges
 
 
 @pytest.mark.parametrize(("sampling", "serving"), [(1, 1), (2, 3), (3, 1)])
@@ -185,7 +191,7 @@ def test_edges_that_are_not_there_are_counted():
 
 def test_a_delta_that_does_not_fit_is_refused_before_anything_is_numbered():
     splitter = World("topk", 0, np.random.default_rng(0), 1, 1).splitter
-    state = splitter.num_nodes, splitter.next_id
+    state = dict(splitter.num_nodes), dict(splitter.next_id)
     time = {"time": torch.tensor([1])}
     for fields, text in (
         ({"edge_index_add": [[0], [99]], "edge_data_add": time}, "ids lie in"),
@@ -215,15 +221,16 @@ def test_answers_of_several_workers_are_one_batch(seed):
     world.round([], come=list(range(12)))
     ids = rng.permutation(12)[:7]
     places = split(ids, 2, SERVING)
-    answers = [w.answer(ids[at]) for w, at in zip(world.serving, places, strict=True)]
+    answers = [w.answer({None: ids[at]}) for w, at in zip(world.serving, places, strict=True)]
     assert all(at.size for at in places)
-    data = merged(answers, places, ids.size)
+    data = merged(answers, [{None: at} for at in places], {None: ids.size})
     assert data.n_id[:7].tolist() == ids.tolist()
     assert torch.equal(data.x, world.x[data.n_id])
     bounds = np.cumsum([0, *data.num_sampled_edges])
     for hop in range(2):
         own = data.e_id[bounds[hop] : bounds[hop + 1]].tolist()
-        every = [a.edge.split(a.num_sampled_edges)[hop] for a in answers]
+        edges = [a.edges[None] for a in answers]
+        every = [a.edge.split(a.counts)[hop] for a in edges]
         assert own == torch.cat(every).tolist()
     sources = {e["id"]: (e["src"], e["dst"]) for e in world.naive.edges}
     ends = data.n_id[data.edge_index].T.tolist()
@@ -244,13 +251,13 @@ def test_owners_by_a_map(seed, tmp_path):
     assert (owner_of(nodes, 3, SERVING, parts)[12:] == owner_of(nodes[12:], 3, SERVING)).all()
     files = []
     for part, worker in enumerate(world.sampling):
-        held = worker._edges.graph.to_edge_index()[1].numpy()
+        held = worker._edges[None].graph.to_edge_index()[1].numpy()
         assert (owner_of(held, 2, SAMPLING, parts) == part).all()
         files.append((str(tmp_path / f"{part}"), worker.save(tmp_path / f"{part}")))
     for part in range(3):  # other numbers of workers read what is theirs
         worker = SamplingWorker(world.query, part, 3)
         worker.load(files)
-        held = worker._edges.graph.to_edge_index()[1].numpy()
+        held = worker._edges[None].graph.to_edge_index()[1].numpy()
         assert (owner_of(held, 3, SAMPLING, parts) == part).all()
 
 
@@ -280,27 +287,28 @@ def test_a_map_that_does_not_fit(owners):
 
 def test_a_seed_of_another_worker_has_no_answer():
     world = World("random", 0, np.random.default_rng(0), 1, 1)
-    assert world.serving[0].answer(np.array([3])) is None
+    assert world.serving[0].answer({None: np.array([3])}) is None
     world.round([], come=[3])
-    assert world.serving[0].answer(np.array([3])) is not None
-    assert world.serving[0].answer(np.array([3, 99])) is None
+    assert world.serving[0].answer({None: np.array([3])}) is not None
+    assert world.serving[0].answer({None: np.array([3, 99])}) is None
 
 
 @pytest.mark.parametrize(
     "spoil",
     [
         lambda c: c.pop("x"),
-        lambda c: c.update(num_nodes=3),
-        lambda c: c.update(x=c["x"].double()),
-        lambda c: c.update(x=c["x"][1:]),
-        lambda c: c.update(nodes=c["nodes"].flip(0)),
-        lambda c: c.update(nodes=c["nodes"] + 9),
-        lambda c: c["edges"].update(edge_id=c["edges"]["edge_id"].flip(0)),
-        lambda c: c["edges"].update(edge_id=c["edges"]["edge_id"][1:]),
-        lambda c: c["edges"].update(edge_index=c["edges"]["edge_index"] + 9),
-        lambda c: c["edges"].update(edge_index=c["edges"]["edge_index"] - 9),
-        lambda c: c["edges"].update(time=c["edges"]["time"].float()),
-        lambda c: c["edges"].pop("time"),
+        lambda c: c["num_nodes"].update({None: 3}),
+        lambda c: c["x"].update({None: c["x"][None].double()}),
+        lambda c: c["x"].update({None: c["x"][None][1:]}),
+        lambda c: c["nodes"].update({None: c["nodes"][None].flip(0)}),
+        lambda c: c["nodes"].update({None: c["nodes"][None] + 9}),
+        lambda c: c["edges"][None].update(edge_id=c["edges"][None]["edge_id"].flip(0)),
+        lambda c: c["edges"][None].update(edge_id=c["edges"][None]["edge_id"][1:]),
+        lambda c: c["edges"][None].update(edge_index=c["edges"][None]["edge_index"] + 9),
+        lambda c: c["edges"][None].update(edge_index=c["edges"][None]["edge_index"] - 9),
+        lambda c: c["edges"][None].update(time=c["edges"][None]["time"].float()),
+        lambda c: c["edges"][None].pop("time"),
+        lambda c: c["edges"].update({("a", "to", "b"): c["edges"][None]}),
     ],
 )
 def test_a_file_that_does_not_hang_together_is_refused(spoil, tmp_path):
@@ -317,26 +325,34 @@ def test_a_file_that_does_not_hang_together_is_refused(spoil, tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"seeds": torch.tensor([-1])},
-        {"seeds": torch.ones(9, dtype=torch.int64)},
-        {"seeds": torch.ones(2)},
+        {"seeds": {None: torch.tensor([-1])}},
+        {"seeds": {None: torch.ones(9, dtype=torch.int64)}},
+        {"seeds": {None: torch.ones(2)}},
+        {"seeds": {"a": torch.ones(2, dtype=torch.int64)}},
         {"files": "here"},
         {"query": None},
-        {"num_neighbors": [-1]},
-        {"num_neighbors": []},
+        {"num_neighbors": {None: [-1]}},
+        {"num_neighbors": {None: []}},
         {"seed": "7"},
-        {"owners": np.array([-1])},
-        {"owners": np.ones(2)},
+        {"owners": {None: np.array([-1])}},
+        {"owners": {None: np.ones(2)}},
+        {"owners": {"a": np.ones(2, np.int64)}},
+        {"num_neighbors": {("a", "to", "b"): [2]}},
+        {"num_neighbors": {None: [2], ("a", "to", "b"): [2]}},
+        {"num_nodes": {"a": 8}},
+        {"next_id": {}},
+        {"x": {}},
     ],
 )
 def test_a_checkpoint_that_does_not_hang_together_is_refused(change, tmp_path):
-    query = SampleQuery([2], "random", 7, {}, torch.empty(0, 1), None)
+    query = SampleQuery({None: [2]}, "random", 7, {None: {}}, {None: torch.empty(0, 1)}, None, {})
     content = {
-        "query": query, "files": [["a", "b"]], "position": 3, "num_nodes": 8, "next_id": 4,
-        "events": 5, "seeds": torch.tensor([0, 2]), "serving": 1,
+        "query": query, "files": [["a", "b"]], "position": 3,
+        "num_nodes": {None: 8}, "next_id": {None: 4}, "events": 5,
+        "seeds": {None: torch.tensor([0, 2])}, "serving": 1,
     }  # fmt: skip
     checkpoint.write(tmp_path, content)
-    assert checkpoint.read(tmp_path)["query"].num_neighbors == [2]
+    assert checkpoint.read(tmp_path)["query"].num_neighbors == {None: [2]}
     own = {k: v for k, v in change.items() if k in query._fields}
     content["query"] = query._replace(**own)
     content |= {k: v for k, v in change.items() if k not in own}
@@ -371,13 +387,13 @@ def test_a_worker_does_what_its_pipe_says(tmp_path):
     assert tell("apply", [world.delta("random", np.random.default_rng(1))[0]]) is None
     assert tell("report")["edges"] == world.sampler.num_edges
     assert tell("save", path) != checksum
-    assert tell("round", 1, [], [NO_COUNTS], True) == process.LOST  # it has met nobody
+    assert tell("round", 1, [], [{}], True) == process.LOST  # it has met nobody
     assert isinstance(tell("load", [[path, checksum]]), StateFileError)
     assert isinstance(tell("save", str(tmp_path / "none" / "file")), OSError)
-    process.send(queries, (1, np.array([0])))
+    process.send(queries, (1, {None: np.array([0])}))
     assert process.receive(queries) == (1, None)
     assert tell("serve", world.query) is None
-    process.send(queries, (2, np.array([0])))
+    process.send(queries, (2, {None: np.array([0])}))
     assert process.receive(queries) == (2, None)
     queries.close()
     process.send(control, ("stop",))

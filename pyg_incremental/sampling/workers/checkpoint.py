@@ -12,17 +12,19 @@ from torch import Tensor
 
 from pyg_incremental.call.checked import Checked
 from pyg_incremental.files import snapshot
+from pyg_incremental.sampling.read import ends_of, is_edge_type
 from pyg_incremental.sampling.workers.messages import SampleQuery
 
 MANIFEST = "checkpoint"
 _FOLDER = "events-"
 _FORM = {
-    "query": SampleQuery, "files": [[str]], "position": object, "num_nodes": int, "next_id": int,
-    "events": int, "seeds": Tensor, "serving": int,
+    "query": SampleQuery, "files": [[str]], "position": object, "num_nodes": {object: int},
+    "next_id": {object: int}, "events": int, "seeds": {object: Tensor}, "serving": int,
 }  # fmt: skip
 _QUERY = {
-    "num_neighbors": [int], "strategy": str, "seed": int, "data": {str: Tensor}, "x": Tensor,
-    "memory": (int, type(None)), "owners": np.ndarray,
+    "num_neighbors": {object: [int]}, "strategy": str, "seed": int,
+    "data": {object: {str: Tensor}}, "x": {object: Tensor}, "memory": (int, type(None)),
+    "owners": {object: np.ndarray},
 }  # fmt: skip
 
 
@@ -55,12 +57,32 @@ def read(directory: Path) -> dict[str, Any]:
     """
     content, checked = snapshot.read(directory / MANIFEST), Checked(str(directory / MANIFEST))
     checked.fits(content, _FORM, "")
-    query, seeds = content["query"], content["seeds"]
+    query = content["query"]
     checked.fits(query._asdict(), _QUERY, "query")
-    if seeds.dtype != torch.int64 or seeds.dim() != 1 or seeds.numel() > content["num_nodes"]:
-        raise checked.refuse("the seeds are not those of so many nodes")
-    if query.owners.dtype != np.int64 or query.owners.ndim != 1 or (query.owners < 0).any():
-        raise checked.refuse("the owners are no parts of nodes")
-    if not query.num_neighbors or min(query.num_neighbors) < 0 or (seeds < 0).any():
-        raise checked.refuse("a number is negative")
+    _refuse_types(checked, content, query)
+    for kind, seeds in content["seeds"].items():
+        if seeds.dtype != torch.int64 or seeds.dim() != 1 or (seeds < 0).any():
+            raise checked.refuse("the seeds are no numbers of subscriptions")
+        if seeds.numel() > content["num_nodes"][kind]:
+            raise checked.refuse("the seeds are not those of so many nodes")
+    for parts in query.owners.values():
+        if parts.dtype != np.int64 or parts.ndim != 1 or (parts < 0).any():
+            raise checked.refuse("the owners are no parts of nodes")
+    fanouts = list(query.num_neighbors.values())
+    if len(set(map(len, fanouts))) != 1 or not fanouts[0] or min(map(min, fanouts)) < 0:
+        raise checked.refuse("the numbers of neighbours are not those of hops")
     return content
+
+
+def _refuse_types(checked: Checked, content: dict[str, Any], query: SampleQuery) -> None:
+    """See that all that is by type is of the same ones."""
+    kinds, names = list(query.num_neighbors), list(query.x)
+    checked.same(list(query.data), kinds, "edge types")
+    checked.same(sorted(map(str, content["next_id"])), sorted(map(str, kinds)), "edge types")
+    for found in (content["num_nodes"], content["seeds"]):
+        checked.same(list(found), names, "node types")
+    ok = (kinds == [None] and names == [None]) or all(map(is_edge_type, kinds))
+    if not ok or {end for kind in kinds for end in ends_of(kind)} - {*names}:
+        raise checked.refuse("the types of nodes are not those of edges")
+    if set(query.owners) - {*names}:
+        raise checked.refuse("there are owners of nodes that are not there")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from pyg_incremental.sampling.cache import SampleCache
+from pyg_incremental.sampling.read import NodeType
 from pyg_incremental.sampling.sampler import StreamingSampler
 from pyg_incremental.sampling.spill import PREFIX
-from pyg_incremental.sampling.workers.messages import NO_COUNTS, Counts, Part, SampleQuery
+from pyg_incremental.sampling.workers.messages import Part, SampleQuery, TypedCounts
 from pyg_incremental.sampling.workers.owners import SAMPLING, SERVING, split
 from pyg_incremental.sampling.workers.pool import Worker, WorkerLost, heard
 from pyg_incremental.sampling.workers.process import LOST
@@ -44,7 +46,7 @@ class Crew:
 
     Attributes:
         directory: The folder.
-        seeds: How often each node is subscribed to, int64 `[num_nodes]`.
+        seeds: How often each node of a type is subscribed to, int64 `[n]`.
         round: The number of the last round that was begun.
         done: The number of the last round of which all is visible.
         replaced: How many workers had to be replaced.
@@ -56,7 +58,7 @@ class Crew:
         self._query, self._timeout, self.directory = query, timeout, directory
         directory.mkdir(parents=True, exist_ok=True)
         _warm_up(query.strategy)
-        self.seeds = np.zeros(0, np.int64)
+        self.seeds = {kind: np.zeros(0, np.int64) for kind in query.x}
         self.round = self.done = self.replaced = 0
         self._epoch = 0
         self._log: list[Parts] = []  # since the last checkpoint
@@ -72,6 +74,13 @@ class Crew:
     def workers(self) -> list[Worker]:
         """All of them, by rank."""
         return [*self.sampling, *self.serving]
+
+    @property
+    def processes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ids of the processes of both kinds."""
+        kinds = self.sampling, self.serving
+        sampling, serving = (tuple(w.process.pid for w in kind) for kind in kinds)
+        return sampling, serving
 
     def start(self, files: list[tuple[str, str]], first: Parts | None) -> None:
         """Begin with a checkpoint, whoever wrote it, or with the first events."""
@@ -103,7 +112,7 @@ class Crew:
 
     # Rounds --------------------------------------------------------------------------------------
 
-    def begin(self, parts: Parts, seeds: Counts) -> int:
+    def begin(self, parts: Parts, seeds: TypedCounts) -> int:
         """Begin a round; returns its number.
 
         Args:
@@ -112,10 +121,11 @@ class Crew:
         """
         while self.round - self.done >= 2:
             self.finish()
-        ids, counts = seeds
-        if ids.size:
-            self.seeds = np.pad(self.seeds, (0, max(0, int(ids.max()) + 1 - self.seeds.size)))
-            self.seeds[ids] += counts
+        for kind, (ids, counts) in seeds.items():
+            known = self.seeds[kind]
+            more = int(ids.max(initial=-1)) + 1 - known.size
+            self.seeds[kind] = np.pad(known, (0, max(0, more)))
+            self.seeds[kind][ids] += counts
         if any(parts):
             self._log.append(parts)
         self.round += 1
@@ -125,7 +135,7 @@ class Crew:
             self.repair()
         return self.round
 
-    def _tell_round(self, number: int, parts: Parts, seeds: Counts, fresh: bool) -> None:
+    def _tell_round(self, number: int, parts: Parts, seeds: TypedCounts, fresh: bool) -> None:
         said = self._seeds_of(seeds)
         lost: WorkerLost | None = None
         for rank, worker in enumerate(self.workers):
@@ -137,19 +147,28 @@ class Crew:
         if lost is not None:
             raise lost
 
-    def _seeds_of(self, seeds: Counts) -> list[list[Counts]]:
+    def _seeds_of(self, seeds: TypedCounts) -> list[list[TypedCounts]]:
         """Seeds by the sampling worker that owns them and the serving worker that answers."""
-        ids, counts = seeds
-        if not ids.size:
-            return [[NO_COUNTS] * len(self.serving) for _ in self.sampling]
-        owned = split(ids, len(self.sampling), SAMPLING, self._query.owners)
-        served = self.served(ids, len(self.serving))
-        both = [[np.intersect1d(own, to) for to in served] for own in owned]
-        return [[(ids[at], counts[at]) for at in row] for row in both]
+        found: list[list[TypedCounts]] = [[{} for _ in self.serving] for _ in self.sampling]
+        for kind, (ids, counts) in seeds.items():
+            owners = self._query.owners_of(kind)
+            owned = split(ids, len(self.sampling), SAMPLING, owners)
+            served = split(ids, len(self.serving), SERVING, owners)
+            for row, own in zip(found, owned, strict=True):
+                for said, to in zip(row, served, strict=True):
+                    at = np.intersect1d(own, to)
+                    said[kind] = ids[at], counts[at]
+        return found
 
-    def served(self, seeds: Ids, parts: int) -> list[Ids]:
-        """Where the seeds of each of so many serving workers stand among some, int64 `[k]`."""
-        return split(seeds, parts, SERVING, self._query.owners)
+    def served(self, seeds: Mapping[NodeType, Ids], parts: int) -> list[dict[NodeType, Ids]]:
+        """Where the seeds of each of so many serving workers stand among those of their type."""
+        found: list[dict[NodeType, Ids]] = [{} for _ in range(parts)]
+        for kind, ids in seeds.items():
+            own = split(ids, parts, SERVING, self._query.owners_of(kind))
+            for said, at in zip(found, own, strict=True):
+                if at.size:
+                    said[kind] = at
+        return found
 
     def finish(self) -> None:
         """See one round through; repairs what is broken."""
@@ -219,10 +238,11 @@ class Crew:
             worker.tell("join", url, rank, size, len(self.sampling))
         self._settle(self.workers)
         meeting.unlink(missing_ok=True)
-        ids = np.flatnonzero(self.seeds)
         nothing: Parts = [[] for _ in self.sampling]
+        some = {kind: np.flatnonzero(counts) for kind, counts in self.seeds.items()}
+        seeds = {kind: (ids, self.seeds[kind][ids]) for kind, ids in some.items()}
         self.round += 1
-        self._tell_round(self.round, nothing, (ids, self.seeds[ids]), True)
+        self._tell_round(self.round, nothing, seeds, True)
         self._settle(self.workers)
         self.done = self.round
 

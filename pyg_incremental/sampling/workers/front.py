@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import RLock
 
@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyg_incremental.errors import StaleStateError
+from pyg_incremental.sampling.read import NodeType
 from pyg_incremental.sampling.workers.crew import Crew
 from pyg_incremental.sampling.workers.messages import Answer
 from pyg_incremental.sampling.workers.pool import Worker, WorkerLost
 
 Ids = NDArray[np.int64]
+Seeds = dict[NodeType, Ids]
 _AGAIN = 0.01
 """Seconds until a worker is asked again that does not know its seeds yet."""
 
@@ -32,21 +34,34 @@ class Front:
         self._lock = RLock()
         self._closed = False
 
-    def answers(self, ids: Ids, until: float) -> tuple[list[Ids], list[Answer]]:
-        """Where the seeds of each worker that was asked stand, and what it has answered."""
+    def answers(
+        self, seeds: Seeds, until: float, have: Callable[[Seeds], None]
+    ) -> tuple[list[Mapping[NodeType, Ids]], list[Answer]]:
+        """Where the seeds of each worker that was asked stand, and what it has answered.
+
+        Args:
+            seeds: Node ids, int64 `[k]` by type.
+            until: When there has to be an answer (of `time.monotonic`).
+            have: Sees that seeds are subscribed; somebody else may let them go at any time.
+        """
         while True:
+            have(seeds)
             workers = self.crew.serving
-            owned = self.crew.served(ids, len(workers))
-            asked = [part for part, at in enumerate(owned) if at.size] or [0]
-            found = [self._ask(workers[part], ids[owned[part]], until) for part in asked]
+            owned = self.crew.served(seeds, len(workers))
+            asked = [part for part, at in enumerate(owned) if at] or [0]
+            own = [{kind: seeds[kind][at] for kind, at in owned[part].items()} for part in asked]
+            found = [
+                self._ask(workers[part], ids, until) for part, ids in zip(asked, own, strict=True)
+            ]
             answers = [answer for answer in found if answer is not None]
             if len(answers) == len(found):
                 return [owned[part] for part in asked], answers
             if time.monotonic() > until:
-                raise TimeoutError(f"no answer for {ids.size} seeds in time")
+                count = sum(ids.size for ids in seeds.values())
+                raise TimeoutError(f"no answer for {count} seeds in time")
             time.sleep(_AGAIN)  # somebody else is making a worker ready
 
-    def _ask(self, worker: Worker, seeds: Ids, until: float) -> Answer | None:
+    def _ask(self, worker: Worker, seeds: Seeds, until: float) -> Answer | None:
         """The answer of a serving worker; None if it has none yet, or had to be replaced."""
         try:
             return worker.ask(seeds, until)

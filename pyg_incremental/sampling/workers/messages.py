@@ -9,10 +9,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.encoding.framing import record
+from pyg_incremental.sampling.read import EdgeType, NodeType
+from pyg_incremental.sampling.strategy import Strategy, strategies_of
 
 Ids = NDArray[np.int64]
 Counts = tuple[Ids, Ids]
 """Distinct nodes and how much is added to a count of each, int64 `[k]`."""
+TypedCounts = dict[NodeType, Counts]
+"""The same by node type; types that are not there have none."""
 NO_IDS = np.empty(0, np.int64)
 NO_COUNTS: Counts = (NO_IDS, NO_IDS)
 
@@ -21,23 +25,73 @@ NO_COUNTS: Counts = (NO_IDS, NO_IDS)
 class SampleQuery(NamedTuple):
     """The query that is kept ready, as the coordinator registers it.
 
+    The type of the nodes and of the edges of a homogeneous graph is None.
+
     Attributes:
-        num_neighbors: How many in-edges are sampled in each hop.
+        num_neighbors: How many in-edges of each type are sampled in each hop.
         strategy: Which ones.
         seed: What samples are drawn from.
-        data: What edges come with, by name: tensors of their dtype, `[0]`.
-        x: Features of their kind, `[0, num_features]`.
+        data: What edges of each type come with, by name: tensors of their dtype, `[0]`.
+        x: Features of the kind that nodes of each type have, `[0, num_features]`.
         memory: How many bytes of rows a serving worker has in memory; None for no limit.
-        owners: The part of each of the first nodes, int64 `[n]`, see `owners.owner_of`.
+        owners: The part of each of the first nodes of a type, int64 `[n]`, see `owners.owner_of`.
     """
 
-    num_neighbors: list[int]
+    num_neighbors: dict[EdgeType, list[int]]
     strategy: str
     seed: int
-    data: dict[str, Tensor]
-    x: Tensor
+    data: dict[EdgeType, dict[str, Tensor]]
+    x: dict[NodeType, Tensor]
     memory: int | None
-    owners: Ids = NO_IDS
+    owners: dict[NodeType, Ids]
+
+    @property
+    def num_hops(self) -> int:
+        """How many hops there are, of every edge type."""
+        return len(next(iter(self.num_neighbors.values())))
+
+    def strategies(self) -> dict[EdgeType, Strategy]:
+        """What samples the edges of each type."""
+        kinds = list(self.num_neighbors)
+        return dict(zip(kinds, strategies_of(self.strategy, self.seed, len(kinds)), strict=True))
+
+    def owners_of(self, kind: NodeType) -> Ids:
+        """The parts of the first nodes of a type."""
+        return self.owners.get(kind, NO_IDS)
+
+
+@record
+class EdgePart(NamedTuple):
+    """What one delta says to one sampling worker of the edges of one type.
+
+    Attributes:
+        added: Edges to nodes of the worker, int64 `[2, k]`.
+        ids: Their ids, int64 `[k]`, ascending.
+        data: What they come with.
+        gone: Edges to nodes of the worker that leave, int64 `[2, m]`.
+    """
+
+    added: Ids
+    ids: Ids
+    data: dict[str, Tensor]
+    gone: Ids
+
+
+@record
+class NodePart(NamedTuple):
+    """What one delta says to one sampling worker of the nodes of one type.
+
+    Attributes:
+        removed: Nodes of which all edges leave, of all workers, int64 `[d]`.
+        ids: Nodes of the worker with new features, int64 `[r]`.
+        x: Their features, `[r, num_features]`.
+        total: Number of nodes from here on.
+    """
+
+    removed: Ids
+    ids: Ids
+    x: Tensor
+    total: int
 
 
 @record
@@ -45,27 +99,15 @@ class Part(NamedTuple):
     """What one delta says to one sampling worker.
 
     Attributes:
-        added: Edges to nodes of the worker, int64 `[2, k]`.
-        ids: Their ids, int64 `[k]`, ascending.
-        data: What they come with.
-        gone: Edges to nodes of the worker that leave, int64 `[2, m]`.
+        edges: Of the edges of each type.
+        nodes: Of the nodes of each type.
         oldest: Whether the oldest edge of a pair leaves, and not the newest.
-        removed: Nodes of which all edges leave, of all workers, int64 `[d]`.
-        nodes: Nodes of the worker with new features, int64 `[r]`.
-        x: Their features, `[r, num_features]`.
-        num_nodes: Number of nodes from here on.
         before: Edges with times below this one leave; None for none.
     """
 
-    added: Ids
-    ids: Ids
-    data: dict[str, Tensor]
-    gone: Ids
+    edges: dict[EdgeType, EdgePart]
+    nodes: dict[NodeType, NodePart]
     oldest: bool
-    removed: Ids
-    nodes: Ids
-    x: Tensor
-    num_nodes: int
     before: float | None = None
 
 
@@ -87,52 +129,92 @@ class HopRows(NamedTuple):
 
 
 @record
+class NodeRows(NamedTuple):
+    """Features of nodes of one type for a serving worker.
+
+    Attributes:
+        nodes: Nodes with features that are new there, int64 `[r]`.
+        x: The features, `[r, num_features]`.
+        gone: Nodes whose features nobody needs there any more, int64 `[m]`.
+        total: Number of nodes.
+    """
+
+    nodes: Ids
+    x: Tensor
+    gone: Ids
+    total: int
+
+
+@record
 class Publication(NamedTuple):
     """What one sampling worker sends one serving worker in a round.
 
     Attributes:
-        hops: The samples of each hop.
-        nodes: Nodes with features that are new there, int64 `[r]`.
-        x: The features, `[r, num_features]`.
-        gone: Nodes whose features nobody needs there any more, int64 `[m]`.
-        num_nodes: Number of nodes.
+        edges: The samples of each hop, by edge type.
+        nodes: The features, by node type.
     """
 
-    hops: list[HopRows]
-    nodes: Ids
+    edges: dict[EdgeType, list[HopRows]]
+    nodes: dict[NodeType, NodeRows]
+
+
+@record
+class NodeAnswer(NamedTuple):
+    """The nodes of one type in a sample.
+
+    Attributes:
+        node: Their ids, int64 `[n]`, hop by hop.
+        x: Features, `[n, num_features]`.
+        counts: How many there are in each hop.
+    """
+
+    node: Tensor
     x: Tensor
-    gone: Ids
-    num_nodes: int
+    counts: list[int]
+
+
+@record
+class EdgeAnswer(NamedTuple):
+    """The edges of one type in a sample.
+
+    Attributes:
+        edge_index: The edges as places among the nodes of their types, int64 `[2, e]`, hop by hop.
+        edge: Their ids, int64 `[e]`.
+        counts: How many there are in each hop.
+    """
+
+    edge_index: Tensor
+    edge: Tensor
+    counts: list[int]
 
 
 @record
 class Answer(NamedTuple):
-    """The sample of some seeds, as `SamplerOutput` has it, with features and its round.
+    """The sample of some seeds, with features and its round.
 
     Attributes:
-        node: Node ids, int64 `[n]`, hop by hop.
-        edge_index: Edges as places in `node`, int64 `[2, e]`, hop by hop.
-        edge: Edge ids, int64 `[e]`.
-        x: Features, `[n, num_features]`.
-        num_sampled_nodes: How many nodes there are in each hop.
-        num_sampled_edges: How many edges.
+        nodes: The nodes, by type.
+        edges: The edges, by type.
         round: The round whose changes are all in it.
     """
 
-    node: Tensor
-    edge_index: Tensor
-    edge: Tensor
-    x: Tensor
-    num_sampled_nodes: list[int]
-    num_sampled_edges: list[int]
+    nodes: dict[NodeType, NodeAnswer]
+    edges: dict[EdgeType, EdgeAnswer]
     round: int
 
 
 def summed(counts: list[Counts]) -> Counts:
-    """Counts of several workers as one."""
-    if len(counts) == 1:
-        return counts[0]
+    """Several counts as one."""
+    counts = [count for count in counts if count[0].size]
+    if len(counts) < 2:
+        return counts[0] if counts else NO_COUNTS
     ids, at = np.unique(np.concatenate([ids for ids, _ in counts]), return_inverse=True)
     total = np.zeros(ids.size, np.int64)
     np.add.at(total, at, np.concatenate([count for _, count in counts]))
     return ids, total
+
+
+def summed_by_type(counts: list[TypedCounts]) -> TypedCounts:
+    """The same of each node type."""
+    kinds = dict.fromkeys(kind for some in counts for kind in some)
+    return {kind: summed([some[kind] for some in counts if kind in some]) for kind in kinds}

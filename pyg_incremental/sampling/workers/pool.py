@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import wait
 from threading import Lock, Timer
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyg_incremental.distributed.errors import RankFailedError
+from pyg_incremental.sampling.read import NodeType
 from pyg_incremental.sampling.workers.messages import Answer
 from pyg_incremental.sampling.workers.process import LOST, receive, run, send
 
@@ -80,7 +81,7 @@ class Worker:
             raise reply
         return reply
 
-    def ask(self, seeds: Ids, until: float) -> Answer | None:
+    def ask(self, seeds: Mapping[NodeType, Ids], until: float) -> Answer | None:
         """The answer of a serving worker; None if a seed is none of its own (yet).
 
         Raises:
@@ -92,7 +93,7 @@ class Worker:
             raise TimeoutError("a serving worker is busy with other queries")
         try:
             self._asked += 1
-            send(self._queries, (self._asked, seeds))
+            send(self._queries, (self._asked, dict(seeds)))
             patience = time.monotonic() + self._timeout
             while self._queries.poll(max(0.0, min(until, patience) - time.monotonic())):
                 number, found = receive(self._queries)

@@ -7,6 +7,9 @@ from typing import Any
 
 from pyg_incremental.errors import InvalidDeltaError
 
+_KEPT = 8
+"""Rounds that are done, and of which it is still known how many events they had read."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -48,3 +51,32 @@ class ServiceStats:
     replaced: int = 0
     sampling: tuple[dict[str, Any], ...] = ()
     serving: tuple[dict[str, Any], ...] = ()
+
+    def answered(self, seeds: int, events_behind: int) -> None:
+        """Count so many seeds that were answered at once."""
+        self.queries += seeds
+        if events_behind:
+            self.behind += seeds
+            self.events_behind += seeds * events_behind
+
+
+class ReadBy:
+    """How many events the last rounds had read.
+
+    Args:
+        events: How many by round.
+    """
+
+    def __init__(self, events: dict[int, int]) -> None:
+        self._events = events
+
+    def note(self, round_: int, events: int, done: int) -> None:
+        """A round has read so many; forget those that were done long ago."""
+        self._events[round_] = events
+        for old in [r for r in self._events if r < done - _KEPT]:
+            del self._events[old]
+
+    def behind(self, round_: int, read: int) -> int:
+        """How many of the events that were read are not in the answer of a round."""
+        seen = [events for other, events in self._events.copy().items() if other <= round_]
+        return max(0, read - max(seen, default=read))

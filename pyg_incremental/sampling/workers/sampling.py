@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pyg_incremental.call.checked import Checked
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.files import snapshot
 from pyg_incremental.sampling.edges import ID, KEY, SampledEdges
-from pyg_incremental.sampling.strategy import strategy_of
+from pyg_incremental.sampling.read import EdgeType, NodeType, ends_of
 from pyg_incremental.sampling.tables import FeatureTable
-from pyg_incremental.sampling.workers.messages import NO_IDS, Counts, Part, SampleQuery, summed
-from pyg_incremental.sampling.workers.owners import SAMPLING, owner_of, split
-from pyg_incremental.sampling.workers.publish import Publisher, split_counts
+from pyg_incremental.sampling.workers.messages import (
+    NO_IDS,
+    EdgePart,
+    Part,
+    SampleQuery,
+    TypedCounts,
+    summed_by_type,
+)
+from pyg_incremental.sampling.workers.owners import SAMPLING, owner_of
+from pyg_incremental.sampling.workers.publish import Publisher, by_owner
 
 Ids = NDArray[np.int64]
 _FORM = {
-    "num_nodes": int, "missing": int, "edges": {str: torch.Tensor}, "nodes": torch.Tensor,
-    "x": torch.Tensor,
+    "num_nodes": {object: int}, "missing": int, "edges": {object: {str: Tensor}},
+    "nodes": {object: Tensor}, "x": {object: Tensor},
 }  # fmt: skip
 
 
@@ -43,31 +51,37 @@ class SamplingWorker:
     def __init__(self, query: SampleQuery, part: int, parts: int) -> None:
         self._query, self._part, self._parts = query, part, parts
         self.missing = 0
-        self._take(np.empty((2, 0), np.int64), NO_IDS, query.data, 0)
-        self._features = FeatureTable(0, query.x)
+        self._num_nodes: dict[NodeType, int] = dict.fromkeys(query.x, 0)
+        none = torch.empty((2, 0), dtype=torch.int64)
+        self._edges = {
+            kind: self._sampled(kind, none, NO_IDS, query.data[kind])
+            for kind in query.num_neighbors
+        }
+        self._features = {kind: FeatureTable(0, x) for kind, x in query.x.items()}
         self._publisher: Publisher | None = None
         self._forget_changes()
 
-    def _take(self, edges: Ids, ids: Ids, data: dict[str, torch.Tensor], num_nodes: int) -> None:
+    def _sampled(
+        self, kind: EdgeType, edges: Tensor, ids: Ids, data: dict[str, Tensor]
+    ) -> SampledEdges:
         query = self._query
-        strategy = strategy_of(query.strategy, query.seed)
-        ends = num_nodes, num_nodes
-        self._edges = SampledEdges(
-            torch.from_numpy(edges), ends, query.num_neighbors, strategy, data, ids=ids
-        )
+        source, target = ends_of(kind)
+        ends = self._num_nodes[source], self._num_nodes[target]
+        fanouts, strategy = query.num_neighbors[kind], query.strategies()[kind]
+        return SampledEdges(edges, ends, fanouts, strategy, data, ids=ids)
 
     def _forget_changes(self) -> None:
-        self._touched: list[Ids] = []
-        self._new_rows: list[Ids] = []
+        self._touched: dict[EdgeType, list[Ids]] = {kind: [] for kind in self._edges}
+        self._new_rows: dict[NodeType, list[Ids]] = {kind: [] for kind in self._features}
 
     @property
     def num_edges(self) -> int:
         """How many edges lead to nodes of this worker."""
-        return self._edges.graph.num_edges
+        return sum(edges.graph.num_edges for edges in self._edges.values())
 
     @property
     def subscriptions(self) -> list[int]:
-        """How many samples of this worker each serving worker has."""
+        """How many nodes of this worker each serving worker has samples of, over all hops."""
         return [] if self._publisher is None else self._publisher.subscriptions
 
     # Events --------------------------------------------------------------------------------------
@@ -75,27 +89,37 @@ class SamplingWorker:
     def apply(self, parts: Sequence[Part]) -> None:
         """Take in what deltas say, one after the other; a round tells who needs to know."""
         for part in parts:
-            delta = GraphDelta(
-                edge_index_add=torch.from_numpy(part.added),
-                edge_index_del=torch.from_numpy(part.gone),
-                edge_data_add=part.data,
-                missing="ignore",
-                which="oldest" if part.oldest else "newest",
-            )
-            ends, edges = (part.num_nodes, part.num_nodes), self._edges
-            changes = edges.resolve(delta, ends, (part.removed, part.removed), part.ids)
-            if not part.removed.size:
-                self.missing += part.gone.shape[1] - changes.gone.size
-            self._touched.append(edges.commit(changes, ends))
-            if part.before is not None:
-                self._touched.append(edges.take_out(edges.before(part.before)))
-            self._features.grow(part.num_nodes)
-            self._features.put(part.nodes, part.x)
-            self._new_rows.append(part.nodes)
+            self._num_nodes = {kind: own.total for kind, own in part.nodes.items()}
+            for kind, said in part.edges.items():
+                self._touched[kind] += self._take(kind, said, part)
+            for name, own in part.nodes.items():
+                self._features[name].grow(own.total)
+                self._features[name].put(own.ids, own.x)
+                self._new_rows[name].append(own.ids)
+
+    def _take(self, kind: EdgeType, said: EdgePart, part: Part) -> list[Ids]:
+        """Take in edges of one type; nodes whose samples may have changed."""
+        delta = GraphDelta(
+            edge_index_add=torch.from_numpy(said.added),
+            edge_index_del=torch.from_numpy(said.gone),
+            edge_data_add=said.data,
+            missing="ignore",
+            which="oldest" if part.oldest else "newest",
+        )
+        source, target = (part.nodes[end] for end in ends_of(kind))
+        ends, removed = (source.total, target.total), (source.removed, target.removed)
+        edges = self._edges[kind]
+        changes = edges.resolve(delta, ends, removed, said.ids)
+        if not any(gone.size for gone in removed):
+            self.missing += said.gone.shape[1] - changes.gone.size
+        touched = [edges.commit(changes, ends)]
+        if part.before is not None:
+            touched.append(edges.take_out(edges.before(part.before)))
+        return touched
 
     # Rounds --------------------------------------------------------------------------------------
 
-    def round(self, rounds: Rounds, seeds: list[Counts], fresh: bool) -> None:
+    def round(self, rounds: Rounds, seeds: list[TypedCounts], fresh: bool) -> None:
         """Publish what has changed since the last round; all workers of both kinds take part.
 
         Args:
@@ -103,23 +127,22 @@ class SamplingWorker:
             seeds: For each serving worker, what is added to how often nodes are its seeds.
             fresh: Whether serving workers begin with nothing.
         """
-        edges, publisher = self._edges, self._publisher
-        num_nodes = edges.num_nodes[0]
+        query, publisher = self._query, self._publisher
         if fresh or publisher is None:
-            publisher = Publisher(edges.fanouts, num_nodes, len(seeds))
+            publisher = Publisher(query, self._num_nodes, len(seeds))
         self._publisher = None  # until the round is through
-        changed = np.unique(np.concatenate([NO_IDS, *self._touched]))
-        new_rows = np.unique(np.concatenate([NO_IDS, *self._new_rows]))
+        changed, new_rows = _distinct(self._touched), _distinct(self._new_rows)
         self._forget_changes()
-        publisher.begin(changed, num_nodes)
+        publisher.begin(changed, self._num_nodes)
         counts, others = seeds, [None] * (rounds.size - self._parts)
-        for hop in range(len(edges.fanouts)):
-            found = publisher.hop(hop, counts, edges.rows)
-            owned = [split(ids, self._parts, SAMPLING, self._query.owners) for ids, _ in found]
-            got = rounds.swap([*split_counts(found, owned), *others])
+        for hop in range(query.num_hops):
+            found = publisher.hop(hop, counts, self._edges)
+            got = rounds.swap([*by_owner(found, query, self._parts), *others])
             every = got[: self._parts]
-            counts = [summed([said[server] for said in every]) for server in range(len(seeds))]
-        messages = publisher.features(counts, new_rows, self._features, self._query.x)
+            counts = [
+                summed_by_type([said[server] for said in every]) for server in range(len(seeds))
+            ]
+        messages = publisher.features(counts, new_rows, self._features)
         rounds.swap([*([None] * self._parts), *messages])
         self._publisher = publisher
 
@@ -131,16 +154,19 @@ class SamplingWorker:
         Raises:
             OSError: If the file cannot be written.
         """
-        state = self._edges.graph.state()
-        del state[KEY]
-        num_nodes = self._edges.num_nodes[0]
-        own = np.flatnonzero(self._features.store.has(np.arange(num_nodes)))
+        edges = {kind: own.graph.state() for kind, own in self._edges.items()}
+        for state in edges.values():
+            del state[KEY]
+        own = {
+            kind: np.flatnonzero(table.store.has(np.arange(self._num_nodes[kind])))
+            for kind, table in self._features.items()
+        }
         content: dict[str, Any] = {
-            "num_nodes": num_nodes,
+            "num_nodes": self._num_nodes,
             "missing": self.missing,
-            "edges": state,
-            "nodes": torch.from_numpy(own),
-            "x": self._features.rows(own),
+            "edges": edges,
+            "nodes": {kind: torch.from_numpy(ids) for kind, ids in own.items()},
+            "x": {kind: self._features[kind].rows(ids) for kind, ids in own.items()},
         }
         return snapshot.write(path, content)
 
@@ -153,55 +179,72 @@ class SamplingWorker:
         Raises:
             StateFileError: If a file is damaged or another one.
         """
-        kept: list[dict[str, Any]] = []
-        self.missing, num_nodes = 0, 0
+        self.missing = 0
+        edges: dict[EdgeType, list[dict[str, Tensor]]] = {kind: [] for kind in self._edges}
+        rows: dict[NodeType, list[tuple[Ids, Tensor]]] = {kind: [] for kind in self._features}
         for path, checksum in files:
             content = snapshot.read(path, checksum)
             self._refuse_other(content, path)
-            state, num_nodes = content["edges"], content["num_nodes"]
-            mine = torch.from_numpy(self._mine(state["edge_index"][1].numpy()))
-            own = torch.from_numpy(self._mine(content["nodes"].numpy()))
-            kept.append(
-                {
-                    "edges": {k: v[..., mine] for k, v in state.items()},
-                    "nodes": content["nodes"][own],
-                    "x": content["x"][own],
-                }
-            )
+            self._num_nodes = content["num_nodes"]
+            for kind, state in content["edges"].items():
+                mine = self._mine(state["edge_index"][1].numpy(), ends_of(kind)[1])
+                edges[kind].append({k: v[..., mine] for k, v in state.items()})
+            for name, nodes in content["nodes"].items():
+                own = self._mine(nodes.numpy(), name)
+                rows[name].append((nodes[own].numpy(), content["x"][name][own]))
             self.missing += content["missing"] if self._part == 0 or len(files) == 1 else 0
-        state = {k: torch.cat([part["edges"][k] for part in kept], -1) for k in kept[0]["edges"]}
-        ids = state.pop(ID)
-        order = torch.argsort(ids)  # of one file they are in it already; ages follow ids
-        data = {k: v[order] for k, v in state.items() if k != "edge_index"}
-        edges = np.ascontiguousarray(state["edge_index"][:, order].numpy())
-        self._take(edges, ids[order].numpy(), data, num_nodes)
-        self._features = FeatureTable(num_nodes, self._query.x)
-        for part in kept:
-            self._features.put(part["nodes"].numpy(), part["x"])
+        self._edges = {kind: self._joined(kind, states) for kind, states in edges.items()}
+        for name, some in rows.items():
+            self._features[name] = FeatureTable(self._num_nodes[name], self._query.x[name])
+            for ids, x in some:
+                self._features[name].put(ids, x)
         self._publisher = None
         self._forget_changes()
+
+    def _joined(self, kind: EdgeType, states: list[dict[str, Tensor]]) -> SampledEdges:
+        """The edges of one type from several files."""
+        state = {k: torch.cat([part[k] for part in states], -1) for k in states[0]}
+        ids = state.pop(ID)
+        order = torch.argsort(ids)  # of one file they are in it already; ages follow ids
+        edges = state.pop("edge_index")[:, order].contiguous()
+        data = {k: v[order] for k, v in state.items()}
+        return self._sampled(kind, edges, ids[order].numpy(), data)
 
     def _refuse_other(self, content: dict[str, Any], path: str) -> None:
         """See that what a file holds fits; that of edges is seen to where they are taken."""
         checked, query = Checked(path), self._query
         checked.fits(content, _FORM, "")
-        state, ids = content["edges"], content["edges"].get(ID)
-        checked.same(sorted(state), sorted([*query.data, "edge_index", ID]), "data of edges")
-        if ids.dtype != torch.int64 or ids.dim() != 1 or (ids.diff() <= 0).any():
-            raise checked.refuse("ids of edges do not ascend")
-        if state["edge_index"].shape != (2, ids.numel()):
-            raise checked.refuse("there are not as many edges as ids")
-        for name, values in query.data.items():
-            found = state[name]
-            checked.same((found.dtype, found.shape), (values.dtype, ids.shape), name)
-        nodes, x = content["nodes"], content["x"]
-        if nodes.dtype != torch.int64 or nodes.dim() != 1 or (nodes.diff() <= 0).any():
-            raise checked.refuse("ids of nodes do not ascend")
-        if nodes.numel() and not 0 <= int(nodes[0]) <= int(nodes[-1]) < content["num_nodes"]:
-            raise checked.refuse("there are features of nodes that are not there")
-        checked.same((x.dtype, x.shape), (query.x.dtype, (len(nodes), *query.x.shape[1:])), "x")
+        for name, expected in (("edges", query.data), ("nodes", query.x), ("num_nodes", query.x)):
+            checked.same(list(content[name]), list(expected), f"types of {name}")
+        checked.same(list(content["x"]), list(query.x), "types of x")
+        for kind, like in query.data.items():
+            _refuse_edges(checked, content["edges"][kind], like)
+        for held, x in query.x.items():
+            nodes, rows, total = (content[of][held] for of in ("nodes", "x", "num_nodes"))
+            if nodes.dtype != torch.int64 or nodes.dim() != 1 or (nodes.diff() <= 0).any():
+                raise checked.refuse("ids of nodes do not ascend")
+            if nodes.numel() and not 0 <= int(nodes[0]) <= int(nodes[-1]) < total:
+                raise checked.refuse("there are features of nodes that are not there")
+            checked.same((rows.dtype, rows.shape), (x.dtype, (len(nodes), *x.shape[1:])), "x")
 
-    def _mine(self, nodes: Ids) -> Ids:
-        owner = owner_of(nodes, self._parts, SAMPLING, self._query.owners)
-        found: Ids = np.flatnonzero(owner == self._part)
-        return found
+    def _mine(self, nodes: Ids, kind: NodeType) -> Tensor:
+        """Where the nodes of this worker stand among some of a type, int64 `[k]`."""
+        owner = owner_of(nodes, self._parts, SAMPLING, self._query.owners_of(kind))
+        return torch.from_numpy(np.flatnonzero(owner == self._part))
+
+
+def _distinct(found: Mapping[Any, list[Ids]]) -> dict[Any, Ids]:
+    return {kind: np.unique(np.concatenate([NO_IDS, *ids])) for kind, ids in found.items()}
+
+
+def _refuse_edges(checked: Checked, state: dict[str, Tensor], like: dict[str, Tensor]) -> None:
+    """See that the edges of one type hang together."""
+    checked.same(sorted(state), sorted([*like, "edge_index", ID]), "data of edges")
+    ids = state[ID]
+    if ids.dtype != torch.int64 or ids.dim() != 1 or (ids.diff() <= 0).any():
+        raise checked.refuse("ids of edges do not ascend")
+    if state["edge_index"].shape != (2, ids.numel()):
+        raise checked.refuse("there are not as many edges as ids")
+    for name, values in like.items():
+        found = state[name]
+        checked.same((found.dtype, found.shape), (values.dtype, ids.shape), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,26 +11,31 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch_geometric.data import Data
 
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.errors import InvalidDeltaError
-from pyg_incremental.sampling.edges import TIME
-from pyg_incremental.sampling.strategy import StrategyName, checked_seed
+from pyg_incremental.sampling.read import per_type
+from pyg_incremental.sampling.strategy import StrategyName
 from pyg_incremental.sampling.workers import checkpoint
 from pyg_incremental.sampling.workers.crew import Crew
 from pyg_incremental.sampling.workers.front import Front
 from pyg_incremental.sampling.workers.merge import merged
-from pyg_incremental.sampling.workers.messages import NO_COUNTS, Counts, SampleQuery
-from pyg_incremental.sampling.workers.owners import check_counts, checked_owners
-from pyg_incremental.sampling.workers.results import ServiceStats, Step
+from pyg_incremental.sampling.workers.messages import SampleQuery, TypedCounts
+from pyg_incremental.sampling.workers.owners import check_counts
+from pyg_incremental.sampling.workers.registration import registered
+from pyg_incremental.sampling.workers.results import ReadBy, ServiceStats, Step
+from pyg_incremental.sampling.workers.seeds import (
+    Kept,
+    Seeds,
+    checked_seeds,
+    counted,
+    not_subscribed,
+    taken_back,
+)
 from pyg_incremental.sampling.workers.source import Source, num_events
 from pyg_incremental.sampling.workers.split import Splitter
 
 Ids = NDArray[np.int64]
-_KEPT = 8
-"""Rounds that are done, and of which it is still known how many events they had read."""
 
 
 class SampleService:
@@ -40,6 +46,9 @@ class SampleService:
     queries for them read. This object is the coordinator: it pulls events from a source and sends
     each to the owners of its targets, registers seeds, hands queries to serving workers, orders
     checkpoints, and replaces workers that die.
+
+    Edges, features, seeds and deltas are given by type where there are several, as to a
+    `StreamingSampler`, and so are `num_neighbors`, `edge_time`, `edge_weight` and `owners`.
 
     Samples are those of a `StreamingSampler` on the same events with the same seed, edge ids
     included. Methods may be called from several threads; queries do not wait for events unless they
@@ -66,6 +75,9 @@ class SampleService:
         owners: The part of each node, int64 `[num_nodes]`, such as METIS cuts a graph into: nodes
             of one part are sampled by one worker, and served by one. Part `p` belongs to worker
             `p % sampling` and `p % serving`; nodes that come later go by a hash. None for all.
+        ttl: After how many seconds without a query a seed is unsubscribed; None for never.
+        data_ttl: How old edges may grow by their times, in the unit of `clock`, see `tick`.
+        clock: What says the time in seconds; `time.time` by default.
 
     Raises:
         ValueError: If an argument does not fit.
@@ -75,42 +87,32 @@ class SampleService:
     def __init__(
         self,
         source: Source,
-        edge_index: Tensor,
-        x: Tensor,
-        num_neighbors: list[int],
+        edge_index: Any,
+        x: Any,
+        num_neighbors: Any,
         directory: str | Path,
         *,
         strategy: StrategyName = "random",
-        edge_time: Tensor | None = None,
-        edge_weight: Tensor | None = None,
+        edge_time: Any = None,
+        edge_weight: Any = None,
         seed: int = 0,
         sampling: int = 1,
         serving: int = 1,
         memory: int | None = None,
         timeout: float = 30.0,
         checkpoint_events: int = 1_000_000,
-        owners: Tensor | None = None,
+        owners: Any = None,
+        ttl: float | None = None,
+        data_ttl: float | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        fanouts = list(num_neighbors)
-        if not fanouts or not all(isinstance(k, int) and k >= 0 for k in fanouts):
-            raise ValueError(
-                f"num_neighbors: expected a limit for every hop, no -1 (got {num_neighbors})"
-            )
-        data = {} if edge_time is None else {TIME: torch.as_tensor(edge_time)}
-        needed = {"topk": TIME, "weight": "edge_weight"}.get(strategy)
-        if needed == "edge_weight" and edge_weight is not None:
-            data["edge_weight"] = torch.as_tensor(edge_weight)
-        if needed and needed not in data:
-            name = "edge_time" if needed == TIME else needed
-            raise ValueError(f"strategy={strategy!r} needs {name}, one number an edge")
-        kinds = {name: values.detach().cpu()[:0] for name, values in data.items()}
-        query = SampleQuery(
-            fanouts, strategy, checked_seed(seed), kinds, x.detach().cpu()[:0], memory,
-            checked_owners(owners, x.shape[0]),
+        query, data = registered(
+            edge_index, x, num_neighbors, edge_time, edge_weight, owners,
+            strategy=strategy, seed=seed, memory=memory,
         )  # fmt: skip
-        splitter = Splitter(query)
         check_counts(sampling, serving)
-        first = splitter.start(edge_index, data, x, sampling)
+        splitter, self._kept = Splitter(query), Kept(query, ttl, data_ttl, clock)
+        first = splitter.start(per_type(edge_index), data, per_type(x), sampling)
         crew = Crew(query, sampling, serving, timeout, Path(directory))
         self._set_up(source, query, splitter, crew, checkpoint_events)
         with self._front.or_close():
@@ -124,7 +126,7 @@ class SampleService:
         self._front = Front(crew)
         self._checkpoint_events, self._since = events, 0
         self._counts = ServiceStats()
-        self._read_by: dict[int, int] = {0: 0}  # events read by the rounds that are not done
+        self._read_by = ReadBy({0: 0})
 
     @classmethod
     def restore(
@@ -136,6 +138,9 @@ class SampleService:
         serving: int | None = None,
         timeout: float = 30.0,
         checkpoint_events: int = 1_000_000,
+        ttl: float | None = None,
+        data_ttl: float | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> SampleService:
         """Go on from the last checkpoint in a folder, with as many workers as before or others.
 
@@ -152,28 +157,29 @@ class SampleService:
         serving = content["serving"] if serving is None else serving
         check_counts(sampling, serving)
         self = cls.__new__(cls)
+        self._kept = Kept(query, ttl, data_ttl, clock)
         splitter = Splitter(query, content["num_nodes"], content["next_id"])
         source.open(content["position"])
         crew = Crew(query, sampling, serving, timeout, directory)
         self._set_up(source, query, splitter, crew, checkpoint_events)
         self._counts.events = content["events"]
-        crew.seeds = content["seeds"].numpy()
+        crew.seeds = {kind: counts.numpy() for kind, counts in content["seeds"].items()}
+        self._kept.note({kind: np.flatnonzero(counts) for kind, counts in crew.seeds.items()})
         with self._front.or_close():
             crew.start([(path, checksum) for path, checksum in files], None)
-        self._read_by = {crew.done: self._counts.events}
+        self._read_by = ReadBy({crew.done: self._counts.events})
         return self
 
     @property
-    def num_nodes(self) -> int:
-        """The number of nodes after all that was read."""
-        return self._splitter.num_nodes
+    def num_nodes(self) -> Any:
+        """The number of nodes after all that was read; by node type if there are several."""
+        found = self._splitter.num_nodes
+        return found.get(None, found)
 
     @property
     def workers(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The ids of the processes of sampling and of serving workers."""
-        kinds = self._crew.sampling, self._crew.serving
-        sampling, serving = (tuple(w.process.pid for w in kind) for kind in kinds)
-        return sampling, serving
+        return self._crew.processes
 
     # Events --------------------------------------------------------------------------------------
 
@@ -212,11 +218,12 @@ class SampleService:
         position = self._source.position()
         self._counts.events += events
         self._since += events
-        token = self._round(parts, NO_COUNTS) if events else crew.round
-        if wait or self._since >= self._checkpoint_events:
-            crew.finish_all()
+        stale = self._kept.take_stale(crew.seeds)
+        token = self._round(parts, stale) if events or stale else crew.round
         if self._since >= self._checkpoint_events:
-            self.checkpoint()
+            self.checkpoint()  # of what is visible
+        elif wait:
+            crew.finish_all()
         return Step(token, events, position, tuple(refused))
 
     def expire(self, before: float) -> int:
@@ -228,7 +235,19 @@ class SampleService:
         with self._front.working() as crew:
             said = self._splitter.expire(before, len(crew.sampling))
             with self._front.or_close():
-                return self._round([[part] for part in said], NO_COUNTS)
+                return self._round([[part] for part in said], self._kept.take_stale(crew.seeds))
+
+    def tick(self) -> int:
+        """Let go what has become too old by now: seeds by `ttl`, edges by `data_ttl`.
+
+        Seeds go with every step, too. Returns a token for it.
+        """
+        before = self._kept.oldest
+        if before is not None:
+            return self.expire(before)
+        with self._front.working() as crew, self._front.or_close():
+            stale = self._kept.take_stale(crew.seeds)
+            return self._round([[] for _ in crew.sampling], stale) if stale else crew.round
 
     @property
     def visible(self) -> int:
@@ -241,94 +260,76 @@ class SampleService:
             crew.finish_all()
             return crew.done
 
-    def _round(self, parts: list[list[Any]], seeds: Counts) -> int:
+    def _round(self, parts: list[list[Any]], seeds: TypedCounts) -> int:
         token = self._crew.begin(parts, seeds)
-        self._read_by[token] = self._counts.events
-        for old in [r for r in self._read_by if r < self._crew.done - _KEPT]:
-            del self._read_by[old]
+        self._read_by.note(token, self._counts.events, self._crew.done)
         return token
 
     # Seeds ---------------------------------------------------------------------------------------
 
-    def subscribe(self, seeds: Tensor) -> None:
-        """Have the samples of some seeds ready from now on, int64 `[k]`; each time counts.
+    def subscribe(self, seeds: Any) -> None:
+        """Have the samples of some seeds, int64 `[k]`, ready from now on; each time counts.
 
         Raises:
             ValueError: If a node does not exist.
         """
-        ids, counts = np.unique(self._checked(seeds), return_counts=True)
+        ids = checked_seeds(seeds, self._splitter.num_nodes)
         with self._front.working() as crew:
-            self._round([[] for _ in crew.sampling], (ids, counts))
+            self._kept.note(ids)
+            self._round([[] for _ in crew.sampling], counted(ids))
             crew.finish_all()
 
-    def unsubscribe(self, seeds: Tensor) -> None:
-        """Take back as many subscriptions as seeds are listed, int64 `[k]`.
+    def unsubscribe(self, seeds: Any) -> None:
+        """Take back as many subscriptions as seeds are listed, int64 `[k]`, by type likewise.
 
         Raises:
             ValueError: If there are not that many; nothing was taken back then.
         """
-        ids, counts = np.unique(self._checked(seeds), return_counts=True)
+        listed = counted(checked_seeds(seeds, self._splitter.num_nodes))
         with self._front.working() as crew:
-            too_many = self._subscribed(ids) < counts
-            if too_many.any():
-                raise ValueError(f"node {ids[np.argmax(too_many)]} is not subscribed that often")
-            self._round([[] for _ in crew.sampling], (ids, -counts))
+            self._round([[] for _ in crew.sampling], taken_back(listed, crew.seeds))
             crew.finish_all()
 
-    def _subscribed(self, ids: Ids) -> Ids:
-        known = self._crew.seeds
-        found = np.zeros_like(ids)
-        found[ids < known.size] = known[ids[ids < known.size]]
-        return found
+    def _have(self, seeds: Seeds) -> None:
+        """Subscribe those of some seeds that are not."""
+        if new := not_subscribed(seeds, self._crew.seeds):
+            self.subscribe(new.get(None, new))
 
-    def query(self, seeds: Tensor, *, after: int | None = None, timeout: float = 60.0) -> Data:
+    def query(self, seeds: Any, *, after: int | None = None, timeout: float = 60.0) -> Any:
         """The complete samples of some seeds, as `SampleCache.query` gives them.
 
         Seeds that are not subscribed are subscribed first. Of several serving workers each gives
         the nodes that its seeds reach, so a node may be in the batch more than once.
 
         Args:
-            seeds: Node ids, int64 `[k]`.
+            seeds: Node ids, int64 `[k]`; by node type in a heterogeneous graph.
             after: A token: the answer has to contain all that was read by then (read your writes).
             timeout: Seconds in which there has to be an answer; in the meantime workers that have
                 died are replaced.
 
         Returns:
-            A graph as that of `SampleCache`, with the `token` of the changes that it contains and
-            the number of `events_behind` that had been read and are not in it.
+            A graph as that of `SampleCache`, or a `HeteroData` with the same by type, with the
+            `token` of the changes that it contains and the number of `events_behind` that had been
+            read and are not in it.
 
         Raises:
             ValueError: If a seed does not exist.
             TimeoutError: If there is no answer in time.
         """
-        ids, until = self._checked(seeds), time.monotonic() + timeout
+        ids, until = checked_seeds(seeds, self._splitter.num_nodes), time.monotonic() + timeout
+        self._kept.note(ids)
         if after is not None and after > self._crew.done:
             with self._front.working(until) as crew:
                 while crew.done < min(after, crew.round):
                     crew.finish()
-        new = np.unique(ids[self._subscribed(ids) == 0])
-        if new.size:
-            self.subscribe(torch.from_numpy(new))
         read = self._counts.events
-        places, answers = self._front.answers(ids, until)
-        data = merged(answers, places, ids.size)
+        places, answers = self._front.answers(ids, until, self._have)
+        sizes = {kind: own.size for kind, own in ids.items()}
+        data, count = merged(answers, places, sizes), sum(sizes.values())
         data.token = min([a.round for a in answers], default=self._crew.done)
-        seen = [n for round_, n in self._read_by.copy().items() if round_ <= data.token]
-        data.events_behind = max(0, read - max(seen, default=read))
-        self._counts.queries += ids.size
-        if data.events_behind:
-            self._counts.behind += ids.size
-            self._counts.events_behind += ids.size * data.events_behind
+        data.events_behind = self._read_by.behind(data.token, read)
+        self._counts.answered(count, data.events_behind)
         return data
-
-    def _checked(self, seeds: Any) -> Ids:
-        ids: Ids = torch.as_tensor(seeds).to(torch.int64).reshape(-1).contiguous().numpy()
-        if ids.size and not (ids.min() >= 0 and ids.max() < self.num_nodes):
-            raise ValueError(
-                f"seeds: expected node ids in [0, {self.num_nodes}) (got {ids.min()} to "
-                f"{ids.max()})"
-            )
-        return ids
 
     # Checkpoints, scale, end ---------------------------------------------------------------------
 
@@ -348,7 +349,7 @@ class SampleService:
                 "events": self._counts.events,
                 "num_nodes": self._splitter.num_nodes,
                 "next_id": self._splitter.next_id,
-                "seeds": torch.from_numpy(crew.seeds.copy()),
+                "seeds": {k: torch.from_numpy(counts.copy()) for k, counts in crew.seeds.items()},
                 "serving": len(crew.serving),
             }
             checkpoint.write(crew.directory, content)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,41 +14,78 @@ from numpy.typing import NDArray
 from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.sampling.kernels.rows import EDGE, PLACE
 from pyg_incremental.sampling.places import shelves_of
-from pyg_incremental.sampling.query import expand
+from pyg_incremental.sampling.query import Sample, expand
+from pyg_incremental.sampling.read import EdgeType, NodeType, ends_of
 from pyg_incremental.sampling.tables import FeatureTable, HopTables, SampleTable
-from pyg_incremental.sampling.workers.messages import Answer, Publication, SampleQuery
+from pyg_incremental.sampling.workers.messages import (
+    Answer,
+    EdgeAnswer,
+    NodeAnswer,
+    Publication,
+    SampleQuery,
+)
 
 Ids = NDArray[np.int64]
 
 
 class _Tables:
-    """What a worker holds: a table for each hop, and one of features."""
+    """What a worker holds: tables of samples for each edge type and hop, and one of features."""
 
     def __init__(self, query: SampleQuery, directory: Path | None) -> None:
         fanouts = query.num_neighbors
-        self.disk, shelves = shelves_of(query.memory, directory, len(fanouts))
-        self.hops = [SampleTable(0, k, s) for k, s in zip(fanouts, shelves, strict=False)]
-        self.features = FeatureTable(0, query.x, shelves[-1])
-        self.num_nodes = 0
+        samples = len(fanouts) * query.num_hops
+        self.disk, shelves = shelves_of(query.memory, directory, samples, len(query.x))
+        left = iter(shelves)
+        self.hops: dict[EdgeType, list[SampleTable]] = {
+            kind: [SampleTable(0, k, next(left)) for k in own] for kind, own in fanouts.items()
+        }
+        self.features: dict[NodeType, FeatureTable] = {
+            kind: FeatureTable(0, x, next(left)) for kind, x in query.x.items()
+        }
+        self.num_nodes = dict.fromkeys(query.x, 0)
+        # A seed has the samples of all edge types that lead to nodes of its type.
+        self._of_seeds = {ends_of(kind)[1]: tables[0] for kind, tables in self.hops.items()}
+
+    @property
+    def samples(self) -> list[SampleTable]:
+        """All tables of samples."""
+        return [table for tables in self.hops.values() for table in tables]
 
     @property
     def every(self) -> list[SampleTable | FeatureTable]:
         """All tables."""
-        return [*self.hops, self.features]
+        return [*self.samples, *self.features.values()]
 
     def take(self, said: Publication) -> None:
         """Take in what one sampling worker has published."""
-        if said.num_nodes > self.num_nodes:
-            self.num_nodes = said.num_nodes
-            for table in self.every:
-                table.grow(said.num_nodes)
-        for table, rows in zip(self.hops, said.hops, strict=True):
-            table.drop(rows.gone)
-            edges = np.zeros((rows.edges.shape[0], 3), np.int64)
-            edges[:, [EDGE, PLACE]] = rows.edges
-            table.put(rows.nodes, rows.held, edges)
-        self.features.drop(said.gone)
-        self.features.put(said.nodes, said.x)
+        self.num_nodes = {k: max(n, said.nodes[k].total) for k, n in self.num_nodes.items()}
+        for kind, hops in said.edges.items():
+            for table, rows in zip(self.hops[kind], hops, strict=True):
+                table.grow(self.num_nodes[ends_of(kind)[1]])
+                table.drop(rows.gone)
+                edges = np.zeros((rows.edges.shape[0], 3), np.int64)
+                edges[:, [EDGE, PLACE]] = rows.edges
+                table.put(rows.nodes, rows.held, edges)
+        for name, said_of in said.nodes.items():
+            features = self.features[name]
+            features.grow(self.num_nodes[name])
+            features.drop(said_of.gone)
+            features.put(said_of.nodes, said_of.x)
+
+    def has(self, seeds: Mapping[NodeType, Ids]) -> bool:
+        """Whether the samples of all of some seeds are here."""
+        for kind, ids in seeds.items():
+            if ids.max(initial=-1) >= self.num_nodes[kind]:
+                return False
+            table: Any = self._of_seeds.get(kind, self.features[kind])
+            if not table.store.has(ids).all():
+                return False
+        return True
+
+    def sample(self, seeds: Mapping[NodeType, Ids], hops: int) -> Sample:
+        """The complete sample of some seeds."""
+        tables = {kind: HopTables(own) for kind, own in self.hops.items()}
+        return expand(seeds, self.num_nodes, tables, hops, False)
 
 
 class ServingWorker:
@@ -78,7 +116,7 @@ class ServingWorker:
                 what was.
         """
         nothing = [None] * rounds.size
-        for _ in self._query.num_neighbors:
+        for _ in range(self._query.num_hops):
             rounds.swap(nothing)
         said: Sequence[Publication] = rounds.swap(nothing)[:parts]
         if fresh:
@@ -93,26 +131,22 @@ class ServingWorker:
                 self._tables.take(part)
             self.round = number
 
-    def answer(self, seeds: Ids) -> Answer | None:
-        """The sample of some seeds, int64 `[k]`; None if one of them is none of this worker's."""
+    def answer(self, seeds: Mapping[NodeType, Ids]) -> Answer | None:
+        """The sample of some seeds, int64 `[k]` by type; None if one is none of this worker's."""
         with self._lock:
             tables = self._tables
-            if (
-                seeds.max(initial=-1) >= tables.num_nodes
-                or not tables.hops[0].store.has(seeds).all()
-            ):
+            if not tables.has(seeds):
                 return None
-            hops = HopTables(tables.hops)
-            out = expand({None: seeds}, [None], {None: hops}, len(tables.hops), False).output()
-            return Answer(
-                node=out.node,
-                edge_index=torch.stack([out.row, out.col]),
-                edge=out.edge,
-                x=tables.features.rows(out.node.numpy()),
-                num_sampled_nodes=out.num_sampled_nodes,
-                num_sampled_edges=out.num_sampled_edges,
-                round=self.round,
-            )
+            found = tables.sample(seeds, self._query.num_hops)
+            nodes, edges = {}, {}
+            for kind, own in found.nodes.items():
+                ids = own.ids()
+                x = tables.features[kind].rows(ids.numpy())
+                nodes[kind] = NodeAnswer(ids, x, own.counts)
+            for name, some in found.edges.items():
+                row, col, edge = some.joined()
+                edges[name] = EdgeAnswer(torch.stack([row, col]), edge, some.counts)
+            return Answer(nodes, edges, self.round)
 
     @property
     def held(self) -> dict[str, int]:
@@ -120,8 +154,8 @@ class ServingWorker:
         with self._lock:
             tables = self._tables
             return {
-                "samples": sum(table.store.count for table in tables.hops),
-                "features": tables.features.store.count,
+                "samples": sum(table.store.count for table in tables.samples),
+                "features": sum(table.store.count for table in tables.features.values()),
                 "row_bytes": sum(
                     table.store.count * table.store.row_bytes for table in tables.every
                 ),

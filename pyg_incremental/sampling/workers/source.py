@@ -97,11 +97,17 @@ class IterableSource:
 def num_events(delta: GraphDelta) -> int:
     """How many edges, rows and removed nodes a delta names."""
     count = 0
-    for edges in (delta.edge_index_add, delta.edge_index_del):
-        if edges is not None:
-            count += len(edges) if hasattr(edges, "columns") else int(np.shape(edges)[-1])
-    if delta.x_changes is not None:
-        count += int(np.size(delta.x_changes[0]))
-    for rows in (delta.x_add, delta.nodes_del):
-        count += 0 if rows is None else len(rows)
+    for edges in [*_each(delta.edge_index_add), *_each(delta.edge_index_del)]:
+        count += len(edges) if hasattr(edges, "columns") else int(np.shape(edges)[-1])
+    for changes in _each(delta.x_changes):
+        count += len(changes[0])
+    for rows in [*_each(delta.x_add), *_each(delta.nodes_del)]:
+        count += len(rows)
     return count
+
+
+def _each(value: Any) -> list[Any]:
+    """What is given of each type."""
+    if value is None:
+        return []
+    return [of for of in value.values() if of is not None] if isinstance(value, dict) else [value]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -11,11 +13,10 @@ from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.given import as_edges
 from pyg_incremental.delta.read.edges import check_edges
 from pyg_incremental.delta.read.values import check_ids
-from pyg_incremental.sampling.edges import SampledEdges
-from pyg_incremental.sampling.features import Features
-from pyg_incremental.sampling.read import parts_of
-from pyg_incremental.sampling.strategy import strategy_of
-from pyg_incremental.sampling.workers.messages import Part, SampleQuery
+from pyg_incremental.sampling.edges import EdgeChanges, SampledEdges
+from pyg_incremental.sampling.features import FeatureChanges, Features
+from pyg_incremental.sampling.read import EdgeType, NodeType, ends_of, node_fields, parts_of
+from pyg_incremental.sampling.workers.messages import EdgePart, NodePart, Part, SampleQuery
 from pyg_incremental.sampling.workers.owners import SAMPLING, split
 
 Ids = NDArray[np.int64]
@@ -27,32 +28,48 @@ class Splitter:
 
     Args:
         query: What is sampled.
-        num_nodes: Number of nodes.
-        next_id: The id of the next edge.
+        num_nodes: Number of nodes of each type; none by default.
+        next_id: The id of the next edge of each type.
 
     Attributes:
         num_nodes: Number of nodes after the deltas that were read.
         next_id: The id of the next edge.
     """
 
-    def __init__(self, query: SampleQuery, num_nodes: int = 0, next_id: int = 0) -> None:
+    def __init__(
+        self,
+        query: SampleQuery,
+        num_nodes: Mapping[NodeType, int] | None = None,
+        next_id: Mapping[EdgeType, int] | None = None,
+    ) -> None:
         # A graph without edges checks what is added as the graph of a worker would.
-        none = torch.empty((2, 0), dtype=torch.int64)
-        strategy = strategy_of(query.strategy, query.seed)
-        self._edges = SampledEdges(none, (0, 0), query.num_neighbors, strategy, query.data)
-        self._x, self._owners = query.x, query.owners
-        self._features = Features(query.x, 0)
-        self.num_nodes, self.next_id = num_nodes, next_id
+        none, strategies = torch.empty((2, 0), dtype=torch.int64), query.strategies()
+        self._edges = {
+            kind: SampledEdges(none, (0, 0), own, strategies[kind], query.data[kind], _label(kind))
+            for kind, own in query.num_neighbors.items()
+        }
+        self._query = query
+        self._features = {kind: Features(x, 0) for kind, x in query.x.items()}
+        self.num_nodes = {**dict.fromkeys(query.x, 0), **(num_nodes or {})}
+        self.next_id = {**dict.fromkeys(self._edges, 0), **(next_id or {})}
 
     def start(
-        self, edge_index: Tensor, data: dict[str, Tensor], x: Tensor, parts: int
+        self,
+        edges: Mapping[EdgeType, Tensor],
+        data: Mapping[EdgeType, dict[str, Tensor]],
+        x: Mapping[NodeType, Tensor],
+        parts: int,
     ) -> list[Part]:
         """The edges and the features that are there at first.
 
         Raises:
             InvalidDeltaError: If they do not fit.
         """
-        return self.read(GraphDelta(edge_index_add=edge_index, edge_data_add=data, x_add=x), parts)
+        if None in x:
+            first = GraphDelta(edge_index_add=edges[None], edge_data_add=data[None], x_add=x[None])
+        else:
+            first = GraphDelta(edge_index_add=edges, edge_data_add=data, x_add=x)
+        return self.read(first, parts)
 
     def expire(self, before: float, parts: int) -> list[Part]:
         """Edges with times below `before` leave.
@@ -60,7 +77,8 @@ class Splitter:
         Raises:
             ValueError: If edges come without times.
         """
-        self._edges.before(before)
+        for edges in self._edges.values():
+            edges.before(before)
         return [part._replace(before=before) for part in self.read(GraphDelta(), parts)]
 
     def read(self, delta: GraphDelta, parts: int) -> list[Part]:
@@ -70,44 +88,84 @@ class Splitter:
             InvalidDeltaError: If it does not fit; nothing was numbered then.
         """
         delta = delta.alone().both_directions()
-        said = parts_of(delta, [None], [None], False)
-        total, removed = self.num_nodes + said.new_nodes[None], said.removed[None]
-        check_ids(removed, "nodes_del", total)
+        said = parts_of(delta, list(self._edges), list(self.num_nodes), None not in self.num_nodes)
+        total = {kind: count + said.new_nodes[kind] for kind, count in self.num_nodes.items()}
+        for name, gone in said.removed.items():
+            check_ids(gone, f"nodes_del{_label(name)}", total[name])
+        changes = {
+            kind: self._changes(kind, own, total, said.removed) for kind, own in said.edges.items()
+        }
+        rows = {
+            kind: self._features[kind].read(node_fields(delta, kind), count)
+            for kind, count in self.num_nodes.items()
+        }
+        edges = {kind: self._edge_parts(kind, *own, parts) for kind, own in changes.items()}
+        nodes = {
+            kind: self._node_parts(kind, own, said.removed[kind], total[kind], parts)
+            for kind, own in rows.items()
+        }
+        self.num_nodes = total
+        for kind, (own, _) in changes.items():
+            self.next_id[kind] += own.ids.size
+        return [
+            Part(
+                {kind: own[part] for kind, own in edges.items()},
+                {kind: of[part] for kind, of in nodes.items()},
+                delta.which == "oldest",
+            )
+            for part in range(parts)
+        ]
+
+    def _changes(
+        self,
+        kind: EdgeType,
+        delta: GraphDelta,
+        total: Mapping[NodeType, int],
+        removed: Mapping[NodeType, Ids],
+    ) -> tuple[EdgeChanges, Ids]:
+        """What comes of one type, and the edges that leave, `[2, m]`."""
+        source, target = ends_of(kind)
         gone = _NO_EDGES
         if delta.edge_index_del is not None:
             gone = as_edges(delta.edge_index_del, "edge_index_del")
-            check_edges(gone, "edge_index_del", (self.num_nodes, self.num_nodes))
-        changes = self._edges.resolve(
-            GraphDelta(
-                edge_index_add=delta.edge_index_add,
-                edge_weight_add=delta.edge_weight_add,
-                edge_data_add=delta.edge_data_add,
-                edge_changes=delta.edge_changes,
-            ),
-            (total, total),
-            (removed, removed),
+            limits = self.num_nodes[source], self.num_nodes[target]
+            check_edges(gone, f"edge_index_del{_label(kind)}", limits)
+        added = GraphDelta(
+            edge_index_add=delta.edge_index_add,
+            edge_weight_add=delta.edge_weight_add,
+            edge_data_add=delta.edge_data_add,
+            edge_changes=delta.edge_changes,
         )
-        features = self._features.read(delta, self.num_nodes)
-        ids = np.arange(self.next_id, self.next_id + changes.ids.size)
-        self.num_nodes, self.next_id = total, self.next_id + ids.size
-        rows = self._x[:0] if features.rows is None else features.rows
-        owned = zip(
-            split(changes.added[1], parts, SAMPLING, self._owners),
-            split(gone[1], parts, SAMPLING, self._owners),
-            split(features.ids, parts, SAMPLING, self._owners),
-            strict=True,
-        )
+        ends = (total[source], total[target]), (removed[source], removed[target])
+        return self._edges[kind].resolve(added, *ends), gone
+
+    def _edge_parts(
+        self, kind: EdgeType, changes: EdgeChanges, gone: Ids, parts: int
+    ) -> list[EdgePart]:
+        owners = self._query.owners_of(ends_of(kind)[1])
+        ids = np.arange(self.next_id[kind], self.next_id[kind] + changes.ids.size)
+        come = split(changes.added[1], parts, SAMPLING, owners)
+        go = split(gone[1], parts, SAMPLING, owners)
         return [
-            Part(
-                added=changes.added[:, come],
-                ids=ids[come],
-                data={k: values[torch.from_numpy(come)] for k, values in changes.data.items()},
-                gone=gone[:, go],
-                oldest=delta.which == "oldest",
-                removed=removed,
-                nodes=features.ids[new],
-                x=rows[torch.from_numpy(new)],
-                num_nodes=total,
+            EdgePart(
+                added=changes.added[:, at],
+                ids=ids[at],
+                data={k: values[torch.from_numpy(at)] for k, values in changes.data.items()},
+                gone=gone[:, left],
             )
-            for come, go, new in owned
+            for at, left in zip(come, go, strict=True)
         ]
+
+    def _node_parts(
+        self, kind: NodeType, changes: FeatureChanges, removed: Ids, total: int, parts: int
+    ) -> list[NodePart]:
+        rows = self._query.x[kind][:0] if changes.rows is None else changes.rows
+        owned = split(changes.ids, parts, SAMPLING, self._query.owners_of(kind))
+        return [
+            NodePart(removed, changes.ids[at], rows[torch.from_numpy(at)], total) for at in owned
+        ]
+
+
+def _label(kind: EdgeType | NodeType) -> str:
+    """What messages put behind the name of a field."""
+    return f"[{kind!r}]" if kind else ""

@@ -1,0 +1,78 @@
+"""What a service is asked to keep ready, read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyg_incremental.sampling.edges import TIME
+from pyg_incremental.sampling.read import EdgeType, ends_of, fanouts_of, per_type
+from pyg_incremental.sampling.strategy import checked_seed
+from pyg_incremental.sampling.workers.messages import SampleQuery
+from pyg_incremental.sampling.workers.owners import checked_owners
+
+EdgeData = dict[EdgeType, dict[str, Tensor]]
+WEIGHT = "edge_weight"
+
+
+def registered(
+    edge_index: Any,
+    x: Any,
+    num_neighbors: Any,
+    edge_time: Any,
+    edge_weight: Any,
+    owners: Any,
+    *,
+    strategy: str,
+    seed: int,
+    memory: int | None,
+) -> tuple[SampleQuery, EdgeData]:
+    """The query, and what the edges of each type come with.
+
+    Raises:
+        ValueError: If an argument does not fit.
+    """
+    is_hetero = isinstance(edge_index, Mapping)
+    kinds, rows = list(per_type(edge_index)), per_type(x)
+    named = isinstance(x, Mapping)
+    ends = {end for kind in kinds for end in ends_of(kind)}
+    if is_hetero != named or not ends <= set(rows):
+        raise ValueError(
+            "x: expected features as edge_index has types: one tensor, or a dict with a tensor for "
+            f"each of {sorted(map(str, ends))} (got {list(rows) if named else type(x).__name__})"
+        )
+    fanouts, _ = fanouts_of(num_neighbors, kinds, is_hetero)
+    if any(k < 0 for own in fanouts.values() for k in own):
+        raise ValueError(
+            f"num_neighbors: expected a limit for every hop, no -1 (got {num_neighbors})"
+        )
+    data = {kind: _data(kind, strategy, edge_time, edge_weight) for kind in kinds}
+    parts = per_type(owners)
+    query = SampleQuery(
+        num_neighbors=fanouts,
+        strategy=strategy,
+        seed=checked_seed(seed),
+        data={k: {n: v.detach().cpu()[:0] for n, v in own.items()} for k, own in data.items()},
+        x={kind: of.detach().cpu()[:0] for kind, of in rows.items()},
+        memory=memory,
+        owners={kind: checked_owners(part, len(rows[kind])) for kind, part in parts.items()},
+    )
+    query.strategies()  # raises where there is no such
+    return query, data
+
+
+def _data(kind: EdgeType, strategy: str, edge_time: Any, edge_weight: Any) -> dict[str, Tensor]:
+    """What the edges of one type come with."""
+    given = {TIME: per_type(edge_time).get(kind)}
+    if strategy == "weight":
+        given[WEIGHT] = per_type(edge_weight).get(kind)
+    data = {name: torch.as_tensor(values) for name, values in given.items() if values is not None}
+    needed = {"topk": TIME, "weight": WEIGHT}.get(strategy)
+    if needed and needed not in data:
+        name = "edge_time" if needed == TIME else needed
+        label = f"[{kind!r}]" if kind else ""
+        raise ValueError(f"strategy={strategy!r} needs {name}{label}, one number an edge")
+    return data
