@@ -4,6 +4,7 @@ python -m tests.house
 """
 
 import ast
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,13 @@ from pyg_incremental.distributed import DistributedIncrementalModel
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pyg_incremental"
 FILES = sorted(PACKAGE.rglob("*.py"))
+TENSORS = {"Tensor", "NDArray", "Ids", "Array"}
+INTEGERS = {"ids", "slots", "indices", "index", "edge_index"}
+"""Tensors of these names hold integers; so does what is annotated `Ids`."""
+SHAPE = re.compile(r"(?<![\w)\]])\[[\w., *+/-]*\]|any shape")
+ERROR = re.compile(r"Error$|^NotIncremental$")
+DTYPE = re.compile(r"\bu?int\d+\b|\bbool\b")
+NAMES_ANOTHER = re.compile(r"\b(?:see|as in|as for|like|of) `([\w.]+)`", re.IGNORECASE)
 
 
 def length(node: ast.AST) -> int:
@@ -40,6 +48,79 @@ def functions() -> dict[str, int]:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 name = f"{file.relative_to(PACKAGE).as_posix()} {node.name}"
                 found[name] = max(length(node), found.get(name, 0))
+    return found
+
+
+Documented = dict[str, tuple[ast.AST, str]]
+
+
+def documented(file: Path) -> Documented:
+    """The functions, classes and methods of a file, with their docstrings.
+
+    That of a class serves its `__init__` and its `__call__` as well.
+    """
+    found: Documented = {}
+    tree = ast.parse(file.read_text())
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    for owner in (tree, *classes):
+        prefix, about = "", ""
+        if owner is not tree:
+            prefix, about = f"{owner.name}.", ast.get_docstring(owner) or ""
+            found[owner.name] = (owner, about)
+        for node in owner.body:
+            if isinstance(node, ast.FunctionDef):
+                served = about if node.name in ("__init__", "__call__") else ""
+                words = f"{ast.get_docstring(node) or ''} {served}"
+                found[f"{prefix}{node.name}"] = (node, " ".join(words.split()))
+    return found
+
+
+def named(of: ast.AST | None) -> set[str]:
+    """The names in an expression, such as an annotation."""
+    nodes = list(ast.walk(of)) if of is not None else []
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return names | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+
+
+def with_others(name: str, room: Documented, seen: tuple[str, ...] = ()) -> str:
+    """The docstring of a function and those of its class or file that it names, such as `other`."""
+    words, seen = room[name][1], (*seen, name)
+    owner = name.rpartition(".")[0]
+    for other in NAMES_ANOTHER.findall(words):
+        there = [k for k in (f"{owner}.{other}", other) if k in room and k not in seen]
+        words += "".join(with_others(known, room, seen) for known in there[:1])
+    return words
+
+
+def unstated(node: ast.FunctionDef, words: str) -> list[str]:
+    """What a docstring leaves unsaid of the tensors that a function takes, and of its errors."""
+    every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    tensors = {a.arg: names for a in every if (names := named(a.annotation)) & TENSORS}
+    if not tensors:
+        return []
+    missing = [] if SHAPE.search(words) else ["shape"]
+    integers = any(name in INTEGERS or "Ids" in names for name, names in tensors.items())
+    if integers and not DTYPE.search(words):
+        missing.append("dtype")
+    raises = (inner.exc for inner in ast.walk(node) if isinstance(inner, ast.Raise))
+    errors = {name for exc in raises for name in named(exc) if ERROR.search(name)}
+    return missing + sorted(name for name in errors if name not in words)
+
+
+def unstated_in(folder: Path) -> dict[str, list[str]]:
+    """What public functions that take tensors leave unsaid: shape, dtype of integers, errors.
+
+    A docstring may name another one of its class or file that says it, as in "see `other`".
+    """
+    found = {}
+    for file in sorted(folder.rglob("*.py")):
+        room = documented(file)
+        for name, (node, _) in room.items():
+            parts = [p for p in name.split(".") if p not in ("__init__", "__call__")]
+            if isinstance(node, ast.ClassDef) or any(p.startswith("_") for p in parts):
+                continue
+            if missing := unstated(node, with_others(name, room)):
+                found[f"{file.relative_to(folder).as_posix()}:{node.lineno} {name}"] = missing
     return found
 
 
