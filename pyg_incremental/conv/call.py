@@ -66,6 +66,9 @@ class ConvCall(Primitives):
                 empty tuple if there are no edge values); None for no such loop.
             module: An aggregation module; the conv's own `aggr_module` by default.
             part: Name of the steps.
+
+        Raises:
+            NotIncremental: If self-loops would need edge rows that are made of node rows.
         """
         module = module or self.conv.aggr_module
         if loop is not None and self.reads_ends(*edges):

@@ -43,7 +43,13 @@ class Forward(Protocol):
         """Whether a row gathers over its out-edges."""
 
     def __call__(self, nodes: Sequence[Tensor], edges: Sequence[Tensor], graph: Tensor) -> Any:
-        """Run it on a whole graph."""
+        """Run it on a whole graph.
+
+        Args:
+            nodes: Rows of each node value, `[num_nodes, ...]`.
+            edges: Rows of each edge value, `[num_edges, ...]`.
+            graph: Sources and targets, int64 `[2, num_edges]`.
+        """
 
     def on_rows(self, around: Neighborhood) -> Tensor:
         """Run it on what some rows see."""

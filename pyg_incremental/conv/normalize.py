@@ -94,12 +94,12 @@ def _loops(
 
 
 def inverse_sqrt(degree: Tensor) -> Tensor:
-    """`degree ** -0.5`, and zero where the degree is."""
+    """`degree ** -0.5`, `[k, 1]`, and zero where the degree is."""
     out = degree.pow(-0.5)
     return out.masked_fill_(out == torch.inf, 0.0)
 
 
 def inverse(degree: Tensor) -> Tensor:
-    """`1 / degree`, and zero where the degree is."""
+    """`1 / degree`, `[k, 1]`, and zero where the degree is."""
     out = 1.0 / degree
     return out.masked_fill_(out == torch.inf, 0.0)

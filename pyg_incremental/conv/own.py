@@ -75,7 +75,18 @@ class OwnForward:
         return self._between_anchors(around)[1 : 1 + around.num_rows]
 
     def on_padded_rows(self, around: Neighborhood, padding: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The same where there is a `SortAggregation`; see `PaddedRows`."""
+        """The same where there is a `SortAggregation`; see `PaddedRows`.
+
+        Args:
+            around: What the rows see.
+            padding: Float64 `[sorts, 2]`, or None.
+
+        Returns:
+            The rows, `[num_rows, ...]`, and what is known of them, float64 `[num_rows, sorts * 4]`.
+
+        Raises:
+            UnsupportedModelError: If a sort does not make one row for each node.
+        """
         wanted = slice(1, 1 + around.num_rows)
         run = Sorting(wanted, padding)
         rows = self.on(with_stand_ins(self.conv, run))._between_anchors(around)

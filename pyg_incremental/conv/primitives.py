@@ -244,7 +244,7 @@ class Primitives(Arguments):
         loops: Loops | None = None,
         reverse: bool | None = None,
     ) -> Value:
-        """Anything that a row computes from its in-neighbourhood."""
+        """Anything that a row computes from its in-neighbourhood; `fn` gives `[num_rows, ...]`."""
         key = ("rows", id(self.conv), part, *map(id, (*sources, *targets, *edges)))
         inputs = (*sources, *targets, *edges)
         return self._add(
@@ -259,7 +259,11 @@ class Primitives(Arguments):
         targets: tuple[Value, ...] = (),
         edges: tuple[Value, ...] = (),
     ) -> Value:
-        """The same of rows that all have one padding; see `PaddedRows`."""
+        """The same of rows that all have one padding; see `PaddedRows`.
+
+        `fn` is given the padding as well, float64 `[sorts, 2]` or None, and returns rows
+        `[num_rows, ...]` with what is known of them, float64 `[num_rows, sorts * 4]`.
+        """
         key = ("rows", id(self.conv), part, *map(id, (*sources, *targets, *edges)))
         inputs = (*sources, *targets, *edges)
         return self._add(part, PaddedRows, inputs, fn, sources, targets, edges, inputs, key=key)

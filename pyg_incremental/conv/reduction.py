@@ -90,7 +90,7 @@ def _times(rows: Tensor, weight: Tensor) -> Tensor:
 def mapped(
     call: Primitives, message: Message, fn: Callable[[Tensor], Tensor], part: str
 ) -> Message:
-    """The message with a function applied to it, channel by channel."""
+    """The message, `[k, channels]`, with a function applied to it, channel by channel."""
     if isinstance(message, Value):
         return call.map(part, fn, message)
     inner = as_function(message)
@@ -202,7 +202,10 @@ def _scaled(call: Primitives, module: Any, message: Message, part: str) -> Value
 
 
 def scaled_by(module: Any, name: str, count: Tensor) -> Any:
-    """Corso et al., 2020, Eq. 5; PyG counts an isolated node as one where it divides."""
+    """Corso et al., 2020, Eq. 5; PyG counts an isolated node as one where it divides.
+
+    `count` is the degree, `[k, 1]`, and so is the factor, but 1.0 for `identity`.
+    """
     some = count.clamp(min=1)
     if name == "amplification":
         return torch.log(count + 1) / module.avg_deg_log
@@ -216,5 +219,5 @@ def scaled_by(module: Any, name: str, count: Tensor) -> Any:
 
 
 def divided(total: Tensor, count: Tensor) -> Tensor:
-    """A mean from a sum and a number; zero for none."""
+    """A mean from a sum, `[k, ..., channels]`, and a number, `[k, ..., 1]`; zero for none."""
     return total / count.clamp_min(1)

@@ -32,9 +32,9 @@ def reduced(
 ) -> Tensor:
     """Messages reduced by an aggregation module, `[num_rows, ...]`.
 
-    `index` names the row of each message, ascending, `[num_edges]`. Rows without a message are left
-    out, because some modules fail on them if they come first or last; what such a row gets is found
-    between two rows that have one.
+    `index` names the row of each message, ascending, int64 `[num_edges]`. Rows without a message
+    are left out, because some modules fail on them if they come first or last; what such a row gets
+    is found between two rows that have one.
     """
     rows, place = index.unique_consecutive(return_inverse=True)
     if rows.shape[0] == num_rows:

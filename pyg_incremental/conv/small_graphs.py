@@ -70,7 +70,10 @@ class World:
         return slice(1, 1 + self.size) if self.form.anchored else slice(None)
 
     def seen_by(self, rows: Tensor, reverse: bool) -> Neighborhood:
-        """What `rows` see; the edges of a row come in any order, as in an adjacency list."""
+        """What `rows`, distinct, int64 `[k]`, see.
+
+        The edges of a row come in any order, as in an adjacency list.
+        """
         end = 0 if reverse else 1
         place = torch.full((self.size,), -1, device=rows.device)
         place[rows] = torch.arange(len(rows), device=rows.device)

@@ -65,7 +65,10 @@ class SortOfSome(aggr.Aggregation):
         dim: int = -2,
         max_num_elements: int | None = None,
     ) -> Tensor:
-        """As that of the module, for a sorted `index`."""
+        """As that of the module, for a sorted `index`: int64 `[num_messages]`.
+
+        Messages `x` are `[num_messages, channels]`, and `[dim_size, k * channels]` comes out.
+        """
         self.assert_index_present(index)
         self.assert_sorted_index(index)
         self.assert_two_dimensional_input(x, dim)

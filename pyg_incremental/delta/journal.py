@@ -156,8 +156,8 @@ class PlainJournal(NamedTuple):
             graphs: The graphs.
             roles: What the tensors of the call are.
             nodes: The node inputs, `[num_nodes or more, ...]`.
-            slots: Those of the edges that leave, and of those that come; None if the delta was not
-                accepted yet.
+            slots: Those of the edges that leave and that come, int64 `[m]` and `[k]`; None if the
+                delta was not accepted yet.
         """
         left, taken = (_NONE, _NONE) if slots is None else slots
         made, counts = {}, self.num_nodes

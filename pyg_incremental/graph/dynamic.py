@@ -104,7 +104,7 @@ class DynamicGraph(EdgeStore):
             )
 
     def add_edges(self, edge_index: Tensor, **edge_data: Tensor) -> None:
-        """Append edges `[2, k]` with a tensor `[k, ...]` for every name in `edge_data`.
+        """Append edges, int64 `[2, k]`, with a tensor `[k, ...]` for every name in `edge_data`.
 
         Like the other methods of this section it is for a graph of one's own: that of a model
         changes through `apply_delta`, which keeps the model's rows in step.
@@ -122,7 +122,7 @@ class DynamicGraph(EdgeStore):
         self.add(src, dst, edge_data)
 
     def delete_edges(self, edge_index: Tensor) -> None:
-        """Delete the most recently added occurrence of each pair of `edge_index`, `[2, k]`.
+        """Delete the most recently added occurrence of each pair of `edge_index`, int64 `[2, k]`.
 
         Raises:
             InvalidDeltaError: If an edge is not there, or the graph belongs to a model. Nothing was
@@ -134,6 +134,8 @@ class DynamicGraph(EdgeStore):
 
     def change_edges(self, edge_index: Tensor, **edge_data: Tensor) -> None:
         """Give the most recently added occurrence of each pair of `edge_index` new data `[k, ...]`.
+
+        The pairs are int64 `[2, k]`.
 
         Raises:
             InvalidDeltaError: If an edge is not there, or the graph belongs to a model. Nothing was
@@ -199,8 +201,9 @@ class DynamicGraph(EdgeStore):
     ) -> "DynamicGraph":
         """A new graph: the edges from before `order` without `removed`, then `added` with `data`.
 
-        It only reads which slots hold edges, so it is right whatever an interrupt has left of the
-        neighbour lists.
+        Those are slots, int64 `[m]`, and edges, int64 `[2, k]`, with tensors `[k, ...]`. It only
+        reads which slots hold edges, so it is right whatever an interrupt has left of the neighbour
+        lists.
         """
         slots = self.slots_in_order()
         if order is not None:

@@ -55,8 +55,8 @@ class EdgeStore:
     """The edges of a graph, changed in steps as an update needs it.
 
     Args:
-        edge_index: Sources and targets, int64 `[2, num_edges]`.
-        num_nodes: Number of nodes, below 2^31.
+        edge_index: Sources and targets, int64 `[2, num_edges]`; a ValueError for 2^31 and more.
+        num_nodes: Number of nodes, likewise.
         edge_data: Per-edge tensors `[num_edges, ...]` by name, such as `edge_weight`.
         storage: What makes the arrays that grow with the graph.
 
@@ -159,7 +159,7 @@ class EdgeStore:
         return live if self._ages_ascend else self.by_age(live)
 
     def by_age(self, slots: Ids) -> Ids:
-        """Some slots, that of the oldest edge first."""
+        """Some slots, int64 `[k]`, that of the oldest edge first."""
         if self._ages_ascend:
             return np.sort(slots)
         return slots[np.argsort(self.slots.order[slots], kind="stable")]
@@ -180,7 +180,7 @@ class EdgeStore:
         return found
 
     def edges(self, slots: Ids) -> Edges:
-        """Some slots with their endpoints."""
+        """Some slots, int64 `[k]`, with their endpoints."""
         if not slots.size:
             return Edges(slots, slots, slots)
         return Edges(
@@ -210,14 +210,14 @@ class EdgeStore:
         """Find the slots that leave, without changing anything.
 
         Args:
-            src: Sources of the edges to remove, `[k]`; each listed pair removes one occurrence, the
+            src: Sources of the edges to remove, int64 `[k]`; each pair removes one occurrence, the
                 youngest first.
-            dst: Their targets.
-            sources: Nodes of which every other edge that starts there leaves too.
-            targets: Nodes of which every other edge that leads there leaves too.
+            dst: Their targets, int64 `[k]`.
+            sources: Nodes of which every other edge that starts there leaves too, int64 `[s]`.
+            targets: Nodes of which every other edge that leads there leaves too, int64 `[t]`.
 
         Returns:
-            The slots of the listed pairs (-1: no such edge), and the slots that leave with the
+            The slots of the pairs, int64 `[k]` (-1: no such edge), and those that leave with the
             nodes.
         """
         listed = np.empty(src.size, np.int64)
@@ -232,10 +232,10 @@ class EdgeStore:
         return listed, more[:count]
 
     def accept(self, added: Ids, gone: Ids, ids: Ids, num_nodes: int) -> Ids | None:
-        """The slots of the edges `gone`, `[2, m]`, if a delta is plain and valid; else None.
+        """The slots of the edges `gone`, int64 `[m]`, if a delta is plain and valid; else None.
 
-        That is: all ids are in `[0, num_nodes)`, those of nodes ascend, and the edges are there.
-        Nothing changes.
+        That is: all of `added`, `[2, k]`, `gone`, `[2, m]`, and `ids`, `[c]`, lie in
+        `[0, num_nodes)`, `ids` ascend, and the edges are there. Nothing changes.
         """
         found = np.empty(gone.shape[1], np.int64)
         valid = graph_at.accept(self.places(), added, gone, ids, num_nodes, found)
@@ -244,7 +244,7 @@ class EdgeStore:
     def resolve_change(self, src: Ids, dst: Ids, removed: Ids) -> Ids:
         """The youngest slot of each (distinct) pair once `removed` is gone, -1 where none is left.
 
-        Nothing changes.
+        Pairs and answer are int64 `[k]`, the slots `removed` `[m]`. Nothing changes.
         """
         if not removed.size:
             return self.find(src, dst)
@@ -253,7 +253,7 @@ class EdgeStore:
         return found
 
     def remove(self, slots: Ids) -> None:
-        """Take edges out. Endpoints and data stay readable until `release`."""
+        """Take edges out: slots, int64 `[m]`. Endpoints and data stay readable until `release`."""
         self._change(_NO_EDGES, slots, _NONE)
         self.num_edges -= slots.size
 
@@ -311,17 +311,17 @@ class EdgeStore:
         self._used += used
 
     def write(self, slots: Ids, data: Mapping[str, Tensor]) -> None:
-        """Set data of some slots: tensors `[k, ...]` by name."""
+        """Set data of some slots, int64 `[k]`: tensors `[k, ...]` by name."""
         for name, rows in data.items():
             write_rows(self.edge_data[name], slots, rows)
 
     def release(self, slots: Ids) -> None:
-        """Let removed slots be used again; nobody may hold an age."""
+        """Let removed slots, int64 `[m]`, be used again; nobody may hold an age."""
         self.free(slots)
         self.count_anew_if_due()
 
     def free(self, slots: Ids) -> None:
-        """Let removed slots be used again."""
+        """Let removed slots, int64 `[m]`, be used again."""
         needed = self._num_free + slots.size
         if needed > self._free.size:
             self._free = self.storage.longer(self._free, max(16, 2 * needed))

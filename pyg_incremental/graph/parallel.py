@@ -83,7 +83,10 @@ def find_removed(
 
 
 def find_oldest(graph: EdgeStore, src: Ids, dst: Ids, removed: Ids) -> Ids:
-    """The oldest slot of each distinct pair once `removed` is gone, -1 where none is left."""
+    """The oldest slot of each distinct pair once `removed` is gone, -1 where none is left.
+
+    Pairs and answer are int64 `[k]`, the slots `removed` `[m]`.
+    """
     which, slots = occurrences(graph, src, dst)
     stays = ~np.isin(slots, removed)
     which, slots = which[stays], slots[stays]

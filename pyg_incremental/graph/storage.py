@@ -84,7 +84,7 @@ class Storage:
         return np.frombuffer(pages, dtype).reshape(shape)
 
     def rows(self, like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Zeros as a tensor on the device of `like`, of its dtype if no other is given.
+        """Zeros, `[*shape]`, on the device of `like`, of its dtype if no other is given.
 
         What is not on the CPU is wherever PyTorch puts it.
         """
@@ -95,7 +95,7 @@ class Storage:
         return torch.from_numpy(self.zeros(np.uint8, count)).view(dtype).view(shape)
 
     def longer(self, array: NDArray[T], size: int) -> NDArray[T]:
-        """A copy of an array with room for `size` elements; the room is zero."""
+        """A copy of an array, `[n]`, with room for `size` elements; the room is zero."""
         grown = self.zeros(array.dtype, size)
         grown[: array.size] = array
         return grown

@@ -50,7 +50,7 @@ class SaidEdges:
 
 
 def said_nothing(like: Mapping[str, Tensor]) -> SaidEdges:
-    """What is said of edges where only nodes leave; `like` are their data."""
+    """What is said of edges where only nodes leave; `like` are their data, `[num_edges, ...]`."""
     return SaidEdges(NO_EDGES, NO_EDGES, {k: t[:0] for k, t in like.items()}, NO_EDGES, {})
 
 
@@ -58,7 +58,7 @@ class EdgeReader:
     """Reads what a delta says of the edges of one graph.
 
     Args:
-        like: The data of its edges by name, of any number of rows: shape, dtype and device.
+        like: The data of its edges by name, `[any, ...]`: its dtype and device count.
         unit_weights: Whether added edges weigh one if nothing is said.
         kinds: The kinds of nodes at the sources and at the targets, as messages name them.
         label: What messages put behind the name of a field, such as the edge type in brackets.
@@ -206,7 +206,7 @@ class EdgeReader:
 
 
 def distinct(edges: Ids, rows: dict[str, Tensor]) -> tuple[Ids, dict[str, Tensor]]:
-    """Edges `[2, r]` and their rows, each edge once: its last rows."""
+    """Edges, int64 `[2, r]`, and their rows, `[r, ...]`, each edge once: its last rows."""
     keep = last_of_each(pair_keys(edges))
     if keep.size == edges.shape[1]:
         return edges, rows
@@ -220,7 +220,11 @@ def check_edges(
     kinds: tuple[str, str] = ("", ""),
     advice: tuple[str, str] = (ADVICE, ADVICE),
 ) -> None:
-    """See that the ends of some edges, int64 `[2, k]`, exist."""
+    """See that the ends of some edges, int64 `[2, k]`, exist.
+
+    Raises:
+        InvalidDeltaError: If one of them is not in `[0, limit)`.
+    """
     if not edges.size:
         return
     for end, limit, kind, what in zip(edges, limits, kinds, advice, strict=True):

@@ -125,7 +125,7 @@ class NodeReader:
 
         Args:
             changes: `(ids, rows)` by input.
-            new: What `new` has returned.
+            new: What `new` has returned: rows `[k, ...]` by input.
             nodes_del: Ids of nodes to remove, or None.
             total: Number of nodes, new ones included.
 

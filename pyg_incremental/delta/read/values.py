@@ -25,7 +25,11 @@ def checked_ids(value: Any, name: str, limit: int, advice: str = ADVICE) -> Ids:
 
 
 def check_ids(ids: Ids, name: str, limit: int, advice: str = ADVICE) -> None:
-    """See that node ids lie in `[0, limit)`."""
+    """See that node ids, int64 `[k]`, lie in `[0, limit)`.
+
+    Raises:
+        InvalidDeltaError: If one does not.
+    """
     if not ids.size:
         return
     at = out_of_range(ids, limit)
@@ -37,7 +41,7 @@ def check_ids(ids: Ids, name: str, limit: int, advice: str = ADVICE) -> None:
 
 
 def rows_like(value: Any, name: str, like: Tensor) -> Tensor:
-    """A tensor of the dtype and device of `like`.
+    """A tensor of any shape, of the dtype and device of `like`.
 
     Whether it comes as a tensor, an array or a list, numbers of another dtype of the same kind are
     rounded, such as float64 to float32, and those of another kind are refused, such as floats in

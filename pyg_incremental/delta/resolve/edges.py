@@ -145,7 +145,7 @@ class FoundEdges(NamedTuple):
         """The changes; edges that are not there are left out.
 
         Args:
-            gone: Nodes at the sources and at the targets of which all edges leave.
+            gone: Nodes, int64 `[d]`, at the sources and at the targets of which all edges leave.
         """
         said, deleted = self.said, self.deleted
         if deleted.size and deleted.min() < 0:
@@ -177,7 +177,7 @@ def find_edges(
         graph: The graph.
         said: What is said of its edges.
         before: Number of nodes at the sources and at the targets, without new ones.
-        gone: Nodes at the sources and at the targets of which all edges leave.
+        gone: Nodes, int64 `[d]`, at the sources and at the targets of which all edges leave.
         oldest: Whether the oldest edge of a pair is meant, not the youngest.
     """
     deleted = with_nodes = _NONE

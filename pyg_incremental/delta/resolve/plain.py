@@ -246,7 +246,10 @@ def _is_like(rows: Any, like: Tensor) -> bool:
 def resolved_plain(
     delta: PlainDelta, slots: Ids
 ) -> tuple[ResolvedEdges | None, tuple[Tensor, Tensor] | None]:
-    """Changes of edges, and ids and rows of features; `slots` are those of the edges that leave."""
+    """Changes of edges, and ids and rows of features, int64 `[c]` and `[c, ...]`.
+
+    `slots`, int64 `[m]`, are those of the edges that leave.
+    """
     edges = None
     if delta.added.shape[1] or slots.size:
         edges = ResolvedEdges(slots, delta.added, {}, _NONE, {})

@@ -110,7 +110,10 @@ class Resolver:
     def of_plain(
         self, changes: ResolvedEdges | None, given: tuple[Tensor, Tensor] | None
     ) -> ResolvedDelta:
-        """A plain delta in the form that all have."""
+        """A plain delta in the form that all have.
+
+        `given` are ids and rows of the features, int64 `[c]` and `[c, ...]`; None if none change.
+        """
         return ResolvedDelta(
             {},
             {} if changes is None else {self._main: changes},
