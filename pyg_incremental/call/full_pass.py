@@ -123,10 +123,11 @@ def arguments(
     Args:
         site: The call.
         roles: What its tensors are.
-        nodes: Node rows by name.
-        graphs: For each graph its `edge_index` and edge data, as in `DynamicGraph.state`.
+        nodes: Node rows by name, `[num_nodes, ...]`.
+        graphs: For each graph its `edge_index`, int64 `[2, num_edges]`, and edge data, `[num_edges,
+            ...]`, as in `DynamicGraph.state`.
         num_nodes: Number of nodes of each kind.
-        others: Other tensors by name.
+        others: Other tensors by name, of any shape.
     """
     given: dict[str, Any] = {**others, **nodes}
     device = device_of(site.model, nodes.values())
@@ -143,7 +144,10 @@ def graph_object(
     num_nodes: Mapping[str, int],
     device: torch.device,
 ) -> Any:
-    """A graph in the format in which it was handed in."""
+    """A graph in the format in which it was handed in.
+
+    `state` holds its `edge_index`, int64 `[2, num_edges]`, and edge data, `[num_edges, ...]`.
+    """
     values = state.get(relation.values) if relation.format != "coo" else None
     sizes = num_nodes[relation.source], num_nodes[relation.target]
     if relation.sized:

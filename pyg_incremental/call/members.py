@@ -56,19 +56,19 @@ def edges_of(rows: Tensor) -> Tensor:
 
 
 def all_in_graphs(rows: Tensor) -> bool:
-    """Whether every node is in a graph."""
+    """Whether every node is in a graph; `rows` name them, int64 `[num_nodes]`."""
     return not rows.numel() or int(rows.min()) >= 0
 
 
 def count_of(rows: Tensor) -> int:
-    """The number of graphs, as PyG takes it: one more than the largest id."""
+    """The number of graphs, as PyG takes it: one more than the largest of ids, int64 `[n]`."""
     return int(rows.max()) + 1 if rows.numel() else 0
 
 
 def counted(
     roles: Roles, num_nodes: Mapping[str, int], rows: Mapping[str, Tensor]
 ) -> dict[str, int]:
-    """The number of nodes of each kind, graphs that inputs name included."""
+    """The number of nodes of each kind, graphs that inputs, int64 `[num_nodes]`, name included."""
     found = {r.target: count_of(rows[r.members]) for r in roles.relations if r.members}
     ours = {r.target: 1 for r in roles.relations if r.every}
     return {**found, **num_nodes, **ours}
@@ -129,12 +129,18 @@ def leaving(roles: Roles) -> set[str]:
 
 
 def put_back(names: Collection[str], nodes: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Node inputs with every node in the graph where it was last."""
+    """Node inputs, `[num_nodes, ...]`, with every node in the graph where it was last.
+
+    `names` are those that name graphs, int64 `[num_nodes]`.
+    """
     return {k: torch.where(v < 0, ~v, v) if k in names else v for k, v in nodes.items()}
 
 
 def set_apart(roles: Roles, nodes: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Node inputs as a model takes them: those in no graph are in one of their own, the last."""
+    """Node inputs, `[num_nodes, ...]`, as a model takes them.
+
+    Those in no graph are in one of their own, the last.
+    """
     found = dict(nodes)
     for name in leaving(roles):
         rows = nodes[name]

@@ -193,7 +193,7 @@ def _is_sized(graph: Any) -> bool:
 
 
 def are_ones(values: Tensor | None) -> bool:
-    """Whether the values of a sparse adjacency say nothing."""
+    """Whether the values of a sparse adjacency, `[num_edges]`, say nothing."""
     return values is not None and values.dim() == 1 and bool((values == 1).all())
 
 

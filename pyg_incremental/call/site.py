@@ -226,7 +226,7 @@ def bind(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cal
 
 
 def device_of(model: nn.Module, rows: Iterable[Tensor]) -> torch.device:
-    """Where the graph of a call belongs: to its node rows, or else to the parameters."""
+    """Where the graph of a call belongs: to its node rows, `[n, ...]`, or else the parameters."""
     return next((t.device for t in chain(rows, model.parameters())), torch.device("cpu"))
 
 

@@ -98,6 +98,8 @@ def against_full_pass(
 def graphs_with_nodes(roles: Roles, nodes: Mapping[str, Tensor]) -> dict[str, slice]:
     """The graphs that a model has a row for, by kind: those up to the last one that has a node.
 
+    Node inputs, `[num_nodes, ...]`, by name; those that name graphs are int64 `[num_nodes]`.
+
     Here, all others keep their rows; and the model is given removed nodes in one more.
     """
     named = [r for r in roles.relations if r.members and not r.every]

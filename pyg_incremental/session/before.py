@@ -121,7 +121,7 @@ def rows_before(before: Any, now: Any, ids: Tensor) -> Any:
     Args:
         before: What it was: rows `[n, ...]`, or anything else.
         now: What it is, likewise.
-        ids: Rows of `now`.
+        ids: Rows of `now`, int64 `[k]`.
     """
     if not isinstance(before, Tensor) or not isinstance(now, Tensor) or not now.dim():
         return before.clone() if isinstance(before, Tensor) else before

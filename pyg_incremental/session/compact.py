@@ -61,7 +61,10 @@ class Removed:
 
 
 def say_what_counts(session: Session, removed: Mapping[str, Ids]) -> None:
-    """Warn where removed nodes stay in a graph of several, as something else reads which one."""
+    """Warn where removed nodes stay in a graph of several, as something else reads which one.
+
+    `removed` are their ids by kind, int64 `[d]`.
+    """
     roles, program, rows = session.roles, session.plan.program, session.nodes()
     found = {r.members: not r.leaves for r in roles.relations if r.members}
     for name, kind in roles.nodes.items():
@@ -93,7 +96,7 @@ def left_over(session: Session, state: State, ids: Mapping[str, Tensor]) -> Stat
     Args:
         session: Whose they are.
         state: The graphs, numbers of nodes and node inputs, of which nothing is shared.
-        ids: What `new_ids` has found.
+        ids: What `new_ids` has found, int64 `[num_nodes]` by kind.
     """
     of_graphs, _, of_nodes = state
     counts = {kind: int((of >= 0).sum()) for kind, of in ids.items()}

@@ -30,7 +30,7 @@ class Memento:
 
     Args:
         root: The object; its own attributes are put back last.
-        few: Of some arrays, by their address, the only rows that may be written to.
+        few: Of some arrays, by their address, the only rows that may be written to, int64 `[k]`.
     """
 
     def __init__(self, root: object, few: Mapping[int, Ids] | None = None) -> None:

@@ -188,7 +188,7 @@ def fingerprint(model: nn.Module) -> str:
 
 
 def add_tensor(digest: "hashlib._Hash", value: Tensor) -> None:
-    """Feed shape, dtype and bytes of a tensor into a digest."""
+    """Feed shape, dtype and bytes of a tensor of any shape into a digest."""
     flat = value.detach().cpu().contiguous().reshape(-1)
     digest.update(f"{list(value.shape)}{value.dtype}".encode())
     if flat.numel():

@@ -101,7 +101,7 @@ def _neighbours(adjacency: Adjacency, ids: Ids, num_nodes: int) -> Ids:
 
 
 def rows_within(session: Session, nodes: Mapping[str, Ids]) -> dict[int, Ids]:
-    """Which rows of which arrays belong to some nodes, by the address of the array."""
+    """Which rows, int64 `[k]`, belong to some nodes, int64 `[n]`, by the address of the array."""
     engine = session.engine
     kept: list[tuple[Stored, str]] = [
         (c, c.value.kind) for c in engine.cells.values() if c.domain is Domain.NODE

@@ -34,7 +34,7 @@ def updated(
         counts: How many edges came and left, and the work.
         began: When it began.
         before: The output as it was, where somebody has asked for it.
-        removed: The slots of the edges that left, by graph; only read beside `before`.
+        removed: The slots of the edges that left, int64 `[m]` by graph; only read beside `before`.
         old: Whether the OLD rows are wanted now.
     """
     changed, out, edges = session.outputs.changed()
@@ -55,7 +55,7 @@ def renewed(
 
     Args:
         session: The running state.
-        nodes: Ids of nodes by kind.
+        nodes: Ids of nodes by kind, int64 `[k]`.
         began: When that began.
         before: The output as it is now, where somebody has asked for it.
         old: Whether the OLD rows are wanted.

@@ -38,8 +38,8 @@ class Session:
         plan: How the call is computed.
         graphs: The current graphs by the names of the arguments.
         num_nodes: The number of nodes of each kind.
-        nodes: Node inputs by name.
-        others: Other tensors by name.
+        nodes: Node inputs by name, `[num_nodes, ...]`.
+        others: Other tensors by name, of any shape.
         settings: What the user chose.
 
     Attributes:
@@ -112,7 +112,7 @@ class Session:
     # Running -------------------------------------------------------------------------------------
 
     def fill(self, nodes: dict[str, Tensor], others: dict[str, Any]) -> None:
-        """Compute all rows from the node inputs, other tensors, and rows that are parameters."""
+        """Compute all rows from node inputs, `[num_nodes, ...]`, other tensors, and parameters."""
         self.engine.full({**nodes, **others, **self.program.learned_rows()})
 
     def fill_in_place_of(
@@ -134,7 +134,7 @@ class Session:
     def update(
         self, resolved: ResolvedDelta, renew: Mapping[str, Tensor] = NOTHING
     ) -> tuple[dict[str, EdgeEvents], Work]:
-        """Take a delta, and bring every row up to date; it is in."""
+        """Take a delta as in `carry_out`, and bring every row up to date; it is in."""
         done = self.carry_out(resolved, renew)
         self.journal = None
         return done
@@ -144,7 +144,8 @@ class Session:
     ) -> tuple[dict[str, EdgeEvents], Work]:
         """Take a delta, and bring every row up to date; it is in when `committed` says so.
 
-        Until then the journal holds what there was before.
+        Until then the journal holds what there was before. `renew` names nodes by kind, int64
+        `[k]`, whose accumulated rows are made afresh.
         """
         graphs = self.graphs
         self._refuse_no_edges(resolved)
@@ -274,7 +275,7 @@ class Session:
     def on(
         self, graphs: dict[str, DynamicGraph], num_nodes: dict[str, int], nodes: dict[str, Tensor]
     ) -> "Session":
-        """A session of the same plan on some graphs and node inputs, all rows computed."""
+        """A session of the plan on some graphs and node inputs `[num_nodes, ...]`, all computed."""
         others = self.others()
         made = Session(self.plan, graphs, num_nodes, nodes, others, self.settings)
         made.fill(nodes, others)
@@ -367,7 +368,7 @@ class Session:
         num_nodes: Mapping[str, int],
         nodes: Mapping[str, Tensor],
     ) -> list[Any]:
-        """The arguments of a call on the given graphs and node inputs."""
+        """The arguments of a call on some graphs and node inputs `[num_nodes, ...]`."""
         states = {name: g.state(for_model=True) for name, g in graphs.items()}
         return full_pass.arguments(
             self.plan.site, self.roles, nodes, states, num_nodes, self.others()

@@ -22,11 +22,11 @@ class SizeFormula:
 
 
 def size_of(tensor: Tensor, dim: int) -> int:
-    """One size of a tensor."""
+    """One size of a tensor of any shape."""
     return tensor.shape[dim]
 
 
 def set_item(tensor: Tensor, index: Any, value: Any) -> Tensor:
-    """`tensor[index] = value`, as a function of tensors of its own."""
+    """`tensor[index] = value`, for any shape, as a function of tensors of its own."""
     tensor[index] = value
     return tensor

@@ -156,7 +156,7 @@ class EndIds:
         return None
 
     def per_edge(self, fake: Tensor, end: End) -> bool:
-        """Whether there is a row for each edge of an end, and for each of its loops."""
+        """Whether `fake`, `[n, ...]`, has a row for each edge of an end, and each of its loops."""
         relation, sizes = end.relation, self._written.recorded.sizes
         count = sizes.edges[relation.graph]
         if end.with_loops:

@@ -38,7 +38,10 @@ def holds_tensors(value: Any) -> bool:
 
 
 def tensors_as(fn: Callable[[Tensor, Any], Any], value: Any, told: Any) -> Any:
-    """`fn(tensor, what is told of it)` in place of each tensor; `told` has the same structure."""
+    """`fn(tensor, what is told of it)` in place of each tensor, of any shape.
+
+    `told` has the same structure as `value`.
+    """
     if isinstance(value, Tensor):
         return fn(value, told)
     if isinstance(value, dict):

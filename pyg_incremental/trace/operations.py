@@ -361,5 +361,5 @@ NOTHING = frozenset(["dropout", "alpha_dropout", "feature_alpha_dropout"])
 
 
 def fixed(tensor: Tensor) -> Fixed:
-    """A tensor without rows, as the rules see it."""
+    """A tensor without rows, of any shape, as the rules see it."""
     return Fixed(tuple(d if isinstance(d, int) else None for d in tensor.shape))

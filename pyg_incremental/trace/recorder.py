@@ -50,8 +50,8 @@ class Recorder(TorchFunctionMode):
     Args:
         sizes: The symbols.
         leaf_sizes: Tells the sizes of what modules return.
-        constants: The originals of tensors that the copy of the model holds somewhere, by the ids
-            of their copies.
+        constants: The originals of tensors, of any shape, that the copy of the model holds
+            somewhere, by the ids of their copies.
 
     Attributes:
         graph: What was written down.
@@ -100,7 +100,7 @@ class Recorder(TorchFunctionMode):
         return given
 
     def members(self, fake: Tensor, relation: Relation) -> None:
-        """Tell that an argument may say which graph each node belongs to."""
+        """Tell that an argument, int64 `[num_nodes]`, may say which graph each node belongs to."""
         self._members[self._held[id(fake)].node] = relation
 
     def members_of(self, fake: Any) -> Relation | None:
@@ -129,7 +129,7 @@ class Recorder(TorchFunctionMode):
         return size - 1 + more
 
     def attribute(self, path: str, tensor: Tensor) -> None:
-        """A parameter, buffer or other tensor that the copied model holds under `path`."""
+        """A tensor, of any shape, that the copied model holds under `path`."""
         self._attributes.setdefault(id(tensor), (path, tensor))
 
     def returns(self, result: Any) -> None:

@@ -88,7 +88,7 @@ class Sizes:
         return self.nodes[relation.target]
 
     def fake(self, real: Tensor, sizes: Sequence[Size]) -> Tensor:
-        """A tensor like `real`, of the given sizes, without values.
+        """A tensor like `real`, `[*sizes]`, without values.
 
         Made by hand, as `FakeTensorMode` itself does: `torch.empty` under it takes seven times as
         long, since it first looks for the operation and its symbols among those it knows.
@@ -97,11 +97,11 @@ class Sizes:
         return FakeTensor(self._mode, empty, real.device)
 
     def unknown(self, real: Tensor) -> Tensor:
-        """A tensor like `real` of whose sizes nothing is known."""
+        """A tensor like `real`, of any shape, of whose sizes nothing is known."""
         return self.fake(real, [self.symbol(n) for n in real.shape])
 
     def learn(self, fake: Tensor, real: Tensor) -> None:
-        """Note what the symbols in the shape of a result stand for on the probe."""
+        """Note what symbols in the shape of a result, any shape, stand for on the probe."""
         sizes: Sequence[Size] = fake.shape
         for size, number in zip(sizes, real.shape, strict=True):
             if is_symbolic(size):
