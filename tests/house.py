@@ -23,7 +23,7 @@ INTEGERS = {"ids", "slots", "indices", "index", "edge_index"}
 """Tensors of these names hold integers; so does what is annotated `Ids`."""
 SHAPE = re.compile(r"(?<![\w)\]])\[[\w., *+/-]*\]|any shape")
 ERROR = re.compile(r"Error$|^NotIncremental$")
-DTYPE = re.compile(r"\bu?int\d+\b|\bbool\b")
+DTYPE = re.compile(r"\bu?int\d+\b|\bbool\b|integer")
 NAMES_ANOTHER = re.compile(r"\b(?:see|as in|as for|like|of) `([\w.]+)`", re.IGNORECASE)
 
 

@@ -73,7 +73,10 @@ class BoundFunction:
         return [] if self.source is None else [self.source.read(src)]
 
     def old_edge_rows(self, slot: Tensor) -> list[Tensor]:
-        """The OLD edge rows of the running update's changed edges, `slot` being all of them."""
+        """The OLD edge rows, `[k, ...]`, of the running update's changed edges.
+
+        `slot`, int64 `[k]`, are all of them.
+        """
         return [c.read(slot) if c.old_changed is None else c.old_changed for c in self.edges]
 
     @property

@@ -184,7 +184,7 @@ class Engine(FewRows):
     def full(self, inputs: Mapping[str, Tensor]) -> None:
         """Run every step on all rows and fill the store.
 
-        `inputs` holds the node inputs and constants by name.
+        `inputs` holds the node inputs, `[num_nodes, ...]`, and constants by name.
         """
         self._fast, self._wait = None, self._compile_after
         for nodes in self.nodes.values():
@@ -249,7 +249,10 @@ class Engine(FewRows):
         return given
 
     def restore(self, rows: Mapping[str, Tensor], kept: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Overwrite stored rows by name, after a full pass."""
+        """Overwrite stored rows, `[n, ...]` by name, after a full pass.
+
+        `kept` are those of the aggregations: by output, then by name.
+        """
         for value, cell in self.cells.items():
             if value.name in rows and cell.rows is not None:
                 saved = rows[value.name]
@@ -277,9 +280,9 @@ class Engine(FewRows):
         Args:
             events: What happened to the edges of each graph.
             new_nodes: How many nodes of each kind are new.
-            rows: For each changed node input the distinct ids and their new rows, new nodes
-                included.
-            renew: Rows of every aggregation to make afresh, for each kind of nodes.
+            rows: For each changed node input the distinct ids, int64 `[c]`, and their new rows,
+                `[c, ...]`, new nodes included.
+            renew: Rows of every aggregation to make afresh, int64 `[k]` for each kind of nodes.
         """
         for kind, nodes in self.nodes.items():
             first_new = nodes.num_nodes

@@ -49,7 +49,7 @@ def refuse_other(
 
     Args:
         name: Its name.
-        then: As it was saved, on the CPU.
+        then: As it was saved, of any shape, on the CPU.
         now: As it is computed now.
         checked: What errors begin with.
         changed: How the model differs, as far as it can be told.

@@ -49,7 +49,7 @@ def copied(session: Session, scrub_next: int, removed: Mapping[str, Ids]) -> Sav
     Args:
         session: The state.
         scrub_next: The row that is scrubbed next.
-        removed: Ids of removed nodes by kind.
+        removed: Ids of removed nodes by kind, int64 `[d]`.
     """
     committed = session.committed
     content = {

@@ -228,7 +228,7 @@ class Program:
 
         Args:
             name: Where the model holds it, such as `embedding.weight`.
-            read: Returns it.
+            read: Returns it, `[num_nodes, ...]`.
             kind: The nodes.
 
         Raises:

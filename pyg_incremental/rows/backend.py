@@ -47,8 +47,11 @@ class Backend:
         name: `'auto'` takes the compiled kernels for float32 and float64 on the CPU, else the
             reference. Where the compiled ones have still to be made, plain ones stand in for them,
             on the same arrays, see `kernels.takeover`.
-        like: A tensor of the device and dtype that the rows will have.
+        like: A tensor of the device and dtype that the rows will have, of any shape.
         storage: Where rows lie; in memory by default.
+
+    Raises:
+        UnsupportedModelError: If compiled kernels are asked for where there are none.
     """
 
     def __init__(self, name: BackendName, like: Tensor, storage: Storage | None = None) -> None:
@@ -88,21 +91,21 @@ class Backend:
         return "compiled" if self.serves_compiled else "reference"
 
     def ids(self, tensor: Tensor) -> Ids:
-        """Ids from a tensor."""
+        """Ids from a tensor, int64 `[k]`."""
         return Ids(self.array(tensor), tensor)
 
     def ids_from(self, array: Array) -> Ids:
-        """Ids from a kernel's array, which they keep."""
+        """Ids from a kernel's array, int64 `[k]`, which they keep."""
         return Ids(array, None if self.is_compiled else array)
 
     def host(self, array: NDArray[Any]) -> Array:
-        """A kernel's view of an array on the host."""
+        """A kernel's view of an array of any shape on the host."""
         return array if self.is_compiled else torch.from_numpy(array)
 
     def zeros(
         self, like: Tensor, *shape: int, dtype: torch.dtype | None = None, unread: int = 0
     ) -> Tensor:
-        """Zeros on the device of `like`, of its dtype if no other is given.
+        """Zeros, `[*shape]`, on the device of `like`, of its dtype if no other is given.
 
         Whatever the first `unread` rows hold: they are written before they are read.
         """
@@ -122,7 +125,7 @@ class Backend:
 
 
 def ascending(ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Distinct ids sorted; the array itself if it is large and ascends already."""
+    """Distinct ids, int64 `[k]`, sorted; the array itself if it is large and ascends already."""
     return ids if ids.size > 1024 and (ids[1:] > ids[:-1]).all() else np.sort(ids)
 
 

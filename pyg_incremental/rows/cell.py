@@ -28,11 +28,11 @@ class Maker(Protocol):
     """Computes rows of a value that is not stored."""
 
     def now(self, ids: Ids) -> Tensor:
-        """The current rows `ids`, `[k, ...]`."""
+        """The current rows `ids`, int64 `[k]`: `[k, ...]`."""
         ...
 
     def exactly(self, ids: Ids, before: bool) -> Tensor:
-        """Rows `ids`, `[k, ...]`, bit by bit the same whenever they are computed.
+        """Rows as in `now`, bit by bit the same whenever they are computed.
 
         Those of now, or those from before the running update.
         """
@@ -99,7 +99,11 @@ class Cell(Rows):
         return clean and not self._before
 
     def hold(self, rows: Tensor) -> None:
-        """Store `rows` as they are, and remember their dtype and shape for `commit`."""
+        """Store `rows`, `[n, ...]`, as they are, and remember their dtype and shape for `commit`.
+
+        Raises:
+            UnsupportedModelError: If they are complex, and an aggregation would retract them.
+        """
         if self.keeps_old and rows.is_complex():
             raise UnsupportedModelError(f"{self!r} is complex, and no aggregation retracts such")
         super().hold(rows)
@@ -113,7 +117,7 @@ class Cell(Rows):
         self.bits = self.array if self.compares_values else self.array.view(self._bit_type)
 
     def read(self, ids: Tensor) -> Tensor:
-        """Current rows `ids`, `[k, ...]`.
+        """Current rows `ids`, int64 `[k]`: `[k, ...]`.
 
         NumPy starts faster than torch, which matters for a few rows; and its memory is one of huge
         pages, which matters for many.
@@ -133,7 +137,7 @@ class Cell(Rows):
         return self.read(ids.tensor) if self.maker is None else self.maker.now(ids)
 
     def listed(self, ids: NDArray[np.int64]) -> NDArray[Any] | None:
-        """A copy of the rows `ids`, `[k, ...]`, which nobody has checked yet.
+        """A copy `[k, ...]` of the rows `ids`, int64 `[k]`, which nobody has checked yet.
 
         It is only good if they are all there; None if one of many is not.
         """
@@ -149,11 +153,11 @@ class Cell(Rows):
         return copy
 
     def remember(self, ids: Ids) -> None:
-        """Take note of the rows `ids` before something writes to them."""
+        """Take note of the rows `ids`, int64 `[k]`, before something writes to them."""
         self._before.append((ids, self.tensor[ids.tensor.to(self.tensor.device)]))
 
     def rows_before(self, ids: Ids) -> Tensor:
-        """Stored rows `ids`, `[k, ...]`, as they stood before the running update."""
+        """Stored rows `ids`, int64 `[k]`, as they stood before the running update: `[k, ...]`."""
         rows = self.read(ids.tensor)
         noted = list(self._before)
         if self.ids is not None and self.old is not None:
@@ -187,7 +191,13 @@ class Cell(Rows):
     def commit(self, ids: Ids, new: Tensor, first_new: int) -> int:
         """Write new rows and keep as `ids` those that differ from what was stored.
 
-        Returns their number.
+        Args:
+            ids: The rows, int64 `[k]`.
+            new: What they are now, `[k, ...]`.
+            first_new: Rows from this one on are new, and differ whatever they are.
+
+        Returns:
+            The number of those that differ.
         """
         count = ids.count
         changed, where = self.backend.room(count), self.backend.room(count)

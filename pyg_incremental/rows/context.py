@@ -96,7 +96,7 @@ class Context:
         return NO_IDS if self.renew_ids is None else self.renew_ids.tensor
 
     def unite(self, sets: list[Ids]) -> Ids:
-        """The distinct ids of some sets; one that stands alone or holds all nodes is returned.
+        """The distinct ids of some sets, int64 `[k]`; one alone, or of all nodes, is returned.
 
         The same sets give the same object again: rows that are not stored are known by it.
         """

@@ -29,7 +29,7 @@ class Rows:
         return self.rows
 
     def hold(self, rows: Tensor) -> None:
-        """Store `rows` as they are."""
+        """Store `rows`, `[n, ...]`, as they are."""
         self.backend.moves += 1
         self.rows = rows
         flat = rows.view(len(rows), rows.shape[1:].numel()) if rows.dim() > 2 else rows

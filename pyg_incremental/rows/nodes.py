@@ -55,7 +55,10 @@ class NodeSet:
         self.begin(num_nodes, num_nodes, NO_IDS)
 
     def begin(self, num_nodes: int, first_new: int, renew: Tensor) -> None:
-        """Start an update; `num_nodes` counts new nodes already."""
+        """Start an update; `num_nodes` counts new nodes already.
+
+        `renew`, int64 `[k]`, are nodes whose accumulated rows are made afresh.
+        """
         backend = self.backend
         self.first_new = first_new
         if self.num_nodes != num_nodes:

@@ -27,7 +27,7 @@ def edge_rows(like: Tensor, count: int, rng: Random) -> Tensor:
 
 
 def some_graph(kind: str, x: Tensor, data: Mapping[str, Tensor], rng: Random) -> Graph:
-    """A graph of one of the `GRAPHS`; `x` and `data` are like its rows."""
+    """A graph of one of the `GRAPHS`; `x`, `[n, ...]`, and `data`, `[m, ...]`, are as its rows."""
     n = {"one node": 1, "no edges": 3}.get(kind, 10)
     pairs: list[Pair] = []
     if kind == "ordinary":  # self-loops, parallel edges, a hub, an isolated node

@@ -36,7 +36,7 @@ class InputExecutor:
         return self._materialize is not None
 
     def take(self, tensor: Tensor | None) -> None:
-        """Hand in the tensor for the next full pass."""
+        """Hand in the tensor, `[num_rows, ...]`, for the next full pass."""
         self._first = tensor
 
     def full(self) -> None:

@@ -30,7 +30,7 @@ class Blocks:
     Places that nobody takes repeat the first row.
 
     Args:
-        ids: The rows.
+        ids: The rows, int64 `[k]`.
         device: Where their values are.
     """
 
@@ -47,7 +47,7 @@ class Blocks:
         self._at, self._row = (torch.from_numpy(a).to(device) for a in (at, row))
 
     def run(self, fn: Callable[..., Tensor], rows: list[Tensor]) -> Tensor:
-        """`fn(*rows)`, block by block."""
+        """`fn(*rows)`, block by block; rows and result are `[k, ...]`."""
         if not self.size:
             return fn(*rows)
         laid = [r.index_select(0, self._row) for r in rows]
@@ -89,11 +89,11 @@ class RecomputeExecutor:
             self._count(0, ids.count)
 
     def now(self, ids: Ids) -> Tensor:
-        """The current rows `ids`, `[k, ...]`."""
+        """The current rows `ids`, int64 `[k]`: `[k, ...]`."""
         return self._make(ids, False, None, {})
 
     def exactly(self, ids: Ids, before: bool) -> Tensor:
-        """The same in blocks: rows of now, or rows from before the running update."""
+        """Like `now`, in blocks: rows of now, or rows from before the running update."""
         return self._make(ids, before, Blocks(ids, self.context.backend.like.device), {})
 
     def _make(
