@@ -46,7 +46,7 @@ class BlockGraph:
         self.slots = SimpleNamespace(order=edges.edge, in_at=np.zeros(count, np.int32))
 
     def edges(self, slots: Array) -> Edges:
-        """The edges in some slots, with the numbers of their ends."""
+        """The edges in some slots, integers `[k]`, with the numbers of their ends."""
         gathered = np.repeat(np.arange(len(self._edges.degree)), self._edges.degree)[slots]
         far = self._edges.neighbor[slots].astype(np.int64)
         return Edges(slots, *((gathered, far) if self._reverse else (far, gathered)))

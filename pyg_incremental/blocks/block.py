@@ -37,11 +37,14 @@ class Values(Protocol):
     backend: Backend
 
     def rows_at(self, value: Value, ids: Ids | range) -> Tensor:
-        """Rows of a value of an earlier layer, on the device on which blocks run."""
+        """Rows of a value of an earlier layer, `[k, ...]`, on the device on which blocks run.
+
+        `ids` are places of nodes, int64 `[k]`.
+        """
         ...
 
     def edge_rows(self, value: Value, places: Ids) -> Tensor:
-        """Rows of an edge value at some places."""
+        """Rows of an edge value, `[k, ...]`, at some places, integers `[k]`."""
         ...
 
     def content(self, value: Value) -> Any:
@@ -66,7 +69,7 @@ class Block:
 
     Args:
         values: Where it finds what it reads.
-        ids: The nodes whose rows these are, in ascending order.
+        ids: The nodes whose rows these are, int64 `[num_rows]`, in ascending order.
         edges: Their in-edges, for each list over which a step gathers.
 
     Attributes:

@@ -221,7 +221,7 @@ def evaluator_of(
     places: Places | None = None,
     drawn: Mapping[str, Drawn] | None = None,
 ) -> Evaluator:
-    """The executor of a plan; see `Evaluator`."""
+    """The executor of a plan; see `Evaluator`. `asked` are ids, int64 `[k]`, by kind."""
     tensors = plan.site.tensors
     where = next((tensors[n].device for n in roles.nodes), torch.device("cpu"))
     on = torch.device(where if device is None else device)

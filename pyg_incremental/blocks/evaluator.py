@@ -40,10 +40,11 @@ class Evaluator:
     Args:
         plan: The program of a call.
         roles: What its tensors are, with the edges.
-        tensors: The tensors of the call by name.
+        tensors: The tensors of the call by name, `[num_nodes, ...]` and `[num_edges, ...]`.
         memory: Bytes that it may take beside these.
         shelf: Where rows are kept.
-        asked: Ids of the nodes whose output rows are wanted, ascending, by kind; None for all.
+        asked: Ids of the nodes whose output rows are wanted, int64 `[k]`, ascending, by kind; None
+            for all.
         device: Where blocks are computed.
         rows_in_block: The number of rows of every block; None to choose it by memory.
         places: In which order blocks take the nodes; None for that of their ids.
@@ -101,7 +102,7 @@ class Evaluator:
     # What there is -------------------------------------------------------------------------------
 
     def rows_at(self, value: Value, ids: Ids | range) -> Tensor:
-        """Rows of a value at some places, `[len(ids), ...]`, read or made of what is kept."""
+        """Rows of a value at some places, int64 `[k]`: `[k, ...]`, read or made of what is kept."""
         made = self.schedule.made[value]
         if value in self._kept:
             rows = self._kept[value].at(ids)
@@ -123,7 +124,7 @@ class Evaluator:
         return rows.to(self.device)
 
     def edge_rows(self, value: Value, places: Ids) -> Tensor:
-        """Rows of an edge value at some places in the list of edges."""
+        """Rows of an edge value, `[k, ...]`, at places, integers `[k]`, in the list of edges."""
         made = self.schedule.made[value]
         if value in self._edge_data:
             rows = self._edge_data[value]
@@ -350,7 +351,8 @@ class Evaluator:
         """The output, in the structure in which the model returns it.
 
         Args:
-            order: Ids of the nodes whose rows are wanted, by kind, in this order; None for all.
+            order: Ids of the nodes whose rows are wanted, int64 `[k]` by kind, in this order; None
+                for all.
         """
 
         def filled(leaf: Any) -> Any:

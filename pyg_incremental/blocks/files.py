@@ -94,7 +94,10 @@ class Files(Shelf):
         return 0
 
     def room(self, value: Value, like: Tensor, count: int, ids: Ids | None, at: Ids | None) -> Kept:
-        """A file with room for `count` rows of a value, of the shape and dtype of `like`."""
+        """A file with room for `count` rows of a value, of the dtype of `like`, `[n, ...]`.
+
+        `ids` and `at`, int64 `[count]`, are as `Kept` takes them.
+        """
         path = self.directory / self._names[value]
         return Kept(on_disk(path, (count, *like.shape[1:]), like.dtype), ids, path, at)
 
@@ -103,7 +106,10 @@ class Files(Shelf):
         return self._done.get(_place(layer, kind))
 
     def found(self, value: Value, ids: Ids | None, at: Ids | None) -> Kept | None:
-        """Rows that an evaluation before has left; None if nobody reads them any more."""
+        """Rows that an evaluation before has left; None if nobody reads them any more.
+
+        `ids` and `at`, int64 `[k]`, are as `Kept` takes them.
+        """
         path = self.directory / self._names[value]
         if not path.exists():
             return None

@@ -32,10 +32,10 @@ class InEdges:
     edge: Array
 
     def of(self, ids: Ids | range) -> tuple[Ids, Array, Array]:
-        """The lists of some nodes, one behind the other.
+        """The lists of some nodes, int64 `[k]`, one behind the other.
 
         Returns:
-            in-degrees `[k]`, and the neighbours and places of all of their edges
+            In-degrees, int64 `[k]`, and the neighbours and places of all of their edges, int32.
         """
         if isinstance(ids, range):
             at = slice(int(self.first[ids.start]), int(self.first[ids.stop]))

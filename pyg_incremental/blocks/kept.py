@@ -40,7 +40,7 @@ class Kept:
         return 0 if self.path is not None else self.rows.nbytes
 
     def at(self, ids: Ids | range) -> Tensor:
-        """The rows of some nodes, `[len(ids), ...]`; a view where they stand one behind the other.
+        """The rows `[k, ...]` of some nodes, int64 `[k]`; a view where they follow each other.
 
         Nodes that are not among the kept ones get any row: nothing reads it.
         """
@@ -54,7 +54,7 @@ class Kept:
         return taken(self.rows, self._at[np.minimum(ids, len(self._at) - 1)])
 
     def write(self, first: int, rows: Tensor) -> None:
-        """Write the rows of the nodes from place `first` on."""
+        """Write rows, `[k, ...]`, of the nodes from place `first` on."""
         if self._at is None:
             self.rows[first : first + len(rows)] = rows
         else:
@@ -68,7 +68,7 @@ class Kept:
 
 
 def taken(rows: Tensor, ids: Ids | range) -> Tensor:
-    """The rows `ids` of some; any row for what lies behind them."""
+    """The rows `ids`, int64 `[k]`, of some, `[n, ...]`; any row for what lies behind them."""
     if isinstance(ids, range):
         return rows[ids.start : ids.stop]
     if not len(rows):

@@ -31,7 +31,7 @@ def needed(
 
     Args:
         schedule: The layers.
-        asked: Ids of the nodes whose output rows are wanted, by kind; None for all.
+        asked: Ids of the nodes whose output rows are wanted, int64 `[k]`, by kind; None for all.
         num_nodes: The number of nodes of each kind.
         in_edges: Returns some of the neighbour lists.
     """

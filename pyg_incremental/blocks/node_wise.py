@@ -67,6 +67,7 @@ class NodeWise:
 
         Raises:
             UnsupportedModelError: If the pass does not fit, and the model is not local.
+            MemoryError: If what one node sees does not fit.
         """
         name = type(self.site.model).__name__
         count = self.roles.num_nodes.get("", 0)

@@ -38,7 +38,7 @@ class Places:
         return self._of[kind][ids] if kind in self._of else ids
 
     def nodes(self, kind: str, places: Ids | range) -> Ids | range:
-        """The nodes at some places."""
+        """The nodes, integers `[k]`, at some places."""
         if kind not in self._ids:
             return places
         if isinstance(places, range):
@@ -54,7 +54,7 @@ class Places:
 
         Args:
             kind: The kind of nodes.
-            places: The places of which there are rows, ascending; None for all.
+            places: The places of which there are rows, int64 `[k]`, ascending; None for all.
         """
         if kind not in self._ids or places is None:
             return self._ids.get(kind)

@@ -22,7 +22,7 @@ class Shelf:
     """Keeps rows and neighbour lists in memory.
 
     Args:
-        out: Where the rows of the only output go, or None.
+        out: Where the rows of the only output go, `[num_rows, ...]`, or None.
         outputs: The outputs.
     """
 
@@ -38,7 +38,10 @@ class Shelf:
         return int(edges.first.nbytes + edges.neighbor.nbytes + edges.edge.nbytes)
 
     def room(self, value: Value, like: Tensor, count: int, ids: Ids | None, at: Ids | None) -> Kept:
-        """Room for `count` rows of a value, of the shape and dtype of `like`; see `Kept`."""
+        """Room for `count` rows of a value, of the dtype of `like`, `[n, ...]`.
+
+        `ids` and `at`, int64 `[count]`, are as `Kept` takes them.
+        """
         if self._out is not None and value in self._outputs:
             rows = _checked(self._out, (count, *like.shape[1:]), like.dtype)
             return Kept(rows, ids, at=at)
@@ -53,7 +56,10 @@ class Shelf:
         return None
 
     def found(self, value: Value, ids: Ids | None, at: Ids | None) -> Kept | None:
-        """Rows that an evaluation before has left; None if nobody reads them any more."""
+        """Rows that an evaluation before has left; None if nobody reads them any more.
+
+        `ids` and `at`, int64 `[k]`, are as `Kept` takes them.
+        """
         return None
 
     def finish(self, layer: int, kind: str, rows: int) -> None:
