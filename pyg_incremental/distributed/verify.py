@@ -54,7 +54,8 @@ def gather(part: Part, asked: Ids | None) -> list[Any]:
 
     Args:
         part: This rank's part.
-        asked: The nodes to look at, or None for all; a sample only where there is one kind.
+        asked: The nodes to look at, int64 `[k]`, or None for all; a sample only where there is one
+            kind.
 
     Returns:
         On the first rank what each rank has told it, `Gathered`; None on other ranks.

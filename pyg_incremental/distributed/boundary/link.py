@@ -72,7 +72,7 @@ class Link:
     def subscribe(self, rank: int, local: Ids, there: Ids) -> None:
         """From now on another rank holds ghosts of some own nodes, under the ids `there`.
 
-        Until `settle` it is one that holds them newly.
+        Ids are int64 `[k]`. Until `settle` it is one that holds them newly.
         """
         if local.size:
             self.newly[rank] = local, there
@@ -84,7 +84,7 @@ class Link:
         self.newly = {}
 
     def unsubscribe(self, rank: int, local: Ids) -> None:
-        """From now on another rank needs no rows of some own nodes."""
+        """From now on another rank needs no rows of some own nodes, int64 `[k]`."""
         if local.size:
             self._room(rank)[local] = -1
 
@@ -98,7 +98,7 @@ class Link:
         return held
 
     def needed(self, rank: int, ids: Ids) -> tuple[Ids, NDArray[np.int32]]:
-        """Those of some own nodes of which a rank holds ghosts, and their ids there.
+        """Those of some own nodes, int64 `[k]`, of which a rank holds ghosts, and their ids there.
 
         Those of which it holds ghosts since the running update are left out.
         """

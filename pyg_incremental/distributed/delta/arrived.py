@@ -61,7 +61,7 @@ class Arrived:
         return count
 
     def rows(self, rows: Any, like: Tensor, count: int, what: str) -> None:
-        """See that something is so many rows of a kind."""
+        """See that something is so many rows of a kind, `[count, ...]` as those of `like`."""
         if (
             not isinstance(rows, Tensor)
             or rows.dtype is not like.dtype

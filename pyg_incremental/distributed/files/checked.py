@@ -90,7 +90,7 @@ def sample_fits(checked: Checked, sample: Any, content: Mapping[str, Any]) -> No
 
 
 def alike(checked: Checked, rows: Tensor, sample: Tensor, name: str) -> None:
-    """See that rows are of the shape and dtype of those of the other ranks."""
+    """See that rows, `[n, ...]`, are of the shape and dtype of those of the other ranks."""
     found, expected = (rows.shape[1:], rows.dtype), (sample.shape[1:], sample.dtype)
     checked.same(found, expected, f"rows of '{name}'")
 

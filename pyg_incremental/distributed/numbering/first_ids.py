@@ -86,7 +86,7 @@ class FirstIds:
         _fill(ids, self._table)
 
     def find(self, ids: Ids, found: Ids) -> int:
-        """Write the numbers of some ids to `found`, where that is negative, as far as known.
+        """Write the numbers of ids to `found`, int64 `[k]` both, where that is negative, if known.
 
         Returns how many are still not found.
         """
@@ -94,6 +94,6 @@ class FirstIds:
         return lost
 
     def drop(self, ids: Ids) -> int:
-        """Forget some ids; returns how many of them were known."""
+        """Forget some ids, int64 `[k]`; returns how many of them were known."""
         dropped: int = _drop(ids, self._table)
         return dropped

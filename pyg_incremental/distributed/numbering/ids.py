@@ -84,7 +84,7 @@ class IdTable:
         return found
 
     def put(self, ids: Ids, numbers: Ids) -> None:
-        """Enter ids with their numbers, `[k]` each."""
+        """Enter ids with their numbers, int64 `[k]` each."""
         if not self._used and not self._first.size and _follow_each_other(ids, numbers):
             self._first = FirstIds(ids, int(numbers[0]))
             return
@@ -96,7 +96,7 @@ class IdTable:
         self._used += _put(ids, numbers, self._table)
 
     def drop(self, ids: Ids) -> None:
-        """Forget some ids."""
+        """Forget some ids, int64 `[k]`."""
         if self._first.drop(ids) < ids.size:
             _drop(ids, self._table)
 
@@ -134,13 +134,13 @@ class Grown(Generic[T]):
         self.size = max(self.size, size)
 
     def put(self, at: Ids, values: NDArray[T]) -> None:
-        """Write some entries, growing as far as needed."""
+        """Write some entries, `[k]`, at places int64 `[k]`, growing as far as needed."""
         if at.size:
             self.grow(int(at.max()) + 1)
             self._room[at] = values
 
 
 def joined(parts: Iterable[Ids]) -> Ids:
-    """Ids one behind the other."""
+    """Ids, int64 `[k]` each, one behind the other."""
     found = list(parts)
     return np.concatenate(found) if found else _NONE

@@ -62,17 +62,17 @@ class Own:
         return np.flatnonzero(self.globals >= 0)
 
     def at_ids(self, rows: Tensor) -> Tensor:
-        """Rows of all nodes as rows of all ids, where there was no node yet."""
+        """Rows of all nodes, `[n, ...]`, as rows of all ids, where there was no node yet."""
         if rows.shape[0] == self.end:
             return rows
         return torch.cat([rows, rows.new_zeros((self.end - rows.shape[0], *rows.shape[1:]))])
 
     def find(self, ids: Ids) -> Ids:
-        """The local ids of some nodes; -1 for those of other ranks."""
+        """The local ids of some nodes, int64 `[k]`; -1 for those of other ranks."""
         return self._table.find(ids)
 
     def add(self, ids: Ids, first: int) -> None:
-        """Take new nodes, whose local ids follow each other from `first`."""
+        """Take new nodes, int64 `[k]`, whose local ids follow each other from `first`."""
         local = np.arange(first, first + ids.size)
         self._globals.put(local, ids)
         self._table.put(ids, local)
@@ -81,7 +81,7 @@ class Own:
             self.limit = self.limit_after(first + ids.size)
 
     def put(self, ids: Ids, first: int) -> None:
-        """Note the ids of nodes that `add` may have entered or not, to read them."""
+        """Note the ids, int64 `[k]`, that `add` may have entered or not, to read them."""
         self._globals.put(np.arange(first, first + ids.size), ids)
         self.count = self.real().size
 
@@ -120,17 +120,17 @@ class Ghosts:
         return int((self._globals.array >= 0).sum())
 
     def globals(self, local: Ids) -> Ids:
-        """The global ids of some ghosts."""
+        """The global ids of some ghosts, int64 `[k]`."""
         found: Ids = self._globals.array[local]
         return found
 
     def is_ghost(self, local: Ids) -> NDArray[np.bool_]:
-        """Which of some local ids are those of ghosts."""
+        """Which of some local ids, int64 `[k]`, are those of ghosts."""
         mask: NDArray[np.bool_] = self._globals.array[local] >= 0
         return mask
 
     def find(self, ids: Ids, found: Ids | None = None) -> Ids:
-        """The local ids of some nodes, of those that were not `found` elsewhere; -1 for others."""
+        """The local ids of some nodes, int64 `[k]`, if not `found` elsewhere; -1 for others."""
         return self._table.find(ids, found)
 
     def offer(self, count: int, limit: int) -> Ids:
@@ -165,11 +165,11 @@ class Ghosts:
             self.room = self.end + self.end // 16 + 32
 
     def put(self, ids: Ids, local: Ids) -> None:
-        """Note the ids of ghosts that `take` may have entered or not, to read them."""
+        """Note ids of ghosts, int64 `[k]`, that `take` may have entered or not, to read them."""
         self._globals.put(local, ids)
 
     def leave(self, local: Ids) -> None:
-        """Let go of ghosts that no edge needs any more; their ids are used again."""
+        """Let go of ghosts, int64 `[k]`, that no edge needs any more; their ids are used again."""
         self._table.drop(self.globals(local))
         self._globals.put(local, np.full(local.size, -1, np.int64))
         self._free += local.tolist()
@@ -207,7 +207,7 @@ class NearIds:
         return local
 
     def globals(self, local: Ids) -> Ids:
-        """The global ids of some nodes; -1 for ids that are none of theirs."""
+        """The global ids of some nodes, int64 `[k]`; -1 for ids that are none of theirs."""
         ids = np.full(local.size, -1, np.int64)
         old = local < self._own.end
         ids[old] = self._own.globals[local[old]]
@@ -254,7 +254,7 @@ class FarIds:
         return self._ghosts.find(ids, self._near.find(ids))
 
     def globals(self, local: Ids) -> Ids:
-        """The global ids of some nodes."""
+        """The global ids of some nodes, int64 `[k]`."""
         ids = self._near.globals(local)
         lost = np.flatnonzero(ids < 0)
         lost = lost[local[lost] < self._ghosts.end]

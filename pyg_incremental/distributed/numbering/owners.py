@@ -58,7 +58,10 @@ class Owners:
         self._more.put(np.arange(first, first + ranks.size), ranks)
 
     def with_new(self, ranks: Ranks | None, ids: Ids) -> Ranks:
-        """The ranks of some nodes, among them new ones that are not in yet."""
+        """The ranks of some nodes, int64 `[k]`, among them new ones that are not in yet.
+
+        `ranks` are those of the new ones, int16 `[num_new]`; None if there are none.
+        """
         if ranks is None:
             return self[ids]
         old = ids < self.num_nodes

@@ -164,7 +164,8 @@ class Part:
 
         Args:
             delta: The part of this rank; or why there is none, which all ranks then raise.
-            renew: Global ids of own nodes whose accumulated rows are made afresh, by kind.
+            renew: Global ids, int64 `[k]`, of own nodes whose accumulated rows are made afresh, by
+                kind.
             delta_id: How the caller calls the delta, or None.
             counts: Whether the version moves.
 

@@ -158,7 +158,11 @@ def partition_hetero(
 def partition_edges(
     edges: NDArray[np.int64], num_nodes: int, num_parts: int, method: Method, seed: int = 0
 ) -> NDArray[np.int16]:
-    """The part of every node, as `partition` chooses it, int16 `[num_nodes]`."""
+    """The part of every node, as `partition` chooses it, int16 `[num_nodes]`.
+
+    Raises:
+        PartitionError: If the method, or the number of parts, cannot be.
+    """
     if method not in METHODS:
         raise PartitionError(f"partition: expected a method among {METHODS} (got {method!r})")
     if not 1 <= num_parts <= MAX_PARTS:
@@ -203,7 +207,7 @@ def assess(
 
 
 def hashed(ids: NDArray[np.int64], num_parts: int, seed: int = 0) -> NDArray[np.int16]:
-    """A part for each id that depends on the id alone (the finaliser of splitmix64)."""
+    """A part for each id, int64 `[k]`, by the id alone (the finaliser of splitmix64)."""
     z = ids.astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -26,11 +26,11 @@ class Names:
         self._first = {kind: i << _BITS for i, kind in enumerate(owners)}
 
     def of(self, kind: str, ids: Ids) -> Ids:
-        """The numbers of some nodes of one kind."""
+        """The numbers of some nodes of one kind, int64 `[k]`."""
         return ids + self._first[kind]
 
     def owners(self, names: Ids) -> Ranks:
-        """The ranks of some nodes, by their numbers; `NOWHERE` of those that are not there yet."""
+        """The ranks of some nodes, by their numbers, int64 `[k]`; `NOWHERE` if not there yet."""
         ranks = np.full(names.size, ldg.NOWHERE, np.int16)
         for kind, owners in self._owners.items():
             ids = names - self._first[kind]

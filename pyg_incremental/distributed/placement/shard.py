@@ -72,8 +72,8 @@ def shard_of(
     Args:
         rank: The number of the part.
         size: The number of parts.
-        owner: For each kind the part of every node.
-        nodes: For each node input its kind, and its rows.
+        owner: For each kind the part of every node, int16 `[num_nodes]`.
+        nodes: For each node input its kind, and its rows, `[num_nodes, ...]`.
         graphs: The graphs.
     """
     ids = {kind: np.flatnonzero(ranks == rank) for kind, ranks in owner.items()}

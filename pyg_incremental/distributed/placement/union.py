@@ -30,7 +30,7 @@ class Union:
             self.total += count
 
     def ids(self, kind: str, ids: Ids) -> Ids:
-        """The numbers of some nodes."""
+        """The numbers of some nodes, int64 `[k]`."""
         return ids + self._first[kind] if self._first[kind] else ids
 
     def edges(self, parts: Iterable[tuple[Relation, Ids]]) -> Ids:

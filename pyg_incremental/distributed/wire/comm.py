@@ -66,7 +66,7 @@ class SingleProcess:
         return row[None]
 
     def send(self, parts: Sequence[Tensor], counts: Integers) -> list[Tensor]:
-        """The same bytes."""
+        """The same bytes; see `Communicator.send`."""
         return list(parts)
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ def offsets(counts: Integers) -> Integers:
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
-    """Parts of bytes one behind the other; a single one as it is."""
+    """Parts of bytes, uint8 of any shape, one behind the other; a single one as it is."""
     some = [p.reshape(-1) for p in parts if p.numel()]
     if len(some) == 1:
         return some[0]

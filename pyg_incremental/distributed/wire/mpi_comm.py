@@ -56,7 +56,7 @@ class MPICommunicator:
         return every
 
     def send(self, parts: Sequence[Tensor], counts: Integers) -> list[Tensor]:
-        """All-to-all of bytes; see `Communicator.send`."""
+        """All-to-all of bytes, uint8 `[n]` for each rank; see `Communicator.send`."""
         sizes_in, sizes_out = counts[:, self.rank], counts[self.rank]
         given = joined(parts).numpy()
         got = self._lent.array(np.uint8, int(sizes_in.sum()))

@@ -55,7 +55,7 @@ class TorchCommunicator:
         return shared
 
     def send(self, parts: Sequence[Tensor], counts: Integers) -> list[Tensor]:
-        """All-to-all of bytes; see `Communicator.send`."""
+        """All-to-all of bytes, uint8 `[n]` for each rank; see `Communicator.send`."""
         sizes_in = counts[:, self.rank].tolist()
         sizes_out = counts[self.rank].tolist()
         given = joined(parts).to(self._device)
