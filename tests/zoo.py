@@ -32,6 +32,8 @@ class Case:
         data: Edge data that the model is called with: (name, width), width None for a weight.
         formats: Formats of `edge_index` that PyG accepts for it.
         mode: Values that `inc.mode` may have.
+        scheme: What `scheme_of` says of its program, where the case holds it. The mode alone is
+            incremental as well where a conv has lost its program, and its rows are recomputed.
         csr_mode: The same for a CSR adjacency, where it differs.
         signed: Whether weights may be negative.
         finite: Leave NaN and infinities out.
@@ -47,6 +49,7 @@ class Case:
     data: tuple = ()
     formats: tuple = EDGES
     mode: tuple = INCREMENTAL
+    scheme: str = ""
     csr_mode: tuple = ()
     signed: bool = False
     finite: bool = False

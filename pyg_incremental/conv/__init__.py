@@ -1,42 +1,12 @@
 """Convs as programs, one file per family.
 
-A conv knows nothing about deltas, and the engine knows no conv.
+A conv knows nothing about deltas, and the engine knows no conv. Every file here is imported, so a
+family registers its convs by being there.
 """
 
-from pyg_incremental.conv import (
-    arma,
-    cheb,
-    edge_kernel,
-    eg,
-    feast,
-    film,
-    gat,
-    gated,
-    gated_gcn,
-    gated_graph,
-    gatv2,
-    gcn,
-    gen,
-    general,
-    gin,
-    graph_conv,
-    heat,
-    hgt,
-    hypergraph,
-    multi_hop,
-    neighbor_sum,
-    pna,
-    point,
-    point_transformer,
-    rgat,
-    rgcn,
-    sage,
-    signed,
-    similarity,
-    sparse_linear,
-    tag,
-    transformer,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.registry import (
     builder_of,
@@ -50,41 +20,12 @@ from pyg_incremental.program.steps import NotIncremental
 __all__ = [
     "ConvCall",
     "NotIncremental",
-    "arma",
     "builder_of",
-    "cheb",
-    "edge_kernel",
-    "eg",
-    "feast",
-    "film",
-    "gat",
-    "gated",
-    "gated_gcn",
-    "gated_graph",
-    "gatv2",
-    "gcn",
-    "gen",
-    "general",
-    "gin",
-    "graph_conv",
     "has_program",
-    "heat",
-    "hgt",
-    "hypergraph",
-    "multi_hop",
-    "neighbor_sum",
-    "pna",
-    "point",
-    "point_transformer",
     "register",
     "register_conv",
     "registered",
-    "rgat",
-    "rgcn",
-    "sage",
-    "signed",
-    "similarity",
-    "sparse_linear",
-    "tag",
-    "transformer",
 ]
+
+for file in iter_modules(__path__, f"{__name__}."):
+    import_module(file.name)

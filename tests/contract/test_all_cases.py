@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from pyg_incremental import IncrementalWarning
+from pyg_incremental.conv.supported import scheme_of
 from pyg_incremental.transform import maps as executors
 from tests.hetero_side_by_side import HeteroSides
 from tests.pairwise import Drawn
@@ -86,6 +87,7 @@ def started(case, fmt, dtype, seed, **options):
         warnings.simplefilter("ignore", IncrementalWarning)
         sides = SideBySide(case, fmt, dtype, seed, **options)
     assert sides.inc.mode in case.modes(fmt), sides.inc
+    assert case.scheme in ("", scheme_of(sides.inc.program)), sides.inc.program
     assert_known(sides.inc.program)
     assert not sides.inc.model.training
     theirs = sides.twin.state_dict()
