@@ -18,6 +18,7 @@ from torch_geometric.nn import (
     SuperGATConv,
     TransformerConv,
 )
+from torch_geometric.nn.models.attentive_fp import GATEConv
 
 from tests.zoo import ATTR, CHANNELS, EDGES, Case
 
@@ -215,6 +216,29 @@ HEAT_CASES = [
     heat("backward", heads=2, **BACK),
 ]
 
+
+class AttentiveLayer(torch.nn.Module):
+    """The first layer of `AttentiveFP`: a conv that reads edge attributes, then a cell."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = GATEConv(CHANNELS, CHANNELS, 3)
+        self.cell = torch.nn.GRUCell(CHANNELS, CHANNELS)
+
+    def forward(self, x, edge_index, edge_attr):
+        return self.cell(self.conv(x, edge_index, edge_attr).relu(), x)
+
+
+def gate(name, make):
+    return Case(f"gate-{name}", make, scheme="constrained", **ATTRIBUTED)
+
+
+GATE_CASES = [
+    gate("plain", lambda: GATEConv(CHANNELS, CHANNELS, 3)),
+    gate("dropout", lambda: GATEConv(CHANNELS, CHANNELS, 3, dropout=0.5)),
+    gate("cell", AttentiveLayer),
+]
+
 gen = of(GENConv, "gen")
 GEN_CASES = [
     gen("plain"),
@@ -341,6 +365,7 @@ ATTENTION_CASES = [
     *AGNN_CASES,
     *chain.from_iterable(map(sorted_apart, RGAT_CASES)),
     *chain.from_iterable(map(sorted_apart, HEAT_CASES)),
+    *chain.from_iterable(map(sorted_apart, GATE_CASES)),
     *GEN_CASES,
     *GENERAL_CASES,
     *FEAST_CASES,
