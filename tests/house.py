@@ -59,8 +59,8 @@ def documented(file: Path) -> Documented:
 
     That of a class serves its `__init__` and its `__call__` as well.
     """
-    found: Documented = {}
     tree = ast.parse(file.read_text())
+    found: Documented = {"": (tree, ast.get_docstring(tree) or "")}
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     for owner in (tree, *classes):
         prefix, about = "", ""
@@ -83,8 +83,13 @@ def named(of: ast.AST | None) -> set[str]:
 
 
 def with_others(name: str, room: Documented, seen: tuple[str, ...] = ()) -> str:
-    """The docstring of a function and those of its class or file that it names, such as `other`."""
+    """The docstring of a function and those of its class or file that it names, such as `other`.
+
+    One that says "as above" names the docstring of the file.
+    """
     words, seen = room[name][1], (*seen, name)
+    if "as above" in words.lower():
+        words += room[""][1]
     owner = name.rpartition(".")[0]
     for other in NAMES_ANOTHER.findall(words):
         there = [k for k in (f"{owner}.{other}", other) if k in room and k not in seen]
@@ -102,8 +107,13 @@ def unstated(node: ast.FunctionDef, words: str) -> list[str]:
     integers = any(name in INTEGERS or "Ids" in names for name, names in tensors.items())
     if integers and not DTYPE.search(words):
         missing.append("dtype")
-    raises = (inner.exc for inner in ast.walk(node) if isinstance(inner, ast.Raise))
-    errors = {name for exc in raises for name in named(exc) if ERROR.search(name)}
+    raised, caught = set(), set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Raise):
+            raised |= named(inner.exc)
+        elif isinstance(inner, ast.ExceptHandler):
+            caught |= named(inner.type)
+    errors = {name for name in raised - caught if ERROR.search(name)}
     return missing + sorted(name for name in errors if name not in words)
 
 
@@ -117,7 +127,8 @@ def unstated_in(folder: Path) -> dict[str, list[str]]:
         room = documented(file)
         for name, (node, _) in room.items():
             parts = [p for p in name.split(".") if p not in ("__init__", "__call__")]
-            if isinstance(node, ast.ClassDef) or any(p.startswith("_") for p in parts):
+            is_public = not any(p.startswith("_") for p in parts)
+            if not isinstance(node, ast.FunctionDef) or not is_public:
                 continue
             if missing := unstated(node, with_others(name, room)):
                 found[f"{file.relative_to(folder).as_posix()}:{node.lineno} {name}"] = missing

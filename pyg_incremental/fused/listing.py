@@ -44,7 +44,7 @@ class Listing(TorchDispatchMode):
     every result, none of which is needed here.
 
     Args:
-        inputs: The tensors that a function is given.
+        inputs: The tensors that a function is given, `[num_rows, ...]`.
 
     Attributes:
         operations: What was called, in order. What depends on no input was carried out.
@@ -94,7 +94,7 @@ def listed(fn: Callable[..., Any], rows: Sequence[Tensor]) -> tuple[list[Operati
 
     Args:
         fn: The function; what it writes to is no longer written to in what is listed.
-        rows: What it is run on.
+        rows: What it is run on, `[num_rows, ...]`.
 
     Raises:
         UntranslatableError: If what it does depends on values.

@@ -42,13 +42,13 @@ class Space:
         return at
 
     def constant(self, values: Tensor, times: int = 1) -> int:
-        """Where a constant stands, repeated some times."""
+        """Where a constant, of any shape, stands, repeated some times."""
         at = self.room(values.numel() * times)
         self.constants.append((at, values.detach().reshape(-1).repeat(times)))
         return at
 
     def positions(self, index: Tensor) -> int:
-        """Where an index stands."""
+        """Where an index, integers of any shape, stands."""
         at, self.index_size = self.index_size, self.index_size + index.numel()
         self.index.append(index.reshape(-1))
         return at

@@ -114,7 +114,7 @@ class FastPath:
         self._counted: list[tuple[int, int]] = []
 
     def takes(self, events: EdgeEvents, rows: Mapping[str, tuple[Tensor, Tensor]]) -> bool:
-        """Whether an update is plain enough to begin with."""
+        """Whether an update is plain enough to begin with; arguments as in `run`."""
         if len(events.changed.slots) or len(rows) > 1:
             return False
         if not all(e.is_shared for e in self._exchanges) or (self._exchanges and self._has_new):
@@ -129,6 +129,11 @@ class FastPath:
         self, events: EdgeEvents, rows: Mapping[str, tuple[Tensor, Tensor]], stats: Work
     ) -> int:
         """Run the steps, as far as the machine can.
+
+        Args:
+            events: What happened to the edges.
+            rows: Of the changed input the ids, int64 `[c]`, and their new rows, `[c, ...]`.
+            stats: Takes the work of each step.
 
         Returns:
             The first step that is left to the executors.

@@ -85,7 +85,7 @@ class Translator:
     # Operands ------------------------------------------------------------------------------------
 
     def input(self, example: Tensor) -> Register:
-        """The register of an input."""
+        """The register of an input, `[ROWS, ...]`."""
         return self.register(example.shape[1:])
 
     def register(self, shape: Sequence[int]) -> Register:
@@ -97,7 +97,11 @@ class Translator:
         return Register(self.space.room(BLOCK * width), width, place)
 
     def index(self, place: Tensor) -> Tensor:
-        """Positions within a row, `[...]`, the same for every row; else this is no row map."""
+        """Positions within a row, `[...]`, of integers `[ROWS, ...]` that are alike for all.
+
+        Raises:
+            UntranslatableError: If they are not: this is no row map.
+        """
         if place.dim() == 0 or place.shape[0] != ROWS:
             raise UntranslatableError("a result has no row for each row")
         first = place[0]
@@ -168,7 +172,11 @@ class Translator:
         return out
 
     def product(self, value: Register, matrix: Tensor, bias: Any) -> Register:
-        """`value @ matrix + bias`."""
+        """`value @ matrix + bias`: rows by `[inner, width]`, and `[width]` or None.
+
+        Raises:
+            UntranslatableError: If this is no product of rows and a matrix.
+        """
         if not isinstance(matrix, Tensor) or value.place.dim() != 2 or isinstance(bias, Register):
             raise UntranslatableError("a product is not one of rows and a matrix")
         inner, width = matrix.shape
