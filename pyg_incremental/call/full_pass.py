@@ -124,8 +124,8 @@ def arguments(
         site: The call.
         roles: What its tensors are.
         nodes: Node rows by name, `[num_nodes, ...]`.
-        graphs: For each graph its `edge_index`, int64 `[2, num_edges]`, and edge data, `[num_edges,
-            ...]`, as in `DynamicGraph.state`.
+        graphs: For each graph its `edge_index`, int64 `[2, num_edges]`, and edge data,
+            `[num_edges, ...]`, as in `DynamicGraph.state`.
         num_nodes: Number of nodes of each kind.
         others: Other tensors by name, of any shape.
     """

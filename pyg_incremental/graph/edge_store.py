@@ -235,7 +235,7 @@ class EdgeStore:
         """The slots of the edges `gone`, int64 `[m]`, if a delta is plain and valid; else None.
 
         That is: all of `added`, `[2, k]`, `gone`, `[2, m]`, and `ids`, `[c]`, lie in
-        `[0, num_nodes)`, `ids` ascend, and the edges are there. Nothing changes.
+        `[0, num_nodes)`, `ids` are distinct, and the edges are there. Nothing changes.
         """
         found = np.empty(gone.shape[1], np.int64)
         valid = graph_at.accept(self.places(), added, gone, ids, num_nodes, found)
