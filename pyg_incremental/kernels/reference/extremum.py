@@ -1,6 +1,11 @@
 """Largest or smallest messages over in-edges; see `kernels.compiled.extremum`.
 
 Here the total order of messages is that of integers: bits read as a sign and a magnitude.
+
+Of `n` rows `state` is `[n, channels]`, `owner` int32 `[n, channels]`, and `stamp` int64 `[n]`;
+`rows` are distinct, int64 `[k]`, and `before` is `[k, channels]`. Listed edges have `at`, `dst` (or
+`index`, the place in `rows`) and `slot`, int64 `[m]`; `message` is `[num_messages, channels]` and
+`weight` one number for each slot, `[slots]`, or empty.
 """
 
 import torch
@@ -55,7 +60,7 @@ def _best(
 
 
 def extremum_retract(owner: Tensor, dst: Tensor, slot: Tensor, stamp: Tensor, lost: int) -> None:
-    """Expose what the listed edges own."""
+    """Expose what the listed edges own; arrays as above."""
     owned = owner[dst] == slot[:, None].to(owner.device)
     edge, channel = owned.nonzero(as_tuple=True)
     owner[dst.to(owner.device)[edge], channel] = EXPOSED
@@ -72,7 +77,7 @@ def extremum_insert(
     slot: Tensor,
     largest: bool,
 ) -> None:
-    """Offer messages to their targets."""
+    """Offer messages to their targets; arrays as above."""
     rows, index = dst.unique(return_inverse=True)
     best, first = _best(message, at, weight, slot, index, len(rows), largest)
     now, o = state[rows], owner[rows]
@@ -83,7 +88,7 @@ def extremum_insert(
 
 
 def extremum_exposed(owner: Tensor, rows: Tensor, stamp: Tensor, lost: int, found: Tensor) -> int:
-    """Those of some rows that have an exposed channel."""
+    """Those of some rows that have an exposed channel, to `found`, int64 `[k]`; as above."""
     rows = rows[stamp[rows] == lost]
     rows = rows[(owner[rows] == EXPOSED).any(1).cpu()]
     found[: len(rows)] = rows
@@ -104,7 +109,7 @@ def extremum_fill(
     read: int,
     afresh: bool,
 ) -> tuple[int, int]:
-    """Make exposed channels afresh."""
+    """Make exposed channels afresh; arrays as above."""
     best, first = _best(message, at, weight, slot, index, len(rows), largest)
     now, o = state[rows], owner[rows]
     exposed, none = (o == EXPOSED) | afresh, first == _LAST.max
@@ -127,7 +132,7 @@ def extremum_settle(
     read: int,
     changed: Tensor,
 ) -> tuple[int, int, int, int]:
-    """Which touched rows differ from what they were, and of which kind they are."""
+    """Which touched rows differ from what they were, and of which kind they are; as above."""
     after, stamps = now[rows], stamp[rows]
     same = ((after == before) | ((after != after) & (before != before))).all(1).cpu()
     kept = stamps != read

@@ -3,6 +3,9 @@
 What goes over a whole graph runs on whole arrays; what a delta does to the lists goes edge by edge.
 Slots may come to stand in other places of the table of pairs than the compiled kernels put them,
 and are found by both.
+
+Ids of nodes and slots are integers, `[k]` of each list; lists and slots are as `Adjacency` and
+`Slots` have them; the table of pairs is int32 `[size]`, `places` are int64 `[24]`, edges `[2, k]`.
 """
 
 import ctypes
@@ -44,7 +47,7 @@ Table = NDArray[np.int32]
 def group(
     key: Ids, other: Ids, degree: Ids, start: Ids, neighbor: Ids, edge: Ids, at: Ids, slack: int
 ) -> int:
-    """Fill neighbour lists; see `adjacency.group`."""
+    """Fill neighbour lists; see `adjacency.group`, arrays as above."""
     count = np.bincount(key, minlength=degree.size)
     room = count + slack
     degree[:], start[:] = count, np.cumsum(room) - room
@@ -62,7 +65,7 @@ def _more_room(n: int) -> int:
 
 
 def needed(key: Ids, adj: Adjacency) -> int:
-    """How much of the pool the lists move to; see `adjacency.needed`."""
+    """How much of the pool the lists move to; see `adjacency.needed`, arrays as above."""
     nodes, more = np.unique(key, return_counts=True)
     wanted = adj.degree[nodes] + more
     grows = wanted > adj.capacity[nodes]
@@ -76,12 +79,12 @@ def needed(key: Ids, adj: Adjacency) -> int:
 
 
 def fits(key: Ids, adj: Adjacency, top: int) -> bool:
-    """Whether the pool has room for what is `needed`."""
+    """Whether the pool has room for what is `needed`; arrays as above."""
     return bool(int(top) + needed(key, adj) <= adj.neighbor.size)
 
 
 def compact(adj: Adjacency, neighbor: Ids, edge: Ids, room: int) -> int:
-    """Copy every list into a new pool; see `adjacency.compact`."""
+    """Copy every list into a new pool; see `adjacency.compact`, arrays as above."""
     degree = adj.degree.astype(np.int64)
     capacity = degree + np.minimum(room, adj.capacity - degree)
     start = np.cumsum(capacity) - capacity
@@ -94,7 +97,7 @@ def compact(adj: Adjacency, neighbor: Ids, edge: Ids, room: int) -> int:
 
 
 def out_of_range(ids: Ids, limit: int) -> int:
-    """Index of the first id outside `[0, limit)`, or -1."""
+    """Index of the first id, int64 `[k]`, outside `[0, limit)`, or -1."""
     wrong = (ids < 0) | (ids >= limit)
     return int(wrong.argmax()) if wrong.any() else -1
 
@@ -179,7 +182,7 @@ def _enter_heads(heads: Ids, table: Table, slots: Slots) -> int:
 
 
 def enter(chosen: Ids, table: Table, slots: Slots) -> int:
-    """Enter slots, oldest edge first; returns how many empty places were used."""
+    """Enter slots, oldest edge first; returns how many empty places were used. As above."""
     if not chosen.size:
         return 0
     pair = (slots.src[chosen].astype(np.int64) << 32) | slots.dst[chosen]
@@ -216,7 +219,7 @@ def _leave(gone: Ids, table: Table, slots: Slots) -> None:
 
 
 def find(us: Ids, vs: Ids, table: Table, slots: Slots, found: Ids) -> None:
-    """The most recently added slot of each pair, or -1."""
+    """The most recently added slot of each pair, or -1; arrays as above."""
     found[:] = _heads(us, vs, table, slots)
 
 
@@ -285,7 +288,7 @@ def _table(places: Ids) -> Any:
 
 
 def accept(places: Ids, added: Ids, gone: Ids, ids: Ids, num_nodes: int, found: Ids) -> bool:
-    """Whether a delta is valid; see `graph_at.accept`."""
+    """Whether a delta is valid; see `graph_at.accept`, arrays as above."""
     for some in (added, gone, ids):
         if out_of_range(some.reshape(-1), num_nodes) >= 0:
             return False
@@ -303,7 +306,7 @@ def leaving(
     src: Ids, dst: Ids, sources: Ids, targets: Ids, out: Adjacency, inn: Adjacency, table: Table,
     slots: Slots, listed: Ids, more: Ids,
 ) -> int:  # fmt: skip
-    """The slots that leave; see `graph_at.leaving`."""
+    """The slots that leave; see `graph_at.leaving`, arrays as above."""
     _youngest(src, dst, table, slots, listed)
     incident = np.concatenate([_listed(sources, out), _listed(targets, inn)])
     once = np.sort(np.unique(incident, return_index=True)[1])
@@ -314,7 +317,10 @@ def leaving(
 
 
 def change_list(places: Ids, side: int, ends: Ids, left: Ids, taken: Ids) -> None:
-    """Take edges out of the lists of one side, and append others; see `graph_at.change_list`."""
+    """Take edges out of the lists of one side, and append others; see `graph_at.change_list`.
+
+    Arrays as above.
+    """
     slots, top = _slots(places), _line(places[TOPS], 2, np.int64)[side : side + 1]
     lists = _lists(places, INN if side else OUT)
     positions = slots.in_at if side else slots.out_at
@@ -323,7 +329,7 @@ def change_list(places: Ids, side: int, ends: Ids, left: Ids, taken: Ids) -> Non
 
 
 def change_pairs(places: Ids, ends: Ids, left: Ids, taken: Ids, order: int) -> int:
-    """The same in the table; see `graph_at.change_pairs`."""
+    """The same in the table; see `graph_at.change_pairs`, arrays as above."""
     table, slots = _table(places), _slots(places)
     _leave(left, table, slots)
     slots.src[taken], slots.dst[taken] = ends
@@ -335,7 +341,7 @@ def change_pairs(places: Ids, ends: Ids, left: Ids, taken: Ids, order: int) -> i
 
 
 def mixed(addresses: Ids) -> int:
-    """One number for the 4-byte words at some addresses; see `samples.mixed`."""
+    """One number for the 4-byte words at some addresses, int64 `[k]`; see `samples.mixed`."""
     found = 0xCBF29CE484222325
     for address in addresses.tolist():
         word = ctypes.c_uint32.from_address(address).value
@@ -344,5 +350,5 @@ def mixed(addresses: Ids) -> int:
 
 
 def take_rows(rows: Ids, ids: Ids, found: Ids) -> None:
-    """Copy `rows[ids]` to `found`."""
+    """Copy `rows[ids]`, of `[n, ...]` and int64 `[k]`, to `found`, `[k, ...]`."""
     rows.take(ids, 0, out=found, mode="clip")

@@ -1,4 +1,9 @@
-"""Writing rows, and collecting the rows that a change reaches."""
+"""Writing rows, and collecting the rows that a change reaches.
+
+Of `n` rows `store` is `[n, channels]`, `stamp` and `touched` are int64 `[n]`; `ids` are distinct,
+int64 `[k]`, `new` and `old` `[k, channels]`, `changed` and `where` int64 `[k]`. Edges are listed by
+their ends and places, int64 `[m]`.
+"""
 
 import torch
 from torch import Tensor
@@ -15,7 +20,7 @@ def commit(
     changed: Tensor,
     where: Tensor,
 ) -> int:
-    """Write new rows, and note which of them differ from what was stored."""
+    """Write new rows, and note which of them differ from what was stored; arrays as above."""
     before = store[ids]
     same = (before == new) | ((before != before) & (new != new))
     differs = ~same.all(1) | (ids >= first_new).to(same.device)
@@ -29,7 +34,7 @@ def commit(
 
 
 def unite(ids: Tensor, touched: Tensor, count: int, stamp: Tensor, epoch: int) -> int:
-    """Collect distinct ids."""
+    """Collect distinct ids; arrays as above."""
     fresh = ids[stamp[ids] != epoch].unique()
     stamp[fresh] = epoch
     touched[count : count + len(fresh)] = fresh
@@ -39,7 +44,7 @@ def unite(ids: Tensor, touched: Tensor, count: int, stamp: Tensor, epoch: int) -
 def unite_ends(
     src: Tensor, dst: Tensor, drop: bool, touched: Tensor, count: int, stamp: Tensor, epoch: int
 ) -> int:
-    """Collect the distinct targets of some edges."""
+    """Collect the distinct targets of some edges; arrays as above."""
     return unite(dst[src != dst] if drop else dst, touched, count, stamp, epoch)
 
 
@@ -55,7 +60,7 @@ def _lists(ids: Tensor, adj: Adjacency) -> tuple[Tensor, Tensor, Tensor]:
 def reach(
     ids: Tensor, out: Adjacency, drop: bool, touched: Tensor, count: int, stamp: Tensor, epoch: int
 ) -> tuple[int, int]:
-    """Collect the distinct targets of the out-edges of some rows."""
+    """Collect the distinct targets of the out-edges of some rows; arrays as above."""
     index, target, _ = _lists(ids, out)
     keep = target != ids[index] if drop else torch.ones_like(target, dtype=torch.bool)
     return unite(target[keep], touched, count, stamp, epoch), len(index)
@@ -64,7 +69,7 @@ def reach(
 def expand(
     ids: Tensor, adj: Adjacency, loops: int, index: Tensor, neighbor: Tensor, edge: Tensor
 ) -> int:
-    """Write out the lists of some rows, one behind the other."""
+    """Write out the lists of some rows, one behind the other; arrays as above."""
     i, u, slot = _lists(ids, adj)
     if loops:
         keep = (u != ids[i]) == (loops == 1)
@@ -74,7 +79,10 @@ def expand(
 
 
 def edges_of(ids: Tensor, adj: Adjacency, drop: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Position in `ids`, neighbour and slot of every entry, without self-loops if `drop`."""
+    """Position in `ids`, neighbour and slot of every entry, without self-loops if `drop`.
+
+    Arrays as above.
+    """
     index, neighbor, slot = _lists(ids, adj)
     if drop:
         keep = neighbor != ids[index]

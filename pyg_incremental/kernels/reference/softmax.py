@@ -1,4 +1,12 @@
-"""Softmax-weighted sums over in-edges."""
+"""Softmax-weighted sums over in-edges.
+
+Of `n` rows `state` is `[n, heads * channels + 2 * heads]`, `target` `[n, heads]`, `drift` `[n, 2]`,
+and `stamp` and `touched` are int64 `[n]`; `message` is `[num_messages, heads * channels + heads]`,
+`scale` `[heads * channels]`. `edge`, `[slots, heads]`, and `loop`, `[n, heads]`, may be empty.
+`ids` are distinct, int64 `[k]`, `old` are their messages from before; `again` takes ids, int64.
+Listed edges have ends, int64 `[m]`, and `edge_rows`, `[m, heads]` or empty. What they mean is told
+in `kernels.compiled.softmax`.
+"""
 
 import torch
 from torch import Tensor
@@ -27,7 +35,7 @@ def softmax_rows(
     inn: Adjacency,
     drop: bool,
 ) -> int:
-    """Make some softmax-weighted rows afresh."""
+    """Make some softmax-weighted rows afresh; arrays as above."""
     heads = target.shape[1]
     index, source, slot = edges_of(ids, inn, drop)
     index = index.to(state.device)
@@ -97,7 +105,7 @@ def softmax_edges(
     sign: int,
     drop: bool,
 ) -> None:
-    """Add or retract the terms of listed edges."""
+    """Add or retract the terms of listed edges; arrays as above."""
     if drop:
         keep = src != dst
         src, dst = src[keep], dst[keep]
@@ -117,7 +125,7 @@ def softmax_settle(
     count: int,
     again: Tensor,
 ) -> int:
-    """Make empty rows zero, and name those that have lost too many bits."""
+    """Make empty rows zero, and name those that have lost too many bits; arrays as above."""
     width = state.shape[1] - 2 * heads
     rows = touched[:count]
     if not has_loop:
@@ -157,7 +165,10 @@ def softmax_push(
     stamp: Tensor,
     epoch: int,
 ) -> tuple[int, int, int, int]:
-    """Replace the terms of changed sources, then mend and settle the rows they reach."""
+    """Replace the terms of changed sources, then mend and settle the rows they reach.
+
+    Arrays as above.
+    """
     drift[touched[:renewed], 0] = torch.inf
     edges = int(out.degree[ids].sum())
     index, at, slot = edges_of(ids, out, drop)

@@ -1,4 +1,11 @@
-"""Sums over in-edges: from the start, edge by edge, and by pushing what changed."""
+"""Sums over in-edges: from the start, edge by edge, and by pushing what changed.
+
+Of `n` rows `state` is `[n, channels]`, `drift` is `[n]`, `stamp` and `touched` are int64 `[n]`;
+`message` is `[num_messages, channels]`, `scale` `[channels]`, `weight` one number for each slot,
+`[slots]`, or empty. `ids` are distinct, int64 `[k]`, and `old` what was sent from them before,
+`[k, channels]`; `again` takes ids, int64. Listed edges have ends, int64 `[m]`, and a `factor`,
+`[m]` or empty.
+"""
 
 import torch
 from torch import Tensor
@@ -16,7 +23,7 @@ def sum_rows(
     inn: Adjacency,
     drop: bool,
 ) -> int:
-    """Sum some rows afresh."""
+    """Sum some rows afresh; arrays as above."""
     index, source, slot = edges_of(ids, inn, drop)
     terms = message[source].to(state.dtype)
     if weight.numel():
@@ -38,7 +45,7 @@ def sum_edges(
     sign: int,
     drop: bool,
 ) -> None:
-    """Add or subtract the messages of listed edges."""
+    """Add or subtract the messages of listed edges; arrays as above."""
     w = (factor if factor.numel() else state.new_ones(len(src))).to(state.dtype) * sign
     if drop:
         keep = src != dst
@@ -59,7 +66,7 @@ def sum_settle(
     count: int,
     again: Tensor,
 ) -> int:
-    """Make empty rows zero, and name those that have lost too many bits."""
+    """Make empty rows zero, and name those that have lost too many bits; arrays as above."""
     rows = touched[:count]
     empty = inn.degree[rows] == 0
     state[rows[empty]] = 0
@@ -91,7 +98,7 @@ def sum_push(
     stamp: Tensor,
     epoch: int,
 ) -> tuple[int, int, int, int]:
-    """Push changed messages, then mend and settle the rows they reach."""
+    """Push changed messages, then mend and settle the rows they reach; arrays as above."""
     diff = message[ids].to(state.dtype) - old[: len(ids)].to(state.dtype)
     moving = (diff != 0).any(1).nonzero().flatten().cpu()
     ids, diff = ids[moving], diff[moving.to(diff.device)]
