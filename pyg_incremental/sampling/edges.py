@@ -124,7 +124,7 @@ class SampledEdges:
         Args:
             delta: What is said of them, both directions written out.
             total: Number of nodes at both ends, new ones included.
-            removed: Nodes at both ends of which all edges leave.
+            removed: Nodes at both ends, int64 `[d]`, of which all edges leave.
             ids: The ids of the added edges, if somebody else has numbered them, int64 `[k]`; they
                 ascend and are larger than those of all edges before.
 

@@ -99,8 +99,8 @@ class Reservoirs:
         Args:
             nodes: Distinct or not, int64 `[k]`.
             lists: All in-edges.
-            keys: The keys of all edges by slot.
-            edges: Their ids by slot.
+            keys: The keys of all edges by slot, int64 `[slots]`.
+            edges: Their ids by slot, int64 `[slots]`.
             anew: Whether to read those of every node.
         """
         done = 0
