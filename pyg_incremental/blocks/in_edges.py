@@ -109,7 +109,7 @@ def block_edges(edges: InEdges, ids: Ids | range, num_sources: int, place: Array
 
     Args:
         edges: The in-edges of all of them.
-        ids: The nodes, in ascending order.
+        ids: The nodes, int64 `[num_rows]`, in ascending order.
         num_sources: The number of nodes at the other ends.
         place: Room for a number of each of these, int32 `[num_sources]`; whatever it holds.
     """

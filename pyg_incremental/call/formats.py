@@ -20,7 +20,7 @@ def to_format(
     Args:
         fmt: The format.
         edge_index: Edges, int64 `[2, num_edges]`, sources first.
-        values: One row per edge, or None.
+        values: One row per edge, `[num_edges, ...]`, or None.
         sizes: Number of nodes at the sources and at the targets.
         device: Where the object goes.
     """

@@ -61,8 +61,8 @@ def find_removed(
     Args:
         graph: The edges.
         src: Sources of the edges to remove, int64 `[m]`.
-        dst: Their targets.
-        gone: Nodes at the sources and at the targets of which every other edge leaves, too.
+        dst: Their targets, int64 `[m]`.
+        gone: Nodes, int64 `[d]`, at sources and targets, of which every other edge leaves, too.
         oldest: Whether each listed pair removes its oldest edges, not its youngest.
     """
     listed, more = graph.resolve_removal(src, dst, *gone)

@@ -27,11 +27,12 @@ def place(
     """Place some nodes, in their order.
 
     Args:
-        nodes: The nodes, `[k]`. One that is placed already leaves its part first.
-        start: Node `i` of these has the neighbours `neighbor[start[i] : start[i + 1]]`; `[k + 1]`.
-        neighbor: Nodes; those that are not placed do not count.
-        owner: The part of every node, or `NOWHERE`; written.
-        sizes: Nodes in each part; written.
+        nodes: The nodes, int64 `[k]`. One that is placed already leaves its part first.
+        start: Node `i` of these has the neighbours `neighbor[start[i] : start[i + 1]]`; int64
+            `[k + 1]`.
+        neighbor: Nodes, int64 `[num_neighbors]`; those that are not placed do not count.
+        owner: The part of every node, or `NOWHERE`, int16 `[num_nodes]`; written.
+        sizes: Nodes in each part, int64 `[num_parts]`; written.
         capacity: How many nodes a part holds.
     """
     parts = sizes.size

@@ -47,7 +47,7 @@ def place_new(
     Args:
         nodes: The nodes, by any distinct numbers, int64 `[n]`.
         edges: Edges among which theirs are, int64 `[2, k]`.
-        owners: Tells the parts of some nodes, `NOWHERE` of those that are not placed.
+        owners: Tells the parts of nodes, int16 `[k]`, `NOWHERE` of those that are not placed.
         sizes: Nodes in each part, int64 `[num_parts]`.
     """
     count = nodes.size
