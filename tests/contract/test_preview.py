@@ -117,7 +117,7 @@ def test_reach_is_not_guessed():
     assert of(inc, x_changes=(torch.arange(30), torch.ones(30, 6))) is None  # most of the graph
     assert of(wrapped(nodes=4000, store="minimal"), edge_index_add=edge(1, 2)) is None
     world = make_world(generator(0), channels=CHANNELS)
-    for name in ("nodes and edges", "mean of all"):
+    for name in ("nodes and edges", "spread of all"):
         assert of(wrap(name, world)[1], edge_index_add=edge(1, 2)) is None
 
 

@@ -32,12 +32,12 @@ class NodesAndEdges(Classes):
         return h, h[edge_index[0]] * h[edge_index[1]]
 
 
-class AndMean(Classes):
+class AndSpread(Classes):
     """One of its outputs has no row for each node."""
 
     def forward(self, x, edge_index):
         h = super().forward(x, edge_index)
-        return {"rows": h, "top": h.mean(0, keepdim=True)}
+        return {"rows": h, "top": h.std(0, keepdim=True)}
 
 
 class Forked(Classes):
@@ -59,7 +59,7 @@ MODELS = {
     "max": lambda: Classes(lambda a, b: SAGEConv(a, b, aggr="max")),
     "gat": lambda: Classes(GATConv),
     "nodes and edges": NodesAndEdges,
-    "mean of all": AndMean,
+    "spread of all": AndSpread,
     "full pass": Forked,
     "full pass of two": ForkedTwice,
 }

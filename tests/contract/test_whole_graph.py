@@ -151,9 +151,11 @@ def test_removed_nodes_leave_and_come_back_with_what_names_them(seed, tmp_path):
     undo = inc.inverse(GraphDelta(nodes_del=gone))
     before = [rows.clone() for rows in inc.out]
     seen = inc.preview(GraphDelta(nodes_del=gone))
-    up = inc.apply_delta(nodes_del=gone)
-    for ids, told in zip(up.changed, seen.changed, strict=True):
+    up = inc.apply_delta(nodes_del=gone, old=True)
+    rows = zip(up.changed, seen.changed, up.old, before, strict=True)
+    for ids, told, old, was in rows:
         assert ids.tolist() == told.tolist()
+        assert torch.equal(old, was[ids])
     x, edges = x.index_fill(0, gone, 0), edges[:, ~torch.isin(edges, gone).any(0)]
     there[gone] = False
     same()
