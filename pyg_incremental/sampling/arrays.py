@@ -49,7 +49,7 @@ class GrowingStorage(Storage):
         return found.reshape(shape)
 
     def longer(self, array: NDArray[T], size: int) -> NDArray[T]:
-        """The array with room for `size` elements, in its place if there is room behind it."""
+        """The array, `[n]`, with room for `size` elements, in its place if there is room there."""
         pages = self._pages.get(address_of(array)) if array.ndim == 1 else None
         if pages is not None and size * array.itemsize <= len(pages):
             return np.frombuffer(pages, array.dtype, size)

@@ -181,7 +181,7 @@ class SampledEdges:
         return np.concatenate([left, came]) if left.size else came
 
     def take_out(self, slots: Ids) -> Ids:
-        """Let the edges in some slots go; returns nodes whose samples changed, not distinct."""
+        """Let edges in slots, int64 `[k]`, go; returns nodes with a new sample, not distinct."""
         if not slots.size:
             return _NONE
         targets = self.graph.slots.dst[slots].astype(np.int64)
@@ -230,14 +230,14 @@ class SampledEdges:
     # A query -------------------------------------------------------------------------------------
 
     def hop(self, hop: int, frontier: Ids, offset: int, known: Ids) -> HopEdges:
-        """The sampled in-edges of some nodes; see `query.HopSource`."""
+        """The sampled in-edges of some nodes, int64 `[m]`; see `query.HopSource`."""
         rows, lists, fanout = self.rows, self.graph.inn, self.fanouts[hop]
         return HopEdges(
             *kernel.hop(frontier, offset, fanout, rows.heads, rows.pool, lists, self.ids, known)
         )
 
     def walk(self, seeds: Ids, disjoint: bool) -> SamplerOutput:
-        """All hops from some seeds on, where these are the only edges; see `query.expand`."""
+        """All hops from seeds, int64 `[k]`, on, if these are the only edges; see `query.expand`."""
         counts = np.zeros((2, self._limits.size + 1), np.int64)
         asked = with_queries(seeds) if disjoint else seeds
         found, edges = kernel.walk(asked, self._limits, self.places(), counts)

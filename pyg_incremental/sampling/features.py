@@ -49,7 +49,7 @@ class Features:
         return self._rows[: self.num_nodes]
 
     def rows(self, nodes: Ids) -> Tensor:
-        """A copy of the features of some nodes, `[k, num_features]`."""
+        """A copy of the features of some nodes, int64 `[k]`: `[k, num_features]`."""
         return self._rows.index_select(0, torch.from_numpy(nodes))
 
     def grow(self, num_nodes: int) -> None:

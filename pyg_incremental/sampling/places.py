@@ -41,7 +41,7 @@ class Places:
             self.of = np.concatenate([self.of, more])
 
     def take(self, nodes: Ids) -> None:
-        """Give distinct nodes without a row one each."""
+        """Give distinct nodes without a row, int64 `[k]`, one each."""
         rows, missing = [], nodes.size
         while missing and self._free:
             left = self._free.pop()
@@ -55,7 +55,7 @@ class Places:
         self.count += nodes.size
 
     def give_back(self, nodes: Ids) -> None:
-        """Take the rows of distinct nodes away."""
+        """Take the rows of distinct nodes, int64 `[k]`, away."""
         if nodes.size:
             self._free.append(self.of[nodes])
             self.of[nodes] = -1
@@ -156,7 +156,7 @@ class PlacedRows:
         return found if self._shelf is None else found | (self._on_disk[nodes] == _CURRENT)
 
     def parts(self, nodes: Ids) -> Iterator[Ids]:
-        """Some nodes, so many at a time that their rows need not go beyond the limit."""
+        """Some nodes, int64 `[k]`, so many at a time that their rows keep within the limit."""
         if self._shelf is None:
             yield nodes
             return
@@ -188,7 +188,7 @@ class PlacedRows:
         return found
 
     def drop(self, nodes: Ids) -> None:
-        """Forget the rows of distinct nodes that have one."""
+        """Forget the rows of distinct nodes, int64 `[k]`, that have one."""
         self.count -= nodes.size
         here = nodes
         if self._shelf is not None:

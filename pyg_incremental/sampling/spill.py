@@ -83,7 +83,7 @@ class Spill:
         return found.reshape(nodes.size, found.size // max(1, nodes.size))
 
     def delete(self, table: int, nodes: Ids) -> None:
-        """Forget the rows of some nodes."""
+        """Forget the rows of some nodes, int64 `[k]`."""
         batch = self._batch(raw_mode=True)
         for key in _keys(table, nodes):
             batch.delete(key)

@@ -55,7 +55,7 @@ class Random:
         self._seed = seed
 
     def keys(self, edges: Ids, data: Tensor | None, turn: int) -> Ids:
-        """See `Strategy`."""
+        """See `Strategy.keys`."""
         keys = np.empty(edges.size, np.int64)
         kernel.uniform_keys(edges, _start(self._seed, turn), keys)
         return keys
@@ -74,7 +74,7 @@ class ByWeight:
         self._seed = seed
 
     def keys(self, edges: Ids, data: Tensor | None, turn: int) -> Ids:
-        """See `Strategy`; weights have to be positive and finite."""
+        """See `Strategy.keys`; weights have to be positive and finite."""
         assert data is not None
         weights = data.detach().cpu().to(torch.float64).contiguous().numpy()
         if weights.size and not (weights.min() > 0 and np.isfinite(weights).all()):
@@ -96,7 +96,7 @@ class Latest:
     data = "time"
 
     def keys(self, edges: Ids, data: Tensor | None, turn: int) -> Ids:
-        """See `Strategy`; times are integers, or floats that are no NaN."""
+        """See `Strategy.keys`; times are integers, or floats that are no NaN."""
         assert data is not None
         times = data.detach().cpu()
         if not times.dtype.is_floating_point:

@@ -66,12 +66,12 @@ class SampleTable:
         return self._heads[nodes, HELD], np.concatenate(found)
 
     def drop(self, nodes: Ids) -> None:
-        """Forget the samples of distinct nodes."""
+        """Forget the samples of distinct nodes, int64 `[k]`."""
         self._heads[nodes] = 0
         self.store.drop(nodes)
 
     def copy(self, nodes: Ids, rows: Reservoirs) -> None:
-        """Copy the samples of distinct nodes; those that have none here get a place."""
+        """Copy the samples of distinct nodes, int64 `[k]`; those with none here get a place."""
         for some in self.store.parts(nodes):
             held = np.minimum(rows.heads[some, HELD], self.fanout)
             step = np.arange(self.fanout)
@@ -96,7 +96,7 @@ class SampleTable:
         self._pool[at[sampled]] = edges
 
     def hop(self, hop: int, frontier: Ids, offset: int, known: Ids) -> HopEdges:
-        """The sampled in-edges of some nodes; see `query.HopSource`."""
+        """The sampled in-edges of some nodes, int64 `[m]`; see `query.HopSource`."""
         self._bring(frontier)
         return HopEdges(
             *kernel.hop(
@@ -141,7 +141,7 @@ class FeatureTable:
         self.store.grow(num_nodes)
 
     def put(self, nodes: Ids, rows: Tensor) -> None:
-        """Store the rows of distinct nodes, `[k, num_features]`."""
+        """Store the rows of distinct nodes, int64 `[k]`: `[k, num_features]`."""
         first = 0
         for some in self.store.parts(nodes):
             at = torch.from_numpy(self.store.place(some))
@@ -149,11 +149,11 @@ class FeatureTable:
             first += some.size
 
     def drop(self, nodes: Ids) -> None:
-        """Forget the rows of distinct nodes."""
+        """Forget the rows of distinct nodes, int64 `[k]`."""
         self.store.drop(nodes)
 
     def rows(self, nodes: Ids) -> Tensor:
-        """A copy of the rows of nodes, `[k, num_features]`."""
+        """A copy of the rows of nodes, int64 `[k]`: `[k, num_features]`."""
         found = [
             self.store.rows.index_select(0, torch.from_numpy(self.store.bring(some)))
             for some in self.store.parts(nodes)
@@ -170,5 +170,5 @@ class HopTables:
         self._tables = tables
 
     def hop(self, hop: int, frontier: Ids, offset: int, known: Ids) -> HopEdges:
-        """See `query.HopSource`."""
+        """As in `SampleTable.hop`, by the table of the hop."""
         return self._tables[hop].hop(hop, frontier, offset, known)

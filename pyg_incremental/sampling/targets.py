@@ -38,7 +38,7 @@ class EdgesByTarget(DynamicGraph):
         super().__init__(edge_index, num_nodes, edge_data, storage=GrowingStorage())
 
     def resolve_removal(self, src: Ids, dst: Ids, sources: Ids, targets: Ids) -> tuple[Ids, Ids]:
-        """See `EdgeStore`."""
+        """See `EdgeStore`; edges are int64 `[k]` and nodes int64 `[n]`."""
         if sources.size and not self._has_out:
             self._list_out()
         return super().resolve_removal(src, dst, sources, targets)
@@ -100,7 +100,10 @@ class EdgesByTarget(DynamicGraph):
         self.inn = self.inn._replace(neighbor=neighbor, edge=edge)
 
     def write(self, slots: Ids, data: Mapping[str, Tensor]) -> None:
-        """See `EdgeStore`; slots in a row, as new ones are, are written as one part."""
+        """See `EdgeStore`: rows `[k, ...]` to slots, int64 `[k]`.
+
+        Slots in a row, as new ones are, are written as one part.
+        """
         if not slots.size or (np.diff(slots) != 1).any():
             super().write(slots, data)
             return

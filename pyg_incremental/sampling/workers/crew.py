@@ -161,7 +161,7 @@ class Crew:
         return found
 
     def served(self, seeds: Mapping[NodeType, Ids], parts: int) -> list[dict[NodeType, Ids]]:
-        """Where the seeds of each of so many serving workers stand among those of their type."""
+        """Where the seeds, int64 `[k]`, of each of so many serving workers stand in their type."""
         found: list[dict[NodeType, Ids]] = [{} for _ in range(parts)]
         for kind, ids in seeds.items():
             own = split(ids, parts, SERVING, self._query.owners_of(kind))

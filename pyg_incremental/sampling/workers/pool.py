@@ -82,7 +82,7 @@ class Worker:
         return reply
 
     def ask(self, seeds: Mapping[NodeType, Ids], until: float) -> Answer | None:
-        """The answer of a serving worker; None if a seed is none of its own (yet).
+        """The answer of a serving worker; None if a seed, int64 `[k]`, is none of its own (yet).
 
         Raises:
             WorkerLost: If the process is gone, or is silent for so long that it was killed.

@@ -50,7 +50,7 @@ class Kept:
         return None if self._data_ttl is None else self._clock() - self._data_ttl
 
     def note(self, seeds: Mapping[NodeType, Ids]) -> None:
-        """Some seeds are asked for now."""
+        """Some seeds, int64 `[k]` by type, are asked for now."""
         if self._ttl is None:
             return
         now = self._clock()
@@ -64,7 +64,7 @@ class Kept:
         """Forget the seeds that nobody has asked for in time.
 
         Args:
-            known: How often the first nodes of each type are subscribed to.
+            known: How often the first nodes of each type are subscribed to, int64 `[n]`.
 
         Returns:
             All subscriptions of those seeds, to be taken back.
@@ -112,7 +112,7 @@ def checked_seeds(seeds: Any, num_nodes: Mapping[NodeType, int]) -> Seeds:
 
 
 def counted(seeds: Mapping[NodeType, Ids]) -> TypedCounts:
-    """How often each seed is listed."""
+    """How often each seed, int64 `[k]` by type, is listed."""
     found = {kind: np.unique(ids, return_counts=True) for kind, ids in seeds.items()}
     return {kind: (ids, counts) for kind, (ids, counts) in found.items()}
 
@@ -132,6 +132,8 @@ def not_subscribed(seeds: Mapping[NodeType, Ids], known: Mapping[NodeType, Ids])
 
 def taken_back(listed: TypedCounts, known: Mapping[NodeType, Ids]) -> TypedCounts:
     """What takes subscriptions back, as often as seeds are listed.
+
+    `known` is how often the first nodes of each type are subscribed to, int64 `[n]`.
 
     Raises:
         ValueError: If there are not that many.

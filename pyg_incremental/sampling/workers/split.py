@@ -62,6 +62,12 @@ class Splitter:
     ) -> list[Part]:
         """The edges and the features that are there at first.
 
+        Args:
+            edges: The edges by type, int64 `[2, num_edges]`.
+            data: Their data by type and name, `[num_edges, ...]`.
+            x: The features by type, `[num_nodes, num_features]`.
+            parts: The number of workers.
+
         Raises:
             InvalidDeltaError: If they do not fit.
         """
