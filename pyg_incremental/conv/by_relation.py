@@ -123,6 +123,9 @@ def typed(call: ConvCall, read: Callable[[Tensor], Tensor] = as_it_is) -> Value:
     Args:
         call: The call; `edge_type` is one of its arguments.
         read: Applied to the types of some edges before.
+
+    Raises:
+        NotIncremental: If there is not one number per edge.
     """
     call.only_coo()
     edge_type = call.coo_edge("edge_type")

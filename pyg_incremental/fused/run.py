@@ -130,10 +130,7 @@ class FastPath:
     ) -> int:
         """Run the steps, as far as the machine can.
 
-        Args:
-            events: What happened to the edges.
-            rows: Of the changed input the ids, int64 `[c]`, and their new rows, `[c, ...]`.
-            stats: Takes the work of each step.
+        `rows` are the ids of the changed input, int64 `[c]`, and their new rows, `[c, ...]`.
 
         Returns:
             The first step that is left to the executors.

@@ -134,7 +134,7 @@ def _mapped(directory: Path, count: int) -> mmap.mmap:
 
 
 def write_rows(held: Tensor, slots: NDArray[np.int64], rows: Tensor) -> None:
-    """Write rows `[k, ...]` to some places of others, `[n, ...]`.
+    """Write rows `[k, ...]` to some places, int64 `[k]`, of others, `[n, ...]`.
 
     NumPy does it where it knows the dtype: it begins sooner than PyTorch, which also counts writes.
     """
