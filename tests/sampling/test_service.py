@@ -188,3 +188,22 @@ def test_one_worker_of_each_kind(tmp_path):
             service._crew.save(tmp_path / "missing")
         assert len(list(tmp_path.glob("samples-*"))) == (0 if memory is None else 2)
     assert not list(tmp_path.glob("samples-*"))  # of the one that was killed, too
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_a_worker_that_hangs_is_replaced_before_anybody_asks(kind, tmp_path):
+    stream = Stream(0, count=2)
+    with SampleService(
+        IterableSource(stream.deltas), stream.start, stream.x, FANOUTS, tmp_path, seed=7,
+        timeout=2.0, heartbeat=0.2,
+    ) as service:  # fmt: skip
+        service.subscribe(torch.arange(4))
+        before = service.workers[kind]
+        os.kill(before[0], signal.SIGSTOP)
+        until = time.monotonic() + TIMEOUT
+        while service.workers[kind] == before and time.monotonic() < until:
+            time.sleep(0.1)
+        assert service.workers[kind] != before
+        stream.check(service, 0, torch.arange(4))
+        service.step()
+        stream.check(service, 2, torch.arange(4))

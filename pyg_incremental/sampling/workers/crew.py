@@ -206,6 +206,16 @@ class Crew:
             "what they have printed, and go on with SampleService.restore"
         )
 
+    def beat(self) -> None:
+        """See that all workers are there and answer in time; replace those that do not."""
+        self.finish_all()
+        try:
+            for worker in self.workers:
+                worker.tell("beat")
+            self._settle(self.workers)
+        except WorkerLost:
+            self.repair()
+
     def _is_well(self, worker: Worker) -> bool:
         """Hear what a worker still owes; whether it is there and has answered everything."""
         while worker.owed and worker.is_there:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from threading import RLock
+from contextlib import contextmanager, suppress
+from threading import Event, RLock, Thread
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,18 @@ class Front:
         self.crew = crew
         self._lock = RLock()
         self._closed = False
+        self._ended = Event()
+
+    def watch(self, every: float | None) -> None:
+        """Have a thread see every so many seconds that all workers are there; None for no such."""
+        if every is not None:
+            Thread(target=self._watch, args=(every,), daemon=True).start()
+
+    def _watch(self, every: float) -> None:
+        while not self._ended.wait(every):
+            # A closed service says so to whoever uses it.
+            with suppress(StaleStateError, WorkerLost), self.working() as crew, self.or_close():
+                crew.beat()
 
     def answers(
         self, seeds: Seeds, until: float, have: Callable[[Seeds], None]
@@ -102,4 +114,5 @@ class Front:
         with self._lock:
             if not self._closed:
                 self._closed = True
+                self._ended.set()
                 self.crew.close()

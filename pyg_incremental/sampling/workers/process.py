@@ -124,6 +124,9 @@ class WorkerProcess:
             return LOST
         return number
 
+    def do_beat(self) -> None:
+        """Say that this worker is there."""
+
     def do_report(self) -> dict[str, Any]:
         """What this worker holds."""
         sent = 0 if self._rounds is None else self._rounds.bytes_sent

@@ -42,10 +42,10 @@ class SampleService:
     """Samples kept ready in several processes (Helios, sections 4 to 6).
 
     Sampling workers own nodes by a hash of their ids or by a map, and have the edges that lead to
-    them, their samples and their features. Serving workers own seeds, likewise, and hold what
-    queries for them read. This object is the coordinator: it pulls events from a source and sends
-    each to the owners of its targets, registers seeds, hands queries to serving workers, orders
-    checkpoints, and replaces workers that die.
+    them, their samples and features; serving workers own seeds, likewise, and hold what queries for
+    them read. This object is the coordinator: it pulls events from a source and sends each to the
+    owners of its targets, registers seeds, hands queries on, orders checkpoints, and replaces
+    workers that die.
 
     Edges, features, seeds and deltas are given by type where there are several, as to a
     `StreamingSampler`, and so are `num_neighbors`, `edge_time`, `edge_weight` and `owners`.
@@ -78,6 +78,7 @@ class SampleService:
         ttl: After how many seconds without a query a seed is unsubscribed; None for never.
         data_ttl: How old edges may grow by their times, in the unit of `clock`, see `tick`.
         clock: What says the time in seconds; `time.time` by default.
+        heartbeat: Every so many seconds a thread sees that all workers are there; None for never.
 
     Raises:
         ValueError: If an argument does not fit.
@@ -105,6 +106,7 @@ class SampleService:
         ttl: float | None = None,
         data_ttl: float | None = None,
         clock: Callable[[], float] = time.time,
+        heartbeat: float | None = None,
     ) -> None:
         query, data = registered(
             edge_index, x, num_neighbors, edge_time, edge_weight, owners,
@@ -118,6 +120,7 @@ class SampleService:
         with self._front.or_close():
             crew.start([], [[part] for part in first])
             self.checkpoint()
+        self._front.watch(heartbeat)
 
     def _set_up(
         self, source: Source, query: SampleQuery, splitter: Splitter, crew: Crew, events: int
@@ -141,6 +144,7 @@ class SampleService:
         ttl: float | None = None,
         data_ttl: float | None = None,
         clock: Callable[[], float] = time.time,
+        heartbeat: float | None = None,
     ) -> SampleService:
         """Go on from the last checkpoint in a folder, with as many workers as before or others.
 
@@ -168,13 +172,13 @@ class SampleService:
         with self._front.or_close():
             crew.start([(path, checksum) for path, checksum in files], None)
         self._read_by = ReadBy({crew.done: self._counts.events})
+        self._front.watch(heartbeat)
         return self
 
     @property
     def num_nodes(self) -> Any:
         """The number of nodes after all that was read; by node type if there are several."""
-        found = self._splitter.num_nodes
-        return found.get(None, found)
+        return self._splitter.num_nodes.get(None, self._splitter.num_nodes)
 
     @property
     def workers(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -242,8 +246,7 @@ class SampleService:
 
         Seeds go with every step, too. Returns a token for it.
         """
-        before = self._kept.oldest
-        if before is not None:
+        if (before := self._kept.oldest) is not None:
             return self.expire(before)
         with self._front.working() as crew, self._front.or_close():
             stale = self._kept.take_stale(crew.seeds)
@@ -343,15 +346,12 @@ class SampleService:
             self._since = 0
             files = crew.save(checkpoint.new_folder(crew.directory, self._counts.events))
             content = {
-                "query": self._query,
-                "files": [list(file) for file in files],
-                "position": self._source.position(),
-                "events": self._counts.events,
-                "num_nodes": self._splitter.num_nodes,
-                "next_id": self._splitter.next_id,
+                "query": self._query, "files": [list(file) for file in files],
+                "position": self._source.position(), "events": self._counts.events,
+                "num_nodes": self._splitter.num_nodes, "next_id": self._splitter.next_id,
                 "seeds": {k: torch.from_numpy(counts.copy()) for k, counts in crew.seeds.items()},
                 "serving": len(crew.serving),
-            }
+            }  # fmt: skip
             checkpoint.write(crew.directory, content)
             crew.saved(files)
 
