@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,7 +79,7 @@ class SampledEdges:
     ) -> None:
         self._label, self._strategy, self._turn = label, strategy, 0
         self.fanouts, self._limits = fanouts, np.array(fanouts, np.int64)
-        self._placed: tuple[Any, ...] = (None,) * 4
+        self._places: Ids | None = None  # until something changes
         self.num_nodes = num_nodes
         edges = self._listed(edge_index, "edge_index", num_nodes)
         count = edges.shape[1]
@@ -163,6 +162,7 @@ class SampledEdges:
 
     def commit(self, changes: EdgeChanges, total: tuple[int, int]) -> Ids:
         """Do what was resolved; returns nodes whose samples may have changed, not distinct."""
+        self._places = None
         if total != self.num_nodes:
             self.graph.append_nodes(max(total) - self.graph.num_nodes)
             self.rows.grow(total[1])
@@ -182,6 +182,7 @@ class SampledEdges:
 
     def take_out(self, slots: Ids) -> Ids:
         """Let edges in slots, int64 `[k]`, go; returns nodes with a new sample, not distinct."""
+        self._places = None
         if not slots.size:
             return _NONE
         targets = self.graph.slots.dst[slots].astype(np.int64)
@@ -207,6 +208,7 @@ class SampledEdges:
 
     def sample_anew(self) -> None:
         """Draw all samples again."""
+        self._places = None
         self._turn += 1
         slots = self.graph.slots_in_order()
         data = self.graph.edge_data.get(self._strategy.data)
@@ -217,15 +219,14 @@ class SampledEdges:
         self.rows.fill(self.num_nodes[1], self.graph.inn, self.keys, self.ids)
 
     def places(self) -> Ids:
-        """Where samples and in-edges are in memory, see `kernels.expand`."""
-        parts = (self.rows.heads, self.rows.pool, self.graph.inn, self.graph.edge_data[ID])
-        if not all(map(is_, parts, self._placed)):
-            self._places = kernel.places_of(*parts[:3], self.ids)
-            self._placed = parts
+        """Where samples and in-edges are in memory, see `kernels.expand`; not to be kept."""
+        if self._places is None:
+            rows = self.rows
+            self._places = kernel.places_of(rows.heads, rows.pool, self.graph.inn, self.ids)
         return self._places
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_placed": (None,) * 4}  # what is copied lies elsewhere
+        return {**self.__dict__, "_places": None}  # what is copied lies elsewhere
 
     # A query -------------------------------------------------------------------------------------
 
@@ -238,7 +239,7 @@ class SampledEdges:
 
     def walk(self, seeds: Ids, disjoint: bool) -> SamplerOutput:
         """All hops from seeds, int64 `[k]`, on, if these are the only edges; see `query.expand`."""
-        counts = np.zeros((2, self._limits.size + 1), np.int64)
+        counts = np.empty((2, self._limits.size + 1), np.int64)
         asked = with_queries(seeds) if disjoint else seeds
         found, edges = kernel.walk(asked, self._limits, self.places(), counts)
         num_nodes, num_edges = counts.tolist()

@@ -293,7 +293,8 @@ class StreamingSampler(BaseSampler):
         self._refuse_interrupted()
         if seed_time is not None:
             self._refuse_past(per_type(seed_time))
-        if self.is_hetero != isinstance(seed, Mapping):
+        # Whether something is a mapping takes long to find out.
+        if self.is_hetero != (type(seed) is not Tensor and isinstance(seed, Mapping)):
             expected = "seeds by node type" if self.is_hetero else "a tensor of node ids"
             raise ValueError(f"seed: expected {expected} (got {type(seed).__name__})")
         if not self.is_hetero:
@@ -304,7 +305,7 @@ class StreamingSampler(BaseSampler):
     def _checked(self, ids: Any, kind: NodeType) -> Ids:
         if kind not in self._nodes:
             raise ValueError(f"seed: there are no nodes of type {kind!r} (got {list(self._nodes)})")
-        given = torch.as_tensor(ids)
+        given = ids if type(ids) is Tensor else torch.as_tensor(ids)
         if given.dtype is not torch.int64:  # to find out by a conversion takes longer
             given = given.to(torch.int64)
         seeds: Ids = given.contiguous().numpy()
