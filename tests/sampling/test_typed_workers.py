@@ -181,6 +181,14 @@ def test_types_draw_apart():
     assert abs(common - 25 * 10 * 10 / 40) < 5 * (25 * 1.5) ** 0.5
 
 
+@pytest.mark.parametrize(("which", "left"), [("oldest", 1), ("newest", 0)])
+def test_which_of_two_edges_leaves_is_heard_by_type(which, left):
+    edges = {BUYS: torch.tensor([[3, 3], [1, 1]])}
+    sampler = StreamingSampler(edges, {"user": 4, "item": 2}, [2])
+    sampler.apply_delta(edge_index_del={BUYS: [[3], [1]]}, which=which)
+    assert sampler.sample({"item": torch.tensor([1])}).edge[BUYS].tolist() == [left]
+
+
 def test_a_service_of_several_types(seed, tmp_path):
     """Registered, asked, followed and restored; old edges leave, as seeds that nobody asks for."""
     shop = Shop("topk", np.random.default_rng(seed))
