@@ -172,17 +172,29 @@ def _problems_of_rows(session: Session) -> list[str]:
         for a in session.engine.aggregators
         if isinstance(a, SoftmaxState | FunctionSoftmaxState)
     }
-    for value, cell in session.engine.cells.items():
+    cells, coarsest = session.engine.cells, _coarsest(session)
+    for value, cell in cells.items():
         if not cell.stored and cell.maker is None and value.domain is not Domain.WHOLE:
             continue
-        found += _problems_of_cell(session, cell, theirs[value], softmaxes.get(value, 0))
+        heads = softmaxes.get(value, 0)
+        found += _problems_of_cell(session, cell, theirs[value], heads, coarsest)
     for a in session.engine.aggregators:
         if isinstance(a, ExtremumState):
             found += _problems_of_owners(session, a)
     return found
 
 
-def _problems_of_cell(session: Session, cell: Cell, fresh: Cell, heads: int) -> Iterator[str]:
+def _coarsest(session: Session) -> torch.dtype:
+    """The coarsest floating dtype among all values: moments of float32 rows are no better."""
+    stored = [c for c in session.engine.cells.values() if c.rows is not None]
+    found = {c.out_dtype or c.tensor.dtype for c in stored}
+    floating = [dtype for dtype in found if dtype.is_floating_point]
+    return max(floating, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float64)
+
+
+def _problems_of_cell(
+    session: Session, cell: Cell, fresh: Cell, heads: int, coarsest: torch.dtype
+) -> Iterator[str]:
     """What a value holds against what it holds when it is made afresh.
 
     Args:
@@ -190,6 +202,7 @@ def _problems_of_cell(session: Session, cell: Cell, fresh: Cell, heads: int) -> 
         cell: The value.
         fresh: The same value, made afresh.
         heads: Of how many heads it is the state of a softmax; none if it is not.
+        coarsest: The dtype to whose accuracy it is held.
     """
     value = cell.value
     if value.domain is Domain.WHOLE:
@@ -211,7 +224,7 @@ def _problems_of_cell(session: Session, cell: Cell, fresh: Cell, heads: int) -> 
     if ours.shape != made.shape:
         yield f"'{value}' is of shape {list(ours.shape)}, but made afresh {list(made.shape)}"
     elif ours.numel():
-        far = _far(ours.cpu(), made.cpu(), cell.out_dtype or ours.dtype)
+        far = _far(ours.cpu(), made.cpu(), coarsest)
         rows = (
             np.flatnonzero(far.reshape(len(far), -1).any(1).numpy()) if far.dim() else far.numpy()
         )
