@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -49,17 +49,26 @@ class Backend:
             on the same arrays, see `kernels.takeover`.
         like: A tensor of the device and dtype that the rows will have, of any shape.
         storage: Where rows lie; in memory by default.
+        dtypes: Those of all that is handed in; compiled kernels know no halves of float32.
 
     Raises:
         UnsupportedModelError: If compiled kernels are asked for where there are none.
     """
 
-    def __init__(self, name: BackendName, like: Tensor, storage: Storage | None = None) -> None:
-        compilable = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
+    def __init__(
+        self,
+        name: BackendName,
+        like: Tensor,
+        storage: Storage | None = None,
+        dtypes: Collection[torch.dtype] = (),
+    ) -> None:
+        halves = (dtype for dtype in (torch.bfloat16, torch.float16) if dtype in dtypes)
+        dtype = next(halves, like.dtype)
+        compilable = like.device.type == "cpu" and dtype in (torch.float32, torch.float64)
         if name == "compiled" and not compilable:
             raise UnsupportedModelError(
-                "backend='compiled' needs float32 or float64 features on the CPU (got "
-                f"{like.dtype} on '{like.device}'); use backend='auto' or 'reference'"
+                "backend='compiled' needs float32 or float64 on the CPU, edge data included (got "
+                f"{dtype} on '{like.device}'); use backend='auto' or 'reference'"
             )
         self.like = like.detach().new_empty(0)
         self.storage = storage or Storage()

@@ -76,7 +76,10 @@ class Session:
         like = next(floats, next(parameters, torch.empty(0, device=device)))
         self.like = like.detach().new_empty(0)  # nobody's rows, which would be held
         self._kind = _kind_of(plan.site.model)
-        self.backend = Backend(settings.backend, self.like, settings.storage)
+        given = [*nodes.values(), *(t for g in graphs.values() for t in g.edge_data.values())]
+        self.backend = Backend(
+            settings.backend, self.like, settings.storage, {t.dtype for t in given}
+        )
         self.engine = Engine(
             plan.program,
             graphs,

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from torch_geometric.nn import SAGEConv
+from torch_geometric.nn import GraphConv, SAGEConv
 
-from pyg_incremental import GraphDelta, InvalidDeltaError, to_incremental
+from pyg_incremental import GraphDelta, InvalidDeltaError, UnsupportedModelError, to_incremental
 from tests.closeness import assert_close
 from tests.oracle import World, full
 from tests.side_by_side import SideBySide
@@ -278,3 +278,21 @@ def test_edge_data_where_the_model_has_none():
         inc.apply_delta(edge_index_add=ADD, edge_data_add={"weight": W})
     inc.apply_delta(edge_index_add=index([(0, 3)]), edge_data_add={})
     assert inc.num_edges == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_edge_data_may_be_coarser_than_the_rows(dtype, seed):
+    """Compiled kernels do not know it, so that the plain ones take it."""
+    torch.manual_seed(seed)
+    model = GraphConv(4, 3).eval()
+    x, edges, weight = torch.randn(9, 4), torch.randint(9, (2, 20)), torch.rand(20).to(dtype)
+    inc = to_incremental(model)
+    inc(x, edges, weight)
+    assert inc.mode == "incremental"
+    more, theirs = torch.tensor([[1, 2], [3, 3]]), torch.rand(2).to(dtype)
+    inc.apply_delta(edge_index_add=more, edge_weight_add=theirs, x_changes=([3], x[:1]))
+    x = x.index_copy(0, torch.tensor([3]), x[:1])
+    want = model(x, torch.cat([edges, more], 1), torch.cat([weight, theirs]))
+    assert_close(inc.out, want)
+    with pytest.raises(UnsupportedModelError, match="edge data included"):
+        to_incremental(model, backend="compiled")(x, edges, weight)
