@@ -19,10 +19,14 @@ def drawn(edge_id, seed, turn=0):
 
 
 class NaiveSampler:
-    """Edges as dicts with `src`, `dst`, `id`, and `time` or `weight`."""
+    """Edges as dicts with `src`, `dst`, `id`, and `time` or `weight`.
 
-    def __init__(self, strategy, seed):
+    A node samples among its in-edges, its out-edges or both, by `edges_by`.
+    """
+
+    def __init__(self, strategy, seed, edges_by="target"):
         self.strategy, self.seed, self.turn = strategy, seed, 0
+        self.edges_by = edges_by
         self.edges, self.next_id = [], 0
 
     def add(self, src, dst, value):
@@ -40,30 +44,50 @@ class NaiveSampler:
     def remove_node(self, node):
         self.edges = [e for e in self.edges if node not in (e["src"], e["dst"])]
 
-    def key(self, edge):
-        bits = drawn(edge["id"], self.seed, self.turn)
+    def key(self, edge, number):
+        bits = drawn(number, self.seed, self.turn)
         if self.strategy == "topk":
             return edge["value"]
         if self.strategy == "weight":
             return math.log(((bits >> 11) + 1) / 2**53) / edge["value"]
         return bits >> 1
 
+    def around(self, node):
+        """Edges of a node with the neighbour at the other end, and the number that each draws by.
+
+        Where both ends have an edge, it draws for each of them.
+        """
+        found = []
+        for e in self.edges:
+            if self.edges_by == "target" and e["dst"] == node:
+                found.append((e, e["src"], e["id"]))
+            if self.edges_by == "source" and e["src"] == node:
+                found.append((e, e["dst"], e["id"]))
+            if self.edges_by == "both" and e["dst"] == node:
+                found.append((e, e["src"], 2 * e["id"]))
+            if self.edges_by == "both" and e["src"] == node != e["dst"]:
+                found.append((e, e["dst"], 2 * e["id"] + 1))
+        return found
+
+    def sampled(self, node, k):
+        """Neighbours and edge ids of the sample of a node, best first."""
+        found = self.around(node)
+        found.sort(key=lambda own: (self.key(own[0], own[2]), own[2]), reverse=True)
+        return [(other, e["id"]) for e, other, _ in (found if k < 0 else found[:k])]
+
     def sample(self, node, k):
-        """Ids of the sampled in-edges of a node, best first."""
-        found = [e for e in self.edges if e["dst"] == node]
-        found.sort(key=lambda e: (self.key(e), e["id"]), reverse=True)
-        return [e["id"] for e in (found if k < 0 else found[:k])]
+        """Ids of the sampled edges of a node, best first."""
+        return [edge for _, edge in self.sampled(node, k)]
 
     def subgraph(self, seeds, fanouts):
-        """Nodes hop by hop, and (source, target, id) of the edges hop by hop."""
-        by_id = {e["id"]: e for e in self.edges}
+        """Nodes hop by hop, and (neighbour, node, id) of the edges hop by hop."""
         hops, edges, seen = [list(seeds)], [], set(seeds)
         for k in fanouts:
-            now = [by_id[i] for node in hops[-1] for i in self.sample(node, k)]
-            new = list(dict.fromkeys(e["src"] for e in now if e["src"] not in seen))
+            now = [(u, node, i) for node in hops[-1] for u, i in self.sampled(node, k)]
+            new = list(dict.fromkeys(u for u, _, _ in now if u not in seen))
             seen |= set(new)
             hops.append(new)
-            edges.append([(e["src"], e["dst"], e["id"]) for e in now])
+            edges.append(now)
         return hops, edges
 
 

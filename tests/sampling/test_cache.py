@@ -23,11 +23,10 @@ class Clock:
 
 def needed_by(naive, seeds, fanouts):
     """How often each node is needed in each hop, by the definition."""
-    sources = {e["id"]: e["src"] for e in naive.edges}
     hops = [Counter(seeds)]
     for k in fanouts:
         # A sample is held once for a hop, however often it is needed there.
-        hops.append(Counter(sources[i] for node in hops[-1] for i in naive.sample(node, k)))
+        hops.append(Counter(u for node in hops[-1] for u, _ in naive.sampled(node, k)))
     return hops
 
 

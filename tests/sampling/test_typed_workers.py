@@ -93,11 +93,11 @@ class Shop:
 class Workers:
     """Workers of both kinds as threads."""
 
-    def __init__(self, shop, sampling, serving, owners):
+    def __init__(self, shop, sampling, serving, owners=None, edges_by="target"):
         times, weights = shop.given.get("edge_time"), shop.given.get("edge_weight")
         query, data = registered(
             shop.edges, shop.x, KINDS, times, weights, owners,
-            strategy=shop.strategy, seed=4, memory=None,
+            strategy=shop.strategy, seed=4, memory=None, edges_by=edges_by,
         )  # fmt: skip
         self.query, self.splitter = query, Splitter(query)
         self.sampling = [SamplingWorker(query, part, sampling) for part in range(sampling)]

@@ -35,10 +35,12 @@ class World:
     """Workers that meet in rounds; `sampler` and `naive` follow the same events alone."""
 
     def __init__(
-        self, strategy, seed, rng, sampling, serving, memory=None, fanouts=FANOUTS, owners=()
-    ):
+        self, strategy, seed, rng, sampling, serving, memory=None, fanouts=FANOUTS, owners=(),
+        edges_by="target",
+    ):  # fmt: skip
         self.fanouts, self.named = fanouts, np.array(owners, np.int64)
         self.sampler, self.naive = made(strategy, seed, rng, fanouts)
+        self.naive.edges_by = edges_by
         graph = self.sampler.edges_of().graph.state()
         names = [DATA[strategy]] if DATA[strategy] else []
         data = {name: graph[name] for name in names}
@@ -46,7 +48,7 @@ class World:
         kinds = {name: values[:0] for name, values in data.items()}
         self.query = SampleQuery(
             {None: fanouts}, strategy, seed, {None: kinds}, {None: self.x[:0]}, memory,
-            {None: self.named},
+            {None: self.named}, {None: edges_by},
         )  # fmt: skip
         self.splitter = Splitter(self.query)
         edges = {None: graph["edge_index"]}
@@ -337,6 +339,8 @@ def test_a_file_that_does_not_hang_together_is_refused(spoil, tmp_path):
         {"owners": {None: np.array([-1])}},
         {"owners": {None: np.ones(2)}},
         {"owners": {"a": np.ones(2, np.int64)}},
+        {"edges_by": {None: "sources"}},
+        {"edges_by": {("a", "to", "b"): "source"}},
         {"num_neighbors": {("a", "to", "b"): [2]}},
         {"num_neighbors": {None: [2], ("a", "to", "b"): [2]}},
         {"num_nodes": {"a": 8}},
@@ -345,7 +349,8 @@ def test_a_file_that_does_not_hang_together_is_refused(spoil, tmp_path):
     ],
 )
 def test_a_checkpoint_that_does_not_hang_together_is_refused(change, tmp_path):
-    query = SampleQuery({None: [2]}, "random", 7, {None: {}}, {None: torch.empty(0, 1)}, None, {})
+    by, x = {None: "target"}, {None: torch.empty(0, 1)}
+    query = SampleQuery({None: [2]}, "random", 7, {None: {}}, x, None, {}, by)
     content = {
         "query": query, "files": [["a", "b"]], "position": 3,
         "num_nodes": {None: 8}, "next_id": {None: 4}, "events": 5,

@@ -14,6 +14,7 @@ from pyg_incremental.call.checked import Checked
 from pyg_incremental.files import snapshot
 from pyg_incremental.sampling.read import ends_of, is_edge_type
 from pyg_incremental.sampling.workers.messages import SampleQuery
+from pyg_incremental.sampling.workers.route import edges_by_type
 
 MANIFEST = "checkpoint"
 _FOLDER = "events-"
@@ -24,7 +25,7 @@ _FORM = {
 _QUERY = {
     "num_neighbors": {object: [int]}, "strategy": str, "seed": int,
     "data": {object: {str: Tensor}}, "x": {object: Tensor}, "memory": (int, type(None)),
-    "owners": {object: np.ndarray},
+    "owners": {object: np.ndarray}, "edges_by": {object: str},
 }  # fmt: skip
 
 
@@ -76,9 +77,15 @@ def read(directory: Path) -> dict[str, Any]:
 
 def _refuse_types(checked: Checked, content: dict[str, Any], query: SampleQuery) -> None:
     """See that all that is by type is of the same ones."""
-    kinds, names = list(query.num_neighbors), list(query.x)
+    kinds, names, records = list(query.num_neighbors), list(query.x), list(query.edges_by)
+    try:
+        edges_by_type(query.edges_by, records)
+        routes = query.routes
+    except ValueError as error:
+        raise checked.refuse(str(error)) from error
+    checked.same(kinds, list(routes), "edge types")
     checked.same(list(query.data), kinds, "edge types")
-    checked.same(sorted(map(str, content["next_id"])), sorted(map(str, kinds)), "edge types")
+    checked.same(sorted(map(str, content["next_id"])), sorted(map(str, records)), "edge types")
     for found in (content["num_nodes"], content["seeds"]):
         checked.same(list(found), names, "node types")
     ok = (kinds == [None] and names == [None]) or all(map(is_edge_type, kinds))

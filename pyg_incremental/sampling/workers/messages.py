@@ -11,6 +11,7 @@ from torch import Tensor
 from pyg_incremental.encoding.framing import record
 from pyg_incremental.sampling.read import EdgeType, NodeType
 from pyg_incremental.sampling.strategy import Strategy, strategies_of
+from pyg_incremental.sampling.workers.route import Route, routes_of
 
 Ids = NDArray[np.int64]
 Counts = tuple[Ids, Ids]
@@ -25,7 +26,8 @@ NO_COUNTS: Counts = (NO_IDS, NO_IDS)
 class SampleQuery(NamedTuple):
     """The query that is kept ready, as the coordinator registers it.
 
-    The type of the nodes and of the edges of a homogeneous graph is None.
+    The type of the nodes and of the edges of a homogeneous graph is None. Edge types are those of
+    the edges that are sampled, which differ from those of records that are kept by source.
 
     Attributes:
         num_neighbors: How many in-edges of each type are sampled in each hop.
@@ -35,6 +37,7 @@ class SampleQuery(NamedTuple):
         x: Features of the kind that nodes of each type have, `[0, num_features]`.
         memory: How many bytes of rows a serving worker has in memory; None for no limit.
         owners: The part of each of the first nodes of a type, int64 `[n]`, see `owners.owner_of`.
+        edges_by: At which ends records of each type are kept: `'target'`, `'source'` or `'both'`.
     """
 
     num_neighbors: dict[EdgeType, list[int]]
@@ -44,6 +47,12 @@ class SampleQuery(NamedTuple):
     x: dict[NodeType, Tensor]
     memory: int | None
     owners: dict[NodeType, Ids]
+    edges_by: dict[EdgeType, str]
+
+    @property
+    def routes(self) -> dict[EdgeType, Route]:
+        """How records become the edges of each type."""
+        return routes_of(self.edges_by)
 
     @property
     def num_hops(self) -> int:
@@ -65,8 +74,8 @@ class EdgePart(NamedTuple):
     """What one delta says to one sampling worker of the edges of one type.
 
     Attributes:
-        added: Edges to nodes of the worker, int64 `[2, k]`.
-        ids: Their ids, int64 `[k]`, ascending.
+        added: Edges to nodes of the worker, int64 `[2, k]`, as their `Route` writes them.
+        ids: Their ids, int64 `[k]`, ascending, likewise.
         data: What they come with.
         gone: Edges to nodes of the worker that leave, int64 `[2, m]`.
     """

@@ -43,7 +43,7 @@ class Publisher:
     """
 
     def __init__(self, query: SampleQuery, num_nodes: Mapping[NodeType, int], servers: int) -> None:
-        self._hops, self._servers = query.num_hops, servers
+        self._hops, self._servers, self._routes = query.num_hops, servers, query.routes
         self._needs = {
             kind: _Needs(count, servers, query.num_hops) for kind, count in num_nodes.items()
         }
@@ -112,20 +112,23 @@ class Publisher:
         again = changed[table.store.has(changed)]
         nodes = np.unique(np.concatenate([again, *turned]))
         had = table.store.has(nodes)
-        before = _Samples(nodes.size, had, *table.read(nodes[had]))
+        held, found = table.read(nodes[had])
+        route = self._routes[kind]
+        before = _Samples(nodes.size, had, held, route.found(found))
         now = np.count_nonzero(needed[:, hop, nodes], axis=0) > 0
         table.drop(nodes[had & ~now])
         table.copy(nodes[now], edges.rows)
-        after = _Samples(nodes.size, now, *table.read(nodes[now]))
+        held, found = table.read(nodes[now])
+        after = _Samples(nodes.size, now, held, route.found(found))
         differ = np.isin(nodes, again, assume_unique=True)
-        found = []
+        every = []
         for server, own in enumerate(turned):
             turns = np.isin(nodes, own, assume_unique=True)
             change = _Change(nodes, differ, turns, needed[server, hop, nodes] > 0)
             rows, counts = change.of(before, after)
             self._found[server][kind].append(rows)
-            found.append(counts)
-        return found
+            every.append(counts)
+        return every
 
     def features(
         self,

@@ -13,6 +13,7 @@ from pyg_incremental.sampling.read import EdgeType, ends_of, fanouts_of, per_typ
 from pyg_incremental.sampling.strategy import checked_seed
 from pyg_incremental.sampling.workers.messages import SampleQuery
 from pyg_incremental.sampling.workers.owners import checked_owners
+from pyg_incremental.sampling.workers.route import edges_by_type, fanouts_by_route, routes_of
 
 EdgeData = dict[EdgeType, dict[str, Tensor]]
 WEIGHT = "edge_weight"
@@ -29,8 +30,9 @@ def registered(
     strategy: str,
     seed: int,
     memory: int | None,
+    edges_by: Any = "target",
 ) -> tuple[SampleQuery, EdgeData]:
-    """The query, and what the edges of each type come with.
+    """The query, and what the records of each edge type come with.
 
     Raises:
         ValueError: If an argument does not fit.
@@ -44,7 +46,10 @@ def registered(
             "x: expected features as edge_index has types: one tensor, or a dict with a tensor for "
             f"each of {sorted(map(str, ends))} (got {list(rows) if named else type(x).__name__})"
         )
-    fanouts, _ = fanouts_of(num_neighbors, kinds, is_hetero)
+    kept = edges_by_type(edges_by, kinds)
+    routes = routes_of(kept)
+    given = fanouts_by_route(num_neighbors, routes)
+    fanouts, _ = fanouts_of(given, list(routes), is_hetero)
     if any(k < 0 for own in fanouts.values() for k in own):
         raise ValueError(
             f"num_neighbors: expected a limit for every hop, no -1 (got {num_neighbors})"
@@ -55,10 +60,14 @@ def registered(
         num_neighbors=fanouts,
         strategy=strategy,
         seed=checked_seed(seed),
-        data={k: {n: v.detach().cpu()[:0] for n, v in own.items()} for k, own in data.items()},
+        data={
+            kind: {name: v.detach().cpu()[:0] for name, v in data[route.records].items()}
+            for kind, route in routes.items()
+        },
         x={kind: of.detach().cpu()[:0] for kind, of in rows.items()},
         memory=memory,
         owners={kind: checked_owners(part, len(rows[kind])) for kind, part in parts.items()},
+        edges_by=kept,
     )
     query.strategies()  # raises where there is no such
     return query, data

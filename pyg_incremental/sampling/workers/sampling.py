@@ -1,4 +1,4 @@
-"""A sampling worker: edges to its nodes, their samples and features, and who needs them."""
+"""A sampling worker: edges of its nodes, their samples and features, and who needs them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FORM = {
 
 
 class SamplingWorker:
-    """Holds the in-edges of the nodes that it owns, and keeps their samples.
+    """Holds the edges that are kept for the nodes that it owns, and keeps their samples.
 
     Args:
         query: What is sampled.
@@ -50,6 +50,7 @@ class SamplingWorker:
 
     def __init__(self, query: SampleQuery, part: int, parts: int) -> None:
         self._query, self._part, self._parts = query, part, parts
+        self._routes = query.routes
         self.missing = 0
         self._num_nodes: dict[NodeType, int] = dict.fromkeys(query.x, 0)
         none = torch.empty((2, 0), dtype=torch.int64)
@@ -66,7 +67,7 @@ class SamplingWorker:
     ) -> SampledEdges:
         query = self._query
         source, target = ends_of(kind)
-        ends = self._num_nodes[source], self._num_nodes[target]
+        ends = self._routes[kind].sources(self._num_nodes[source]), self._num_nodes[target]
         fanouts, strategy = query.num_neighbors[kind], query.strategies()[kind]
         return SampledEdges(edges, ends, fanouts, strategy, data, ids=ids)
 
@@ -76,7 +77,7 @@ class SamplingWorker:
 
     @property
     def num_edges(self) -> int:
-        """How many edges lead to nodes of this worker."""
+        """How many edges are kept here; a record may be one at each of its ends."""
         return sum(edges.graph.num_edges for edges in self._edges.values())
 
     @property
@@ -107,11 +108,13 @@ class SamplingWorker:
             which="oldest" if part.oldest else "newest",
         )
         source, target = (part.nodes[end] for end in ends_of(kind))
-        ends, removed = (source.total, target.total), (source.removed, target.removed)
-        edges = self._edges[kind]
+        edges, route = self._edges[kind], self._routes[kind]
+        ends = route.sources(source.total), target.total
+        removed = route.as_sources(source.removed), target.removed
         changes = edges.resolve(delta, ends, removed, said.ids)
         if not any(gone.size for gone in removed):
-            self.missing += said.gone.shape[1] - changes.gone.size
+            left = edges.graph.slots.src[changes.gone].astype(np.int64)
+            self.missing += route.missing(said.gone, left)
         touched = [edges.commit(changes, ends)]
         if part.before is not None:
             touched.append(edges.take_out(edges.before(part.before)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.errors import InvalidDeltaError
-from pyg_incremental.sampling.read import per_type
+from pyg_incremental.sampling.read import EdgeType, per_type
 from pyg_incremental.sampling.strategy import StrategyName
 from pyg_incremental.sampling.workers import checkpoint
 from pyg_incremental.sampling.workers.crew import Crew
@@ -24,6 +23,7 @@ from pyg_incremental.sampling.workers.messages import SampleQuery, TypedCounts
 from pyg_incremental.sampling.workers.owners import check_counts
 from pyg_incremental.sampling.workers.registration import registered
 from pyg_incremental.sampling.workers.results import ReadBy, ServiceStats, Step
+from pyg_incremental.sampling.workers.route import EdgesBy
 from pyg_incremental.sampling.workers.seeds import (
     Kept,
     Seeds,
@@ -32,7 +32,7 @@ from pyg_incremental.sampling.workers.seeds import (
     not_subscribed,
     taken_back,
 )
-from pyg_incremental.sampling.workers.source import Source, num_events
+from pyg_incremental.sampling.workers.source import Source
 from pyg_incremental.sampling.workers.split import Splitter
 
 Ids = NDArray[np.int64]
@@ -41,18 +41,26 @@ Ids = NDArray[np.int64]
 class SampleService:
     """Samples kept ready in several processes (Helios, sections 4 to 6).
 
-    Sampling workers own nodes by a hash of their ids or by a map, and have the edges that lead to
-    them, their samples and features; serving workers own seeds, likewise, and hold what queries for
-    them read. This object is the coordinator: it pulls events from a source and sends each to the
-    owners of its targets, registers seeds, hands queries on, orders checkpoints, and replaces
-    workers that die.
+    Sampling workers own nodes by a hash of their ids or by a map, and have their edges, samples and
+    features; serving workers own seeds, likewise, and hold what queries for them read. This object
+    is the coordinator: it pulls events from a source and sends each to the owners of its ends,
+    registers seeds, hands queries on, orders checkpoints, and replaces workers that die.
+
+    By default a record is kept by the owner of its target, and a sample is drawn among in-edges.
+    With `edges_by='source'` it is kept by the owner of its source, for samples of out-edges; with
+    `'both'` by the owners of both (a loop once), for samples of all edges at a node. Edges in
+    answers lead to the node whose sample they are in, as messages flow, so records by source come
+    turned round; the ids are those of the records. By type, edges turned round are of the type
+    `(target, 'rev_' + name, source)`, as `ToUndirected` has it; with `'both'` records between nodes
+    of one type keep theirs. Deltas, `expire` and times to live speak of records: one that leaves
+    leaves all its owners in one round. Features lie with the owners of their nodes in any case.
 
     Edges, features, seeds and deltas are given by type where there are several, as to a
     `StreamingSampler`, and so are `num_neighbors`, `edge_time`, `edge_weight` and `owners`.
 
-    Samples are those of a `StreamingSampler` on the same events with the same seed, edge ids
-    included. Methods may be called from several threads; queries do not wait for events unless they
-    are told to.
+    Samples by target are those of a `StreamingSampler` on the same events with the same seed, edge
+    ids included. Methods may be called from several threads; queries do not wait for events unless
+    they are told to.
 
     A program that makes one has to be importable without making it again (`if __name__ ==
     '__main__':`), as with everything that starts processes.
@@ -61,7 +69,7 @@ class SampleService:
         source: Where events come from.
         edge_index: The edges that are there at first, int64 `[2, num_edges]`.
         x: The features, `[num_nodes, num_features]`.
-        num_neighbors: How many in-edges of each node are sampled in each hop; no -1.
+        num_neighbors: How many edges of each node are sampled in each hop; no -1.
         directory: A folder for checkpoints, and for workers to meet in; each service has its own.
         strategy: See `StreamingSampler`, as for the next two.
         edge_time: The times of the edges, `[num_edges]`.
@@ -79,6 +87,7 @@ class SampleService:
         data_ttl: How old edges may grow by their times, in the unit of `clock`, see `tick`.
         clock: What says the time in seconds; `time.time` by default.
         heartbeat: Every so many seconds a thread sees that all workers are there; None for never.
+        edges_by: `'target'`, `'source'` or `'both'`, for all edge types or by type.
 
     Raises:
         ValueError: If an argument does not fit.
@@ -107,10 +116,11 @@ class SampleService:
         data_ttl: float | None = None,
         clock: Callable[[], float] = time.time,
         heartbeat: float | None = None,
+        edges_by: EdgesBy | Mapping[EdgeType, EdgesBy] = "target",
     ) -> None:
         query, data = registered(
             edge_index, x, num_neighbors, edge_time, edge_weight, owners,
-            strategy=strategy, seed=seed, memory=memory,
+            strategy=strategy, seed=seed, memory=memory, edges_by=edges_by,
         )  # fmt: skip
         check_counts(sampling, serving)
         splitter, self._kept = Splitter(query), Kept(query, ttl, data_ttl, clock)
@@ -208,17 +218,7 @@ class SampleService:
                 return self._take(crew, deltas, wait)
 
     def _take(self, crew: Crew, deltas: list[GraphDelta], wait: bool) -> Step:
-        parts: list[list[Any]] = [[] for _ in crew.sampling]
-        refused, events = [], 0
-        for delta in deltas:
-            try:
-                said = self._splitter.read(delta, len(parts))
-            except InvalidDeltaError as error:
-                refused.append(error)
-                continue
-            events += num_events(delta)
-            for own, part in zip(parts, said, strict=True):
-                own.append(part)
+        parts, events, refused = self._splitter.read_all(deltas, len(crew.sampling))
         position = self._source.position()
         self._counts.events += events
         self._since += events

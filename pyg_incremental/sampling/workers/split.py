@@ -1,8 +1,8 @@
-"""What events say to each sampling worker: read once, numbered, sent to the owners of targets."""
+"""What events say to each sampling worker: read once, numbered, sent to who keeps it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -13,11 +13,14 @@ from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.given import as_edges
 from pyg_incremental.delta.read.edges import check_edges
 from pyg_incremental.delta.read.values import check_ids
+from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.sampling.edges import EdgeChanges, SampledEdges
 from pyg_incremental.sampling.features import FeatureChanges, Features
 from pyg_incremental.sampling.read import EdgeType, NodeType, ends_of, node_fields, parts_of
 from pyg_incremental.sampling.workers.messages import EdgePart, NodePart, Part, SampleQuery
 from pyg_incremental.sampling.workers.owners import SAMPLING, split
+from pyg_incremental.sampling.workers.route import Route
+from pyg_incremental.sampling.workers.source import num_events
 
 Ids = NDArray[np.int64]
 _NO_EDGES = np.empty((2, 0), np.int64)
@@ -29,11 +32,11 @@ class Splitter:
     Args:
         query: What is sampled.
         num_nodes: Number of nodes of each type; none by default.
-        next_id: The id of the next edge of each type.
+        next_id: The id of the next record of each edge type.
 
     Attributes:
         num_nodes: Number of nodes after the deltas that were read.
-        next_id: The id of the next edge.
+        next_id: The id of the next record.
     """
 
     def __init__(
@@ -44,11 +47,14 @@ class Splitter:
     ) -> None:
         # A graph without edges checks what is added as the graph of a worker would.
         none, strategies = torch.empty((2, 0), dtype=torch.int64), query.strategies()
+        self._query, self._routes = query, query.routes
         self._edges = {
-            kind: SampledEdges(none, (0, 0), own, strategies[kind], query.data[kind], _label(kind))
-            for kind, own in query.num_neighbors.items()
-        }
-        self._query = query
+            route.records: SampledEdges(
+                none, (0, 0), query.num_neighbors[kind], strategies[kind], query.data[kind],
+                _label(route.records),
+            )
+            for kind, route in self._routes.items()
+        }  # fmt: skip
         self._features = {kind: Features(x, 0) for kind, x in query.x.items()}
         self.num_nodes = {**dict.fromkeys(query.x, 0), **(num_nodes or {})}
         self.next_id = {**dict.fromkeys(self._edges, 0), **(next_id or {})}
@@ -87,6 +93,23 @@ class Splitter:
             edges.before(before)
         return [part._replace(before=before) for part in self.read(GraphDelta(), parts)]
 
+    def read_all(
+        self, deltas: Sequence[GraphDelta], parts: int
+    ) -> tuple[list[list[Part]], int, list[InvalidDeltaError]]:
+        """What deltas say to each worker, how many events that is, and why others are left out."""
+        found: list[list[Part]] = [[] for _ in range(parts)]
+        events, refused = 0, []
+        for delta in deltas:
+            try:
+                said = self.read(delta, parts)
+            except InvalidDeltaError as error:
+                refused.append(error)
+                continue
+            events += num_events(delta)
+            for own, part in zip(found, said, strict=True):
+                own.append(part)
+        return found, events, refused
+
     def read(self, delta: GraphDelta, parts: int) -> list[Part]:
         """What a delta says to each of `parts` sampling workers.
 
@@ -105,7 +128,10 @@ class Splitter:
             kind: self._features[kind].read(node_fields(delta, kind), count)
             for kind, count in self.num_nodes.items()
         }
-        edges = {kind: self._edge_parts(kind, *own, parts) for kind, own in changes.items()}
+        edges = {
+            kind: self._edge_parts(route, *changes[route.records], parts)
+            for kind, route in self._routes.items()
+        }
         nodes = {
             kind: self._node_parts(kind, own, said.removed[kind], total[kind], parts)
             for kind, own in rows.items()
@@ -146,18 +172,22 @@ class Splitter:
         return self._edges[kind].resolve(added, *ends), gone
 
     def _edge_parts(
-        self, kind: EdgeType, changes: EdgeChanges, gone: Ids, parts: int
+        self, route: Route, changes: EdgeChanges, gone: Ids, parts: int
     ) -> list[EdgePart]:
-        owners = self._query.owners_of(ends_of(kind)[1])
-        ids = np.arange(self.next_id[kind], self.next_id[kind] + changes.ids.size)
-        come = split(changes.added[1], parts, SAMPLING, owners)
-        go = split(gone[1], parts, SAMPLING, owners)
+        owners = self._query.owners_of(ends_of(route.kind)[1])
+        first = self.next_id[route.records]
+        added, ids, data = route.take(
+            changes.added, np.arange(first, first + changes.ids.size), changes.data
+        )
+        leaving = route.leaving(gone)
+        come = split(added[1], parts, SAMPLING, owners)
+        go = split(leaving[1], parts, SAMPLING, owners)
         return [
             EdgePart(
-                added=changes.added[:, at],
+                added=added[:, at],
                 ids=ids[at],
-                data={k: values[torch.from_numpy(at)] for k, values in changes.data.items()},
-                gone=gone[:, left],
+                data={k: values[torch.from_numpy(at)] for k, values in data.items()},
+                gone=leaving[:, left],
             )
             for at, left in zip(come, go, strict=True)
         ]
