@@ -267,6 +267,9 @@ class Engine(FewRows):
             a.restored()
         for e in self._edge_maps:
             e.full()
+        for e in self.executors:  # such as a readout of all nodes, which is no row
+            if e.out.domain is Domain.WHOLE and not isinstance(e, InputExecutor):
+                e.full()
 
     def update(
         self,

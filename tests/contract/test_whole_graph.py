@@ -194,7 +194,9 @@ def test_removed_nodes_leave_and_come_back_with_what_names_them(seed, tmp_path):
     for name in ("saved", "refreshed", "compacted"):
         if name == "saved":
             inc.save(tmp_path / "state.pt")
-            inc = load(tmp_path / "state.pt", model)
+            before, inc = inc, load(tmp_path / "state.pt", model)
+            for own, was in zip(inc.out, before.out, strict=True):
+                assert torch.equal(own, was)
         elif name == "refreshed":
             inc.refresh()
         else:
