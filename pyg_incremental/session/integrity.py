@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pyg_incremental.aggregate.attention import FunctionSoftmaxState
 from pyg_incremental.aggregate.extremum import ExtremumState
+from pyg_incremental.aggregate.recomputed_sum import RememberedState
 from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels import pairs
@@ -167,9 +168,11 @@ def _problems_of_rows(session: Session) -> list[str]:
         return found
     fresh = session.on(session.graphs, dict(session.num_nodes), session.nodes())
     theirs = dict(zip(session.engine.cells, fresh.engine.cells.values(), strict=True))
+    every = session.engine.aggregators
+    states = [a.inner if isinstance(a, RememberedState) else a for a in every]
     softmaxes = {
         a.step.output: a.target.tensor.shape[1] if isinstance(a, SoftmaxState) else a.heads
-        for a in session.engine.aggregators
+        for a in states
         if isinstance(a, SoftmaxState | FunctionSoftmaxState)
     }
     cells, coarsest = session.engine.cells, _coarsest(session)
@@ -178,7 +181,7 @@ def _problems_of_rows(session: Session) -> list[str]:
             continue
         heads = softmaxes.get(value, 0)
         found += _problems_of_cell(session, cell, theirs[value], heads, coarsest)
-    for a in session.engine.aggregators:
+    for a in states:
         if isinstance(a, ExtremumState):
             found += _problems_of_owners(session, a)
     return found

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch_geometric import nn as gnn
 
+from pyg_incremental import to_incremental
 from tests.example import INCREMENTAL, MIXED, ROWS, Example, Run
 from tests.scene import CHANNELS, a_graph
 
@@ -114,3 +115,41 @@ def test_a_change_of_a_node_reaches_the_edges_at_it(seed):
     up = run.inc.apply_delta(x_changes=([7], torch.ones(1, CHANNELS).double()))
     assert up.changed.tolist() == [6, 7]
     assert max(step.edges for step in up.stats.steps) <= 4
+
+
+class AttentionFirst(nn.Module):
+    """The attributes go into two convs and leave, beside attributes that are handed in."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin, self.edge = nn.Linear(CHANNELS, HIDDEN), nn.Linear(2 * HIDDEN + 1, HIDDEN)
+        self.one = gnn.TransformerConv(HIDDEN, HIDDEN, edge_dim=HIDDEN)
+        self.two = gnn.GINEConv(nn.Linear(HIDDEN, HIDDEN))
+
+    def forward(self, x, edge_index, w):
+        h, (src, dst) = self.lin(x), edge_index
+        attr = self.edge(torch.cat([h[src], h[dst], w.view(-1, 1)], -1))
+        h = self.one(h, edge_index, attr).relu()
+        return self.two(h, edge_index, attr), attr
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"store": "minimal"}, {"backend": "reference"}, {"compile_after": 1}], ids=str
+)
+def test_in_other_configurations_all_that_is_stored_is_right(options, dtype, seed):
+    torch.manual_seed(seed)
+    inc = to_incremental(AttentionFirst().to(dtype).eval(), **options)
+    inc(
+        torch.randn(30, CHANNELS, dtype=dtype), torch.randint(30, (2, 90)), torch.rand(90).to(dtype)
+    )
+    assert inc.mode == INCREMENTAL
+    for k in range(5):
+        n, row, data = inc.num_nodes, torch.randn(1, CHANNELS, dtype=dtype), torch.rand(2).to(dtype)
+        to_and_from, twice = torch.tensor([[n, 2], [1, n]]), torch.tensor([[5, 5], [6, 6]])
+        inc.apply_delta(x_add=row, edge_index_add=to_and_from, edge_data_add={"w": data})
+        inc.apply_delta(edge_index_add=twice, edge_data_add={"w": data})
+        inc.apply_delta(edge_index_del=twice[:, :1])
+        inc.apply_delta(x_changes=([k], row), nodes_del=[k + 10])
+    assert inc.verify() < (1e-12 if dtype is torch.float64 else 1e-4)
+    assert not inc.check()
