@@ -13,6 +13,7 @@ from torch import Tensor
 from pyg_incremental.aggregate.base import Aggregate, channel_scale, drift_limit
 from pyg_incremental.aggregate.edge_function import FunctionState
 from pyg_incremental.aggregate.message import EdgeFunction, flat
+from pyg_incremental.aggregate.softmax import SoftmaxRows
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context
 from pyg_incremental.typing import Array
@@ -42,14 +43,15 @@ class FunctionSoftmax(Aggregate):
         return FunctionSoftmaxState(self, cell, context)
 
 
-class FunctionSoftmaxState(FunctionState):
+class FunctionSoftmaxState(SoftmaxRows, FunctionState):
     """Keeps softmax-weighted sums of edge functions current."""
 
     def __init__(
         self, step: FunctionSoftmax, cell: Callable[[Value], Cell], context: Context
     ) -> None:
         loop = None if step.loop is None else [cell(v) for v in step.loop]
-        super().__init__(step, step.message, loop, cell, context)
+        FunctionState.__init__(self, step, step.message, loop, cell, context)
+        self.has_loops = loop is not None
 
     def _begin(self, sample: Any) -> None:
         context = self.context
@@ -77,13 +79,6 @@ class FunctionSoftmaxState(FunctionState):
             self.out.array, self.drift.array, self.scale.array, backend.array(rows), self._no_part,
             every, dst, self._nothing, 1.0, sign, False,
         )  # fmt: skip
-
-    def _settle(self, count: int, again: Array) -> int:
-        settled: int = self.context.kernels.softmax_settle(
-            self.out.array, self.drift.array, self.limit, self.scale.array, self.heads,
-            self._lists()[1], self.loop is not None, self.context.scratch.touched, count, again,
-        )  # fmt: skip
-        return settled
 
     def _renew(self, ids: Tensor, messages: Any, index: Tensor) -> None:
         """The largest logit of each row is its reference; if it is not finite, it spoils its head.

@@ -47,19 +47,44 @@ class Aggregate(Step):
         """The executor of this step over stored rows."""
 
 
+@dataclass(slots=True)
+class Touched:
+    """The rows that a running update touches at one aggregation; they stand in `Scratch.touched`.
+
+    Attributes:
+        count: How many there are so far.
+        afresh: The first so many are made afresh, whatever comes along their in-edges.
+        events: How many edges left, came or changed.
+        epoch: Their mark.
+    """
+
+    count: int
+    afresh: int
+    events: int
+    epoch: int
+
+
 class Aggregator(ABC):
     """Keeps the rows of one aggregation current.
 
+    Every kind makes all rows (`full`), of a graph as of a block of one (`blocks`), and follows what
+    happened to edges (`edges_changed`) and to rows (`rows_changed`). Those that add messages and
+    take them back say how they `push`, `settle` and `pull`; `Retracting` does the rest. The others
+    compare what a row was with what it is.
+
     Attributes:
+        pulls: Whether it needs no OLD messages if most have changed.
+        takes_edges: Whether `edges_changed` does anything.
+        most: The part of all messages from which on it makes rows afresh.
         accumulate_dtype: The dtype of sums, or None for that of the messages.
         extra: Rows beyond those of the output that belong to the state, by name.
         scale: For each channel one over the typical size of its messages, `[channels]`; the drift
             bound is measured in these. Empty for a kind that has none.
     """
 
-    pulls: ClassVar[bool] = False  # whether it needs no OLD messages if most have changed
-    takes_edges: ClassVar[bool] = True  # whether `edges_changed` does anything
-    most: ClassVar[float] = 0.5  # the part of them from which on it makes rows afresh
+    pulls: ClassVar[bool] = False
+    takes_edges: ClassVar[bool] = True
+    most: ClassVar[float] = 0.5
 
     def __init__(self, step: Aggregate, out: Cell, context: Context) -> None:
         self.step = step
@@ -136,13 +161,12 @@ class Aggregator(ABC):
         self.scale.hold(channel_scale(rows.flatten(1)).to(dtype))
         return drift_limit(rows.dtype, dtype)
 
-    def _collect(
-        self, with_changed: bool, first: tuple[Ids, ...] = ()
-    ) -> tuple[int, int, int, int]:
+    def _collect(self, with_changed: bool, first: tuple[Ids, ...] = ()) -> Touched:
         """Start collecting touched rows: `first`, those to settle, and the targets of event edges.
 
-        Returns:
-            (rows, how many of them come from `first`, event edges, epoch)
+        Args:
+            with_changed: Whether edges count whose data changed.
+            first: Rows to be made afresh, each int64 `[k]`.
         """
         context = self.context
         scratch, kernels = context.scratch, context.kernels
@@ -150,7 +174,7 @@ class Aggregator(ABC):
         events = 0
         for ids in first:
             count = kernels.unite(ids.array, touched, count, stamp, epoch)
-        before = count
+        afresh = count
         if context.settle.count:
             count = kernels.unite(context.settle.array, touched, count, stamp, epoch)
         if context.num_events:
@@ -160,7 +184,7 @@ class Aggregator(ABC):
                     src, dst = self._ends(edges)
                     events += len(dst)
                     count = kernels.unite_ends(src, dst, self.drop, touched, count, stamp, epoch)
-        return count, before, events, epoch
+        return Touched(count, afresh, events, epoch)
 
     def _as_targets(self, source: Cell) -> Ids | None:
         """The changed rows of a source that are also targets, or None if none changed.

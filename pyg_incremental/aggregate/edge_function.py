@@ -13,12 +13,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.base import Aggregate, Aggregator
+from pyg_incremental.aggregate.base import Aggregate, Touched
 from pyg_incremental.aggregate.message import BoundFunction, EdgeFunction, flat
+from pyg_incremental.aggregate.retracting import Retracting
+from pyg_incremental.aggregate.sum import Summing
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.kernels.threads import together
 from pyg_incremental.program.steps import Value
-from pyg_incremental.rows import Cell, Context, Ids, Rows
+from pyg_incremental.rows import Cell, Context, Ids
 from pyg_incremental.typing import Array
 
 MANY_EDGES = 1 << 13
@@ -46,14 +48,8 @@ class FunctionSum(Aggregate):
         return FunctionSumState(self, cell, context)
 
 
-class FunctionState(Aggregator):
-    """What sums of edge functions have in common: which edges are computed, and when.
-
-    `drift` is the magnitude that has moved through each row since it was last made afresh, and
-    `limit` how large it may become.
-    """
-
-    limit: float
+class FunctionState(Retracting):
+    """What sums of edge functions have in common: which edges are computed, and when."""
 
     def __init__(
         self,
@@ -63,10 +59,10 @@ class FunctionState(Aggregator):
         cell: Callable[[Value], Cell],
         context: Context,
     ) -> None:
-        super().__init__(step, cell(step.output), context)
+        super().__init__(step, cell, context)
         self.function = BoundFunction(message, cell)
+        self.source = self.function.source
         self.loop = loop
-        self.drift = self.extra["drift"] = Rows(context.backend)
 
     # What a kind says ----------------------------------------------------------------------------
 
@@ -79,10 +75,6 @@ class FunctionState(Aggregator):
         """Add or retract the messages of some edges; `dst` is where they lead."""
 
     @abstractmethod
-    def _settle(self, count: int, again: Array) -> int:
-        """Look at the first `count` touched rows; those to be made afresh go to `again`."""
-
-    @abstractmethod
     def _renew(self, ids: Tensor, messages: Any, index: Tensor) -> None:
         """Make rows `ids` of all of their messages; `index` names the place in `ids` of each."""
 
@@ -90,89 +82,58 @@ class FunctionState(Aggregator):
 
     def full(self) -> None:
         """Compute all rows, some at a time."""
-        context = self.context
-        nodes, inn = context.all_nodes, self._lists()[1]
-        _, sample = next(self._parts(nodes, inn), (0, nodes))
+        nodes = self.context.all_nodes
+        _, sample = next(self._parts(nodes, self._lists()[1]), (0, nodes))
         _, src, dst, slot, real = self._in_edges(sample)
         self._begin(self._messages(src, dst, slot, real))
-        self._make(nodes)
+        self.pull(nodes)
 
-    def edges_changed(self) -> None:
-        """Retract and insert the messages of event edges, with OLD source and target rows."""
-        function = self.function
-        removed, added, changed, _ = self.context.events
-        for edges, sign in ((removed, -1), (added, 1)):
-            if len(edges.slots):
-                self._event(edges, None, sign)
-        if function.edges_differ and len(changed.slots):
-            slots = self._tensor(changed.slots)
-            self._event(changed, function.old_edge_rows(slots), -1)
-            self._event(changed, None, 1)
+    @property
+    def _edges_differ(self) -> bool:
+        return self.function.edges_differ
 
-    def _event(self, edges: Edges, edge_rows: list[Tensor] | None, sign: int) -> None:
+    def _add(self, edges: Edges, sign: int, before: bool) -> None:
+        """The same, with OLD target rows as well."""
         function, loops = self.function, self.step.loops
         src, dst, slots = map(self._tensor, (edges.src, edges.dst, edges.slots))
         if self.step.reverse:
             src, dst = dst, src
-        if edge_rows is None:
-            edge_rows = [c.read(slots) for c in function.edges]
+        edge_rows = (
+            function.old_edge_rows(slots) if before else [c.read(slots) for c in function.edges]
+        )
         if loops != "keep":
             kept = (src == dst) == (loops == "only")
             src, dst = src[kept], dst[kept]
             edge_rows = [r[kept.to(r.device)] for r in edge_rows]
         if len(dst):
-            rows = [] if function.source is None else [function.source.read(src)]
+            rows = [] if self.source is None else [self.source.read(src)]
             messages = function.given(rows, dst, edge_rows)
             self._apply(messages, self.context.backend.array(dst), sign)
 
-    def rows_changed(self) -> None:
-        """Replace the messages of changed sources, and make rows afresh where that is due."""
-        context, function = self.context, self.function
-        source, scratch = function.source, context.scratch
-        own = list(function.own)
+    def _own(self) -> list[Ids | None]:
+        own: list[Ids | None] = list(self.function.own)
         if self.loop is not None:
-            read = [c.ids for c in self.loop]
-            read += [None if source is None else self._as_targets(source)]
-            own += [ids for ids in read if ids is not None]
-            own.append(context.settle)  # a new node has a loop, even if nothing is read at it
-        if len(context.renew):
-            own.append(context.backend.ids(context.renew))
-        count, renewed, events, epoch = self._collect(function.edges_differ, tuple(own))
-        pushed = source is not None and source.ids is not None
-        if not pushed and not count:
-            return
-        self._mark(self._tensor(scratch.touched[:renewed]))
-        edges = 0
-        if pushed:
-            count, edges = self._push(count, epoch)
-        again = context.backend.room(count)
-        fresh = self._settle(count, again)
-        reread = self._make(context.backend.ids_from(again[:fresh]))
-        if count:
-            self.out.ids = scratch.taken(count)
-        self._report(count, count, events + edges + reread, fresh)
+            own += [c.ids for c in self.loop]
+            own.append(None if self.source is None else self._as_targets(self.source))
+            own.append(self.context.settle)  # a new node has a loop, even if nothing is read at it
+        return own
 
-    def _mark(self, ids: Tensor) -> None:
-        """See that rows are made afresh when they are settled."""
-        if len(ids):
-            self.drift.tensor[ids.to(self.drift.tensor.device)] = torch.inf
-
-    def _push(self, count: int, epoch: int) -> tuple[int, int]:
+    def push(self, touched: Touched) -> int:
         """Along the out-edges of changed sources OLD messages leave and new ones come."""
-        context, function, source = self.context, self.function, self.function.source
-        assert source is not None
-        assert source.ids is not None
+        context, function, source = self.context, self.function, self.source
+        if source is None or source.ids is None:
+            return 0
         backend, scratch = context.backend, context.scratch
         out = self._lists()[0]
         device = backend.like.device
         edges = 0
-        old = source.old if backend.is_compiled else source.old[: source.ids.count]
-        old = torch.from_numpy(old) if backend.is_compiled else old
-        old = old.reshape(-1, *source.tensor.shape[1:])
+        old = backend.tensor(source.old).reshape(-1, *source.tensor.shape[1:])
         for first, ids in self._parts(source.ids, out):
             arrays = self._expand(ids, out)
             edges += len(arrays[0])
-            count = context.kernels.unite(arrays[1], scratch.touched, count, scratch.stamp, epoch)
+            touched.count = context.kernels.unite(
+                arrays[1], scratch.touched, touched.count, scratch.stamp, touched.epoch
+            )
             index, target, slot = map(self._tensor, arrays)
             # A row that is made afresh anyway need not take part.
             near = self._is_sound(target)
@@ -184,14 +145,14 @@ class FunctionState(Aggregator):
                     self._apply(function.given([old[at]], target, edge_rows), dst, -1)
                     new = source.read(self._tensor(source.ids.array)[index[near] + first])
                     self._apply(function.given([new], target, edge_rows), dst, 1)
-        return count, edges
+        return edges
 
     def _is_sound(self, ids: Tensor) -> Tensor:
         drift = self.drift.tensor[ids.to(self.drift.tensor.device)]
         return ((drift if drift.dim() == 1 else drift[:, 0]) < torch.inf).cpu()
 
-    def _make(self, ids: Ids) -> int:
-        """Rows afresh over their in-edges. Returns the number of edges read."""
+    def pull(self, ids: Ids) -> int:
+        """Make some rows afresh of all of their messages; returns the number of edges read."""
         inn = self._lists()[1]
         read = 0
         for _, some in self._parts(ids, inn):
@@ -229,11 +190,11 @@ class FunctionState(Aggregator):
         return self.context.backend.ids_from(array).tensor
 
 
-class FunctionSumState(FunctionState):
+class FunctionSumState(Summing, FunctionState):
     """Keeps sums of edge functions current."""
 
     def __init__(self, step: FunctionSum, cell: Callable[[Value], Cell], context: Context) -> None:
-        super().__init__(step, step.message, None, cell, context)
+        FunctionState.__init__(self, step, step.message, None, cell, context)
 
     def _begin(self, sample: Tensor) -> None:
         self.limit = self._hold_no_sums(flat(sample), self.drift)
@@ -247,13 +208,6 @@ class FunctionSumState(FunctionState):
             self.out.array, self.drift.array, self.scale.array, backend.array(rows), every, dst,
             self._nothing, sign, False,
         )  # fmt: skip
-
-    def _settle(self, count: int, again: Array) -> int:
-        settled: int = self.context.kernels.sum_settle(
-            self.out.array, self.drift.array, self.limit, self.scale.array, self._lists()[1],
-            self.context.scratch.touched, count, again,
-        )  # fmt: skip
-        return settled
 
     def _renew(self, ids: Tensor, messages: Tensor, index: Tensor) -> None:
         self.out.tensor[ids.to(self.out.tensor.device)] = 0

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregate, Aggregator
-from pyg_incremental.aggregate.sum import Sum
+from pyg_incremental.aggregate.base import Touched
+from pyg_incremental.aggregate.sum import Sum, Summing
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.program.steps import Domain, Value
-from pyg_incremental.rows import Cell, Context, Ids, Rows
+from pyg_incremental.rows import Cell, Context, Ids
 from pyg_incremental.typing import Array
 
 ROWS = 1 << 14
@@ -36,19 +37,22 @@ class RecomputedSum(Sum):
         return RecomputedSumState(self, cell, context)
 
 
-class RecomputedSumState(Aggregator):
+class RecomputedSumState(Summing):
     """Keeps sums current, like `SumState`.
 
     `drift` means the same: what is taken back is what was added, bit by bit (see `Blocks`), so a
     row drifts by the rounding of additions only. Another number of threads may round otherwise, so
-    all rows are summed afresh then.
+    all rows are summed afresh then; and so they are where most messages changed.
     """
 
+    pulls = True
+    way = "all"
+    source: Cell
+
     def __init__(self, step: Sum, cell: Callable[[Value], Cell], context: Context) -> None:
-        super().__init__(step, cell(step.output), context)
+        super().__init__(step, cell, context)
         self.source = cell(step.source)
         self.weight = None if step.weight is None else cell(step.weight)
-        self.drift = self.extra["drift"] = Rows(context.backend)
         self._nothing: Array = None
 
     # All rows ------------------------------------------------------------------------------------
@@ -105,41 +109,31 @@ class RecomputedSumState(Aggregator):
 
     # Updates -------------------------------------------------------------------------------------
 
+    @property
+    def _edges_differ(self) -> bool:
+        return self.weight is not None and self.weight.old_changed is not None
+
     def edges_changed(self) -> None:
         """Nothing yet: what was there before is known later too."""
 
-    def rows_changed(self) -> None:
-        """Retract, insert and push, and sum rows afresh that have drifted too far."""
-        context, source, out = self.context, self.source, self.out
-        scratch, kernels = context.scratch, context.kernels
-        with_changed = self.weight is not None and self.weight.old_changed is not None
-        count, _, events, epoch = self._collect(with_changed)
-        if context.renew.shape[0]:
-            self.drift.tensor[context.renew] = torch.inf
-        if source.ids is None and not count:
-            return
-        if self._goes_through_all():
-            read = self._fill()
-            out.ids = context.all_nodes
-            count = context.num_nodes
-            self._report(count, count, events + read, count, "all")
-            return
-        self._take_events()
-        edges = 0
-        for ids in () if source.ids is None else self._some(source.ids):
+    def push(self, touched: Touched) -> int:
+        """Take events, all with OLD messages; then push what changed in the messages."""
+        super().edges_changed()
+        scratch, edges = self.context.scratch, 0
+        for ids in () if self.source.ids is None else self._some(self.source.ids):
             more, targets = self._push(*self._moved(ids))
             edges += more
             for dst in targets:
-                count = kernels.unite(dst, scratch.touched, count, scratch.stamp, epoch)
-        again = context.backend.room(count)
-        fresh = kernels.sum_settle(
-            out.array, self.drift.array, self.limit, self.scale.array, self._lists()[1],
-            scratch.touched, count, again,
-        )  # fmt: skip
-        read = self._renew(context.backend.ids_from(again[:fresh]))
-        if count:
-            out.ids = scratch.taken(count)
-        self._report(count, count, events + edges + read, fresh)
+                touched.count = self.context.kernels.unite(
+                    dst, scratch.touched, touched.count, scratch.stamp, touched.epoch
+                )
+        return edges
+
+    def _takes_all(self) -> bool:
+        return super()._takes_all() or self._threads != torch.get_num_threads()
+
+    def _reached(self, touched: Touched) -> Ids:
+        return self.context.all_nodes
 
     def _some(self, ids: Ids) -> Iterator[Ids]:
         """`ids` in parts of so many that their messages take little memory."""
@@ -150,38 +144,25 @@ class RecomputedSumState(Aggregator):
         """The messages among `ids` that differ from what they were, and by how much."""
         backend, dtype = self.context.backend, self.out.tensor.dtype
         old, new = (self._messages(ids, before) for before in (True, False))
-        # As in `sum_push`: the difference is one in the dtype of the state.
+        # As in the kernel `sum_push`: the difference is one in the dtype of the state.
         by = (new.to(dtype) - old.to(dtype)).flatten(1)
         moving = (by != 0).any(1).nonzero().flatten()
         return backend.ids(ids.tensor[moving.cpu()]), backend.array(by[moving].contiguous())
 
-    def _goes_through_all(self) -> bool:
-        """Whether OLD messages are out of reach, or all rows afresh cost less than what changed."""
-        return self._pulls(self.source) or self._threads != torch.get_num_threads()
-
-    def _take_events(self) -> None:
-        """Retract the edges that left and insert those that came, all with OLD messages."""
-        weight = self.weight
-        removed, added, changed, _ = self.context.events
-        for edges, sign in ((removed, -1), (added, 1)):
-            if len(edges.slots):
-                self._take(edges, [(self._weight_of(edges.slots), sign)])
-        if weight is not None and weight.old_changed is not None and len(changed.slots):
-            old = self.context.backend.array(weight.old_changed.reshape(-1))
-            self._take(changed, [(old, -1), (self._weight_of(changed.slots), 1)])
-
-    def _take(self, edges: Edges, factors: list[tuple[Array, int]]) -> None:
+    def _add(self, edges: Edges, sign: int, before: bool) -> None:
         src, dst = self._ends(edges)
         if not len(src):
             return
+        factor = self._weight_of(edges.slots)
+        if before and self.weight is not None and self.weight.old_changed is not None:
+            factor = self.context.backend.array(self.weight.old_changed.reshape(-1))
         ids, index = self._distinct(src)
         rows = self._rows(ids, before=True)
         if self.drop:
             kept = src != dst
             index, dst = index[kept], dst[kept]
-            factors = [(f[kept] if len(f) else f, sign) for f, sign in factors]
-        for factor, sign in factors:
-            self._add(rows, index, dst, factor, sign)
+            factor = factor[kept] if len(factor) else factor
+        self._add_along(rows, index, dst, factor, sign)
 
     def _distinct(self, ids: Array) -> tuple[Ids, Array]:
         """The distinct ones of some ids, and the place of each among them."""
@@ -189,7 +170,7 @@ class RecomputedSumState(Aggregator):
         host = self.context.backend.host
         return self.context.backend.ids_from(host(found)), host(index)
 
-    def _add(self, rows: Array, index: Array, dst: Array, factor: Array, sign: int) -> None:
+    def _add_along(self, rows: Array, index: Array, dst: Array, factor: Array, sign: int) -> None:
         self.context.kernels.sum_edges(
             self.out.array, self.drift.array, self.scale.array, rows, index, dst, factor, sign,
             False,
@@ -204,13 +185,15 @@ class RecomputedSumState(Aggregator):
         edges, targets = 0, []
         for first, some in self._parts(ids, self._lists()[0]):
             index, dst, slot = self._expand(some, self._lists()[0])
-            self._add(rows[first : first + some.count], index, dst, self._weight_of(slot), 1)
+            self._add_along(rows[first : first + some.count], index, dst, self._weight_of(slot), 1)
             edges += len(index)
             targets.append(dst)
         return edges, targets
 
-    def _renew(self, ids: Ids) -> int:
-        """Sum some rows afresh over their in-edges; returns how many edges these have."""
+    def pull(self, ids: Ids) -> int:
+        """Sum some rows afresh; returns the number of edges read."""
+        if ids is self.context.all_nodes:
+            return self._fill()
         inn = self._lists()[1]
         read = 0
         for _, some in self._parts(ids, inn):
@@ -219,7 +202,7 @@ class RecomputedSumState(Aggregator):
             if len(index):
                 distinct, place = self._distinct(src)
                 rows = self._rows(distinct, before=False)
-                self._add(rows, place, some.array[index], self._weight_of(slot), 1)
+                self._add_along(rows, place, some.array[index], self._weight_of(slot), 1)
             self.drift.tensor[some.tensor] = 0
             read += len(index)
         return read

@@ -141,8 +141,8 @@ class RowsState(Aggregator):
         context = self.context
         scratch = context.scratch
         own = tuple(c.ids for c in self.targets if c.ids is not None)
-        count, _, _, epoch = self._collect(any(c.old_changed is not None for c in self.edges), own)
-        reached = 0
+        found = self._collect(any(c.old_changed is not None for c in self.edges), own)
+        count, reached = found.count, 0
         for cell in self.sources:
             if cell.ids is not None:
                 count, read = context.kernels.reach(
@@ -152,7 +152,7 @@ class RowsState(Aggregator):
                     scratch.touched,
                     count,
                     scratch.stamp,
-                    epoch,
+                    found.epoch,
                 )
                 reached += read
         return scratch.taken(count), reached

@@ -1,19 +1,18 @@
 """Sums of messages, with an optional weight per edge: what mean, degree and count are made of.
 
 Retract, insert and push are additions, as in RIPPLE (delta messages for linear aggregations). How
-far additions may blur a row is bounded by the drift rule of `kernels.compiled.sum_push`.
+far additions may blur a row is bounded by the drift rule of `kernels.compiled.sum_settle`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
-from pyg_incremental.aggregate.base import Aggregate, Aggregator
+from pyg_incremental.aggregate.base import Aggregate, Touched
+from pyg_incremental.aggregate.retracting import Retracting
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.program.steps import Value
-from pyg_incremental.rows import Cell, Context, Rows
+from pyg_incremental.rows import Cell, Context, Ids
 from pyg_incremental.typing import Array
 
 
@@ -42,85 +41,74 @@ class Sum(Aggregate):
         return SumState(self, cell, context)
 
 
-class SumState(Aggregator):
-    """Keeps sums current.
+class Summing(Retracting):
+    """What all sums have in common: when a row is made afresh."""
 
-    `drift` is the magnitude that has moved through each row since it was last summed afresh.
-    """
+    def settle(self, count: int, again: Array) -> int:
+        """Name the rows in which what moved is too large for what is left."""
+        settled: int = self.context.kernels.sum_settle(
+            self.out.array, self.drift.array, self.limit, self.scale.array, self._lists()[1],
+            self.context.scratch.touched, count, again,
+        )  # fmt: skip
+        return settled
+
+
+class SumState(Summing):
+    """Keeps sums current."""
 
     pulls = True
     most = 0.9  # a push along an edge takes little more than a read
+    source: Cell
 
     def __init__(self, step: Sum, cell: Callable[[Value], Cell], context: Context) -> None:
-        super().__init__(step, cell(step.output), context)
+        super().__init__(step, cell, context)
         self.source = cell(step.source)
         self.weight = None if step.weight is None else cell(step.weight)
-        self.drift = self.extra["drift"] = Rows(context.backend)
         self._nothing: Array = None
 
     def full(self) -> None:
         """Sum all rows."""
-        context, rows = self.context, self.source.tensor
         self.limit = self._hold_no_sums(self.source.current(), self.drift)
-        self._nothing = context.backend.array(rows.new_empty(0))
-        context.kernels.sum_rows(
-            context.all_nodes.array, self.out.array, self.drift.array, self.source.array,
-            self._weight(), self._lists()[1], self.drop,
+        self._nothing = self.context.backend.array(self.source.tensor.new_empty(0))
+        self.pull(self.context.all_nodes)
+
+    def pull(self, ids: Ids) -> int:
+        """Sum some rows afresh; returns the number of edges read."""
+        read: int = self.context.kernels.sum_rows(
+            ids.array, self.out.array, self.drift.array, self.source.array, self._weight(),
+            self._lists()[1], self.drop,
         )  # fmt: skip
+        return read
 
     def _weight(self) -> Array:
         return self._nothing if self.weight is None else self.weight.array.reshape(-1)
 
-    def edges_changed(self) -> None:
-        """Subtract the messages of removed edges and add those of added ones, all OLD."""
-        weight = self.weight
-        removed, added, changed, _ = self.context.events
-        for edges, sign in ((removed, -1), (added, 1)):
-            if len(edges.slots):
-                self._add(
-                    edges, self._nothing if weight is None else self._weight()[edges.slots], sign
-                )
-        if weight is not None and weight.old_changed is not None and len(changed.slots):
-            self._add(changed, self.context.backend.array(weight.old_changed.reshape(-1)), -1)
-            self._add(changed, self._weight()[changed.slots], 1)
+    @property
+    def _edges_differ(self) -> bool:
+        return self.weight is not None and self.weight.old_changed is not None
 
-    def _add(self, edges: Edges, factor: Array, sign: int) -> None:
+    def _add(self, edges: Edges, sign: int, before: bool) -> None:
         src, dst = self._ends(edges)
+        factor = self._nothing if self.weight is None else self._factor(self.weight, edges, before)
         self.context.kernels.sum_edges(
             self.out.array, self.drift.array, self.scale.array, self.source.array, src, dst, factor,
             sign, self.drop,
         )  # fmt: skip
 
-    def rows_changed(self) -> None:
-        """Push what changed in the messages, and sum rows afresh that have drifted too far."""
-        context, source, out = self.context, self.source, self.out
-        scratch = context.scratch
-        with_changed = self.weight is not None and self.weight.old_changed is not None
-        count, _, events, epoch = self._collect(with_changed)
-        if context.renew.shape[0]:
-            self.drift.tensor[context.renew] = torch.inf
-        if source.ids is None and not count:
-            return
-        pushed, inn = self._lists()
-        if source.ids is not None and self._pulls(source):
-            count = self._reach(source, count, epoch)
-            everything = count == context.num_nodes
-            out.ids = context.all_nodes if everything else scratch.taken(count)
-            read = context.kernels.sum_rows(
-                out.ids.array, out.array, self.drift.array, source.array, self._weight(), inn,
-                self.drop,
-            )  # fmt: skip
-            self._report(count, count, events + read, count, "pull")
-            return
-        ids, old = (
-            (scratch.touched[:0], source.array[:0])
-            if source.ids is None
-            else (source.ids.array, source.old)
-        )
-        count, edges, reread, read = context.kernels.sum_push(
-            out.array, self.drift.array, self.limit, self.scale.array, source.array, self._weight(),
-            ids, old, pushed, inn, self.drop, scratch.touched, count, scratch.stamp, epoch,
+    def _factor(self, weight: Cell, edges: Edges, before: bool) -> Array:
+        """The weights of some edges, `[k]`."""
+        if before and weight.old_changed is not None:
+            return self.context.backend.array(weight.old_changed.reshape(-1))
+        return weight.array.reshape(-1)[edges.slots]
+
+    def push(self, touched: Touched) -> int:
+        """Add how much changed messages differ from what they were."""
+        source, scratch = self.source, self.context.scratch
+        if source.ids is None:
+            return 0
+        touched.count, edges = self.context.kernels.sum_push(
+            self.out.array, self.drift.array, self.scale.array, source.array, self._weight(),
+            source.ids.array, source.old, self._lists()[0], self.drop, scratch.touched,
+            touched.count, scratch.stamp, touched.epoch,
         )  # fmt: skip
-        if count:
-            out.ids = scratch.taken(count)
-        self._report(count, count, events + edges + read, reread)
+        return edges

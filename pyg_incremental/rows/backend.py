@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from torch import Tensor
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels import compiled, reference
+from pyg_incremental.kernels.protocol import Kernels
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.typing import Array, BackendName
 
@@ -76,7 +76,7 @@ class Backend:
         self.spare: list[Tensor] = []  # rows that nobody reads, to be taken before new ones
         self.is_compiled = compilable and name != "reference"
         self._dtype = str(like.dtype).removeprefix("torch.")
-        self.kernels: ModuleType = compiled if self.is_compiled else reference
+        self.kernels: Kernels = compiled if self.is_compiled else reference
         self.array: Callable[[Tensor], Array] = (
             torch.Tensor.numpy if self.is_compiled else lambda t: t
         )
@@ -125,6 +125,10 @@ class Backend:
                 rows[unread:].zero_()
                 return rows
         return self.storage.rows(like, *shape, dtype=dtype)
+
+    def tensor(self, array: Array) -> Tensor:
+        """A tensor over a kernel's array of any shape."""
+        return torch.from_numpy(array) if self.is_compiled else array
 
     def room(self, size: int) -> Array:
         """Uninitialised room for ids."""

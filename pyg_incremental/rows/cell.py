@@ -162,8 +162,7 @@ class Cell(Rows):
         noted = list(self._before)
         if self.ids is not None and self.old is not None:
             old = self.old[: self.ids.count]
-            old = torch.from_numpy(old) if self.backend.is_compiled else old
-            noted.append((self.ids, old.view(-1, *self._tail)))
+            noted.append((self.ids, self.backend.tensor(old).view(-1, *self._tail)))
         for of, old in reversed(noted):  # the first note is the oldest
             at, where = _common(np.asarray(ids.array), np.asarray(of.array))
             rows[at.to(rows.device)] = old[where.to(rows.device)].to(rows.dtype)

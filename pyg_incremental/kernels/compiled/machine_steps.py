@@ -34,10 +34,16 @@ from pyg_incremental.kernels.compiled.layout import (
     stored,
 )
 from pyg_incremental.kernels.compiled.rows import ALL, expand, unite, unite_ends_within
-from pyg_incremental.kernels.compiled.softmax import softmax_edges, softmax_push
+from pyg_incremental.kernels.compiled.softmax import (
+    softmax_edges,
+    softmax_push,
+    softmax_rows,
+    softmax_settle,
+)
 from pyg_incremental.kernels.compiled.sums import (
     sum_collect,
     sum_edges_within,
+    sum_mend,
     sum_push,
     sum_spread,
 )
@@ -172,11 +178,16 @@ def total(m, s, epoch):  # type: ignore[no-untyped-def]
     if not source[COUNT] and not count:
         return True
     pushed, read_over = lists_of(m, step)
-    count, edges, reread, read = sum_push(
-        stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero), m.numbers[s, LIMIT],
-        line_at(step[SCALE], out[WIDTH], m.zero), stored(source, m.zero),
-        line_at(step[WEIGHT], step[SLOTS], m.zero), changed_ids(source), old_rows(source, m.zero),
-        pushed, read_over, step[DROP] != 0, m.touched, count, m.stamp, epoch,
+    state, drift = stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero)
+    scale, message = line_at(step[SCALE], out[WIDTH], m.zero), stored(source, m.zero)
+    weight, drop = line_at(step[WEIGHT], step[SLOTS], m.zero), step[DROP] != 0
+    count, edges = sum_push(
+        state, drift, scale, message, weight, changed_ids(source), old_rows(source, m.zero),
+        pushed, drop, m.touched, count, m.stamp, epoch,
+    )  # fmt: skip
+    reread, read = sum_mend(
+        state, drift, m.numbers[s, LIMIT], scale, message, weight, read_over, drop, m.touched,
+        count,
     )  # fmt: skip
     return done(m, s, count, edges, reread, read)
 
@@ -263,11 +274,22 @@ def softmax(m, s, epoch):  # type: ignore[no-untyped-def]
     if not source[COUNT] and not count:
         return True
     pushed, read_over = lists_of(m, step)
-    count, edges, reread, read = softmax_push(
-        stored(out, m.zero), rows_at(step[DRIFT], out[CAPACITY], 2, m.zero), m.numbers[s, LIMIT],
-        line_at(step[SCALE], wide - heads, m.zero), stored(source, m.zero), stored(target, m.zero),
-        rows_at(step[WEIGHT], step[SLOTS], heads, m.zero), loop, m.numbers[s, SLOPE],
-        changed_ids(source), old_rows(source, m.zero), pushed, read_over, step[DROP] != 0,
-        m.touched, count, renewed, m.stamp, epoch,
+    state, drift = stored(out, m.zero), rows_at(step[DRIFT], out[CAPACITY], 2, m.zero)
+    for i in range(renewed):
+        drift[m.touched[i], 0] = np.inf
+    scale, message = line_at(step[SCALE], wide - heads, m.zero), stored(source, m.zero)
+    own, edge = stored(target, m.zero), rows_at(step[WEIGHT], step[SLOTS], heads, m.zero)
+    slope, drop = m.numbers[s, SLOPE], step[DROP] != 0
+    count, edges = softmax_push(
+        state, drift, scale, message, own, edge, slope, changed_ids(source),
+        old_rows(source, m.zero), pushed, drop, m.touched, count, m.stamp, epoch,
     )  # fmt: skip
+    again = np.empty(count, np.int64)
+    reread = softmax_settle(
+        state, drift, m.numbers[s, LIMIT], scale, heads, read_over, loop.size > 0, m.touched, count,
+        again,
+    )  # fmt: skip
+    read = softmax_rows(
+        again[:reread], state, drift, message, own, edge, loop, slope, read_over, drop
+    )
     return done(m, s, count, edges, reread, read)

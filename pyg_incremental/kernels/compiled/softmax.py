@@ -200,38 +200,18 @@ def softmax_settle(state, drift, limit, scale, heads, inn, has_loop, touched, co
 
 @njit(cache=True)
 def softmax_push(  # type: ignore[no-untyped-def]
-    state,
-    drift,
-    limit,
-    scale,
-    message,
-    target,
-    edge,
-    loop,
-    slope,
-    ids,
-    old,
-    out,
-    inn,
-    drop,
-    touched,
-    count,
-    renewed,
-    stamp,
+    state, drift, scale, message, target, edge, slope, ids, old, out, drop, touched, count, stamp,
     epoch,
-):
-    """Replace the terms of the changed sources `ids`, then mend and settle every row touched.
+):  # fmt: skip
+    """Replace the terms of the changed sources `ids` along their out-edges.
 
-    The first `renewed` rows of `touched` are made afresh, because their own term in the logits (or
-    their self-loop) changed; the terms of their in-edges are not touched one by one.
+    A row whose drift is infinite is made afresh anyway: the terms of its in-edges are not touched
+    one by one.
 
     Returns:
-        (rows touched, edges pushed, rows made afresh, edges read for that)
+        (rows touched, edges pushed)
     """
-    heads = target.shape[1]
     edges = 0
-    for i in range(renewed):
-        drift[touched[i], 0] = np.inf
     for i in range(ids.size):
         u = ids[i]
         edges += out.degree[u]
@@ -253,9 +233,4 @@ def softmax_push(  # type: ignore[no-untyped-def]
                 _softmax_edge(v, old[i], state, drift, scale, target, row, slope, _TAKE)
                 if drift[v, 0] < np.inf:
                     _softmax_edge(v, message[u], state, drift, scale, target, row, slope, _ADD)
-    again = np.empty(count, np.int64)
-    fresh = softmax_settle(
-        state, drift, limit, scale, heads, inn, loop.size > 0, touched, count, again
-    )
-    read = softmax_rows(again[:fresh], state, drift, message, target, edge, loop, slope, inn, drop)
-    return count, edges, fresh, read
+    return count, edges

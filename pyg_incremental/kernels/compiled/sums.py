@@ -111,20 +111,25 @@ def sum_settle(state, drift, limit, scale, inn, touched, count, again):  # type:
 
 
 @inner()
-def _settled(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, inn, drop, touched, count, stamp, epoch, low, high
-):
-    """Settle the rows touched, which are those from `low` to before `high` that are marked.
-
-    Many are brought into ascending order: whoever reads them finds neighbours in memory.
+def sum_mend(state, drift, limit, scale, message, weight, inn, drop, touched, count):  # type: ignore[no-untyped-def]
+    """Settle the rows touched, and sum afresh those that have lost too many bits.
 
     Returns (rows summed afresh, edges read for that).
     """
-    if count * DENSE > high - low:
-        marked(stamp, epoch, low, high, touched)
     again = np.empty(count, np.int64)
     fresh = sum_settle(state, drift, limit, scale, inn, touched, count, again)
     return fresh, sum_rows(again[:fresh], state, drift, message, weight, inn, drop)
+
+
+@inner()
+def _in_order(touched, count, stamp, epoch, low, high):  # type: ignore[no-untyped-def]
+    """Bring touched rows into ascending order if they are many.
+
+    They are those from `low` to before `high` that are marked. Whoever reads them then finds
+    neighbours in memory.
+    """
+    if count * DENSE > high - low:
+        marked(stamp, epoch, low, high, touched)
 
 
 @inner()
@@ -226,16 +231,14 @@ def _add_along(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def sum_push(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, ids, old, out, inn, drop, touched, count, stamp,
-    epoch,
-):  # fmt: skip
+    state, drift, scale, message, weight, ids, old, out, drop, touched, count, stamp, epoch
+):
     """Push `message - old` of the rows `ids` along their out-edges.
 
-    Then settle every row touched (see `sum_settle`). Each part of that is a loop of its own, which
-    can ask far ahead for what it will read.
+    Each part of that is a loop of its own, which can ask far ahead for what it will read.
 
     Returns:
-        (rows touched, edges pushed, rows summed afresh, edges read for that)
+        (rows touched, edges pushed)
     """
     size = min(ids.size, FEW_ROWS)
     difference, moved = np.empty((size, state.shape[1]), state.dtype), np.empty(size, state.dtype)
@@ -252,11 +255,8 @@ def sum_push(  # type: ignore[no-untyped-def]
             count = _add_along(
                 edges, end, difference, moved, weight, state, drift, touched, count, stamp, epoch
             )  # fmt: skip
-    fresh, read = _settled(
-        state, drift, limit, scale, message, weight, inn, drop, touched, count, stamp, epoch, 0,
-        stamp.size,
-    )  # fmt: skip
-    return count, pushed, fresh, read
+    _in_order(touched, count, stamp, epoch, 0, stamp.size)
+    return count, pushed
 
 
 @inner()
@@ -302,8 +302,6 @@ def sum_collect(  # type: ignore[no-untyped-def]
             count = _add_along(
                 mine, n, difference, moved, weight, state, drift, touched, count, stamp, epoch
             )  # fmt: skip
-    fresh, read = _settled(
-        state, drift, limit, scale, message, weight, inn, drop, touched, count, stamp, epoch, low,
-        min(high, stamp.size),
-    )  # fmt: skip
+    _in_order(touched, count, stamp, epoch, low, min(high, stamp.size))
+    fresh, read = sum_mend(state, drift, limit, scale, message, weight, inn, drop, touched, count)
     return count, fresh, read

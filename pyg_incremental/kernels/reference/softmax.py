@@ -147,29 +147,21 @@ def softmax_settle(
 def softmax_push(
     state: Tensor,
     drift: Tensor,
-    limit: float,
     scale: Tensor,
     message: Tensor,
     target: Tensor,
     edge: Tensor,
-    loop: Tensor,
     slope: float,
     ids: Tensor,
     old: Tensor,
     out: Adjacency,
-    inn: Adjacency,
     drop: bool,
     touched: Tensor,
     count: int,
-    renewed: int,
     stamp: Tensor,
     epoch: int,
-) -> tuple[int, int, int, int]:
-    """Replace the terms of changed sources, then mend and settle the rows they reach.
-
-    Arrays as above.
-    """
-    drift[touched[:renewed], 0] = torch.inf
+) -> tuple[int, int]:
+    """Replace the terms of changed sources along their out-edges; arrays as above."""
     edges = int(out.degree[ids].sum())
     index, at, slot = edges_of(ids, out, drop)
     count = unite(at, touched, count, stamp, epoch)
@@ -178,9 +170,4 @@ def softmax_push(
     edge_rows = edge[slot] if edge.numel() else edge
     _softmax_terms(state, drift, scale, old[index], target, at, edge_rows, slope, -1)
     _softmax_terms(state, drift, scale, message[ids[index]], target, at, edge_rows, slope, 1)
-    again = torch.empty(count, dtype=torch.int64)
-    fresh = softmax_settle(
-        state, drift, limit, scale, target.shape[1], inn, loop.numel() > 0, touched, count, again
-    )
-    read = softmax_rows(again[:fresh], state, drift, message, target, edge, loop, slope, inn, drop)
-    return count, edges, fresh, read
+    return count, edges

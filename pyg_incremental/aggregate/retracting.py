@@ -1,0 +1,130 @@
+"""The kinds of aggregation that add messages and take them back: sums, and softmaxes as sums.
+
+A message that changed is taken back as it was and added as it is. Rounding errors stay behind, so
+beside every row stands its `drift`: how much has moved through it since it was made afresh. A row
+that has lost too many bits by that is made afresh, and so is one whose own (target) part of the
+messages changed, the drift of which is made infinite.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+
+from pyg_incremental.aggregate.base import Aggregate, Aggregator, Touched
+from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.program.steps import Value
+from pyg_incremental.rows import Cell, Context, Ids, Rows
+from pyg_incremental.typing import Array
+
+
+class Retracting(Aggregator):
+    """Keeps the rows of such an aggregation current.
+
+    Attributes:
+        source: The rows of which messages are made, or None if they are made of edge data and
+            targets alone.
+        drift: The magnitude that has moved through each row since it was made afresh.
+        limit: How large that may become.
+        way: What `Update.stats` calls it if rows are made afresh because most messages changed.
+    """
+
+    source: Cell | None
+    limit: float
+    way: ClassVar[str] = "pull"
+
+    def __init__(self, step: Aggregate, cell: Callable[[Value], Cell], context: Context) -> None:
+        super().__init__(step, cell(step.output), context)
+        self.drift = self.extra["drift"] = Rows(context.backend)
+
+    # What a kind says ----------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def _edges_differ(self) -> bool:
+        """Whether the running update has changed edge data of which messages are made."""
+
+    @abstractmethod
+    def _add(self, edges: Edges, sign: int, before: bool) -> None:
+        """Add (`sign` 1) or take back (-1) the messages of listed edges, made of OLD rows.
+
+        `before` says whether edge data count as they were, too; else as they are.
+        """
+
+    @abstractmethod
+    def push(self, touched: Touched) -> int:
+        """Take back the OLD messages of the sources that changed, and add their new ones.
+
+        Args:
+            touched: The rows touched; takes those that the messages reach.
+
+        Returns:
+            The number of edges along which they went.
+        """
+
+    @abstractmethod
+    def settle(self, count: int, again: Array) -> int:
+        """Look at the first `count` touched rows after messages came and went.
+
+        A row that gathers nothing becomes zero. Those to be made afresh go to `again`, int64
+        `[count]`; returns how many they are.
+        """
+
+    @abstractmethod
+    def pull(self, ids: Ids) -> int:
+        """Make some rows, int64 `[k]`, afresh of all messages along their in-edges.
+
+        Returns the number of edges read.
+        """
+
+    def _own(self) -> list[Ids | None]:
+        """The sets of rows whose own part of the messages changed."""
+        return []
+
+    def _takes_all(self) -> bool:
+        """Whether so many messages changed that all rows that they reach are made afresh."""
+        return self.pulls and self.source is not None and self._pulls(self.source)
+
+    # What they share -----------------------------------------------------------------------------
+
+    def edges_changed(self) -> None:
+        """Take back the messages of edges that left, and add those of edges that came, all OLD."""
+        removed, added, changed, _ = self.context.events
+        for edges, sign in ((removed, -1), (added, 1)):
+            if len(edges.slots):
+                self._add(edges, sign, before=False)
+        if self._edges_differ and len(changed.slots):
+            self._add(changed, -1, before=True)
+            self._add(changed, 1, before=False)
+
+    def rows_changed(self) -> None:
+        """Push what changed in the messages, and make rows afresh where that is due."""
+        context, scratch = self.context, self.context.scratch
+        own = tuple(ids for ids in (*self._own(), context.renew_ids) if ids is not None)
+        touched = self._collect(self._edges_differ, own)
+        has_moved = self.source is not None and self.source.ids is not None
+        if not has_moved and not touched.count:
+            return
+        if self._takes_all():
+            self.out.ids = ids = self._reached(touched)
+            read = self.pull(ids)
+            self._report(ids.count, ids.count, touched.events + read, ids.count, self.way)
+            return
+        if touched.afresh:
+            ids = context.backend.ids_from(scratch.touched[: touched.afresh])
+            self.drift.tensor[ids.tensor.to(self.drift.tensor.device)] = torch.inf
+        edges = self.push(touched)
+        again = context.backend.room(touched.count)
+        fresh = self.settle(touched.count, again)
+        read = self.pull(context.backend.ids_from(again[:fresh])) if fresh else 0
+        if touched.count:
+            self.out.ids = scratch.taken(touched.count)
+        self._report(touched.count, touched.count, touched.events + edges + read, fresh)
+
+    def _reached(self, touched: Touched) -> Ids:
+        """The rows touched and those that changed messages reach, in ascending order."""
+        assert self.source is not None
+        context = self.context
+        count = self._reach(self.source, touched.count, touched.epoch)
+        return context.all_nodes if count == context.num_nodes else context.scratch.taken(count)
