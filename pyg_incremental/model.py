@@ -17,6 +17,7 @@ from pyg_incremental.blocks.given import bytes_of, call_of
 from pyg_incremental.call.site import CallSite, bind
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.journal import Committed, checked_id
+from pyg_incremental.engine.loop import NOTHING
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.files.keeping import Keeping
 from pyg_incremental.graph.storage import Storage
@@ -339,8 +340,9 @@ class IncrementalModel(Keeping, Readings):
         _refuse_autocast()
         resolved = session.resolver.resolve(delta)
         before = self._before = kept_before(self._before, session, old)
+        turns = self._scrub.turn(session.num_nodes) if self._settings.scrub_rows else NOTHING
         try:
-            events, work = session.carry_out(resolved, self._scrub.turn(session.num_nodes))
+            events, work = session.carry_out(resolved, turns)
         except Exception as error:
             return self._failed(session, delta, delta_id, error, began, old)
         session.commit(delta_id, at_once=False)

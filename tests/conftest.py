@@ -18,6 +18,7 @@ from torch_geometric import nn as gnn
 
 from pyg_incremental.kernels import kept, warm_up
 from pyg_incremental.kernels.takeover import KERNELS
+from tests import strategies
 from tests.signatures import representatives
 
 REQUIRED = {
@@ -33,12 +34,14 @@ SEED = int(os.environ.get("PYG_INCREMENTAL_SEED", "0"))
 
 
 def pytest_addoption(parser):
-    text = "run the matrix of walks for all cases, not for one of each kind of program, and `more`"
+    text = "long walks for all cases, where else some walk in place of others, and what is `more`"
     parser.addoption("--all-cases", action="store_true", help=text)
 
 
 def pytest_configure(config):
     torch.set_num_threads(1)
+    if config.getoption("all_cases"):
+        strategies.some = strategies.EVERY
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # for processes: threads that wait burn a core
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell
         signal.signal(signal.SIGINT, signal.default_int_handler)

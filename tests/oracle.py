@@ -76,6 +76,13 @@ class World:
         other.edges = [edge.copy() for edge in self.edges]
         return other
 
+    def doubled(self):
+        """The same world in float64."""
+        other = self.copy()
+        other.x, other.empty = _doubled(self.x), {k: _doubled(v) for k, v in self.empty.items()}
+        other.edges = [{name: _doubled(v) for name, v in edge.items()} for edge in self.edges]
+        return other
+
     def pairs(self):
         return [edge["pair"] for edge in self.edges]
 
@@ -188,6 +195,12 @@ class World:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "CSR support is in beta state"
             return make(ptr, inner, weight, size=size)
+
+
+def _doubled(value):
+    """Floats of single precision as doubles; anything else as it is."""
+    is_single = isinstance(value, torch.Tensor) and value.dtype == torch.float32
+    return value.double() if is_single else value
 
 
 def _directions(index, undirected):

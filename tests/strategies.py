@@ -367,13 +367,18 @@ DELTAS = {
 SPOILERS = ("nan_comes", "infinity_comes", "not_finite_goes")
 
 
+EVERY = len(DELTAS)
+some = 14
+"""How many kinds of delta a journey goes through if nobody says; `--all-cases`: all of them."""
+
+
 def journey(rng, *, finite=False, rounds=1, kinds=None):
-    """Every kind of delta, or so many, in random order; what is not finite goes again soon."""
+    """So many kinds of delta in random order; what is not finite goes again soon."""
     plan = []
     for _ in range(rounds):
         calm = [name for name in DELTAS if name not in SPOILERS]
         rng.shuffle(calm)
-        calm = calm[:kinds]
+        calm = calm[: kinds or some]
         if not finite:
             for spoiler in ("nan_comes", "infinity_comes"):
                 at = int(rng.integers(len(calm) - 3))

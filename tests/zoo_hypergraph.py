@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch_geometric.nn import GCNConv, HypergraphConv
 
+from tests import strategies
 from tests.strategies import index, node_rows
 from tests.zoo import CHANNELS
 
@@ -322,10 +323,11 @@ HYPER_DELTAS = {
 }
 
 
-def hyper_journey(rng):
-    """Every kind of delta twice in random order; what is not finite goes after a few steps."""
+def hyper_journey(rng, kinds=None):
+    """Some kinds of delta in random order; what is not finite goes after a few steps."""
     plan = [make.__name__ for make in CALM] * 2
     rng.shuffle(plan)
+    plan = plan[: kinds or strategies.some]
     for spoiler in ("nan_comes", "infinity_comes"):
         at = int(rng.integers(len(plan) - 3))
         plan[at:at] = [spoiler]

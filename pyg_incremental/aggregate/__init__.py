@@ -5,7 +5,7 @@
 | `Sum`, `FunctionSum` | add | subtract | too many bits were lost |
 | `SoftmaxSum`, `FunctionSoftmax` | add | subtract | too many bits were lost |
 | `Extremum` | compare | compare owners | only channels that lost their owner, uncovered |
-| `Rows`, `PaddedRows` | - | - | always: the exact fallback |
+| `NeighborhoodRows`, `PaddedRows` | - | - | always: the exact fallback |
 
 A row is also made afresh when its own (target) part of the messages changed.
 """
@@ -16,7 +16,7 @@ from pyg_incremental.aggregate.edge_function import FunctionSum
 from pyg_incremental.aggregate.extremum import Extremum
 from pyg_incremental.aggregate.message import EdgeFunction, Message, Weighted
 from pyg_incremental.aggregate.padded import PaddedRows
-from pyg_incremental.aggregate.rows import Neighborhood, Rows
+from pyg_incremental.aggregate.rows import Neighborhood, NeighborhoodRows
 from pyg_incremental.aggregate.softmax import SoftmaxSum, softmax_result
 from pyg_incremental.aggregate.sum import Sum
 
@@ -29,8 +29,8 @@ __all__ = [
     "FunctionSum",
     "Message",
     "Neighborhood",
+    "NeighborhoodRows",
     "PaddedRows",
-    "Rows",
     "SoftmaxSum",
     "Sum",
     "Weighted",

@@ -152,7 +152,7 @@ class FunctionState(Retracting):
         return ((drift if drift.dim() == 1 else drift[:, 0]) < torch.inf).cpu()
 
     def pull(self, ids: Ids) -> int:
-        """Make some rows afresh of all of their messages; returns the number of edges read."""
+        """Make rows, int64 `[k]`, of all of their messages; returns the number of edges read."""
         inn = self._lists()[1]
         read = 0
         for _, some in self._parts(ids, inn):

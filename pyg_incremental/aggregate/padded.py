@@ -8,8 +8,8 @@ one less than the smallest of all, and then sorts. What a row comes out as shows
 * the smallest message is not a number, or so large that one less is the same: then the padding is
   taken for messages, in every row.
 
-So a row is computed from its in-neighbourhood, as in `Rows`. Beside it stands what the padding of
-all rows is made of, and rows that show theirs are computed once more with it.
+So a row is computed from its in-neighbourhood, as in `NeighborhoodRows`. Beside it stands what the
+padding of all rows is made of, and rows that show theirs are computed once more with it.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.rows import Rows as RowsStep
-from pyg_incremental.aggregate.rows import RowsState
+from pyg_incremental.aggregate.rows import NeighborhoodRows, NeighborhoodRowsState
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids, Rows
 
@@ -34,7 +33,7 @@ The largest of each over all rows is what all rows are padded with."""
 
 
 @dataclass(frozen=True, eq=False)
-class PaddedRows(RowsStep):
+class PaddedRows(NeighborhoodRows):
     """`out[rows] = fn(neighbourhood of rows, padding)[0]`.
 
     Attributes:
@@ -54,7 +53,7 @@ class PaddedRows(RowsStep):
         return PaddedRowsState(self, cell, context)
 
 
-class PaddedRowsState(RowsState):
+class PaddedRowsState(NeighborhoodRowsState):
     """Recomputes the rows whose neighbourhood, or visible padding, changed."""
 
     def __init__(self, step: PaddedRows, cell: Callable[[Value], Cell], context: Context) -> None:

@@ -191,7 +191,7 @@ class RecomputedSumState(Summing):
         return edges, targets
 
     def pull(self, ids: Ids) -> int:
-        """Sum some rows afresh; returns the number of edges read."""
+        """Sum some rows, int64 `[k]`, afresh: all of them by going through the sources."""
         if ids is self.context.all_nodes:
             return self._fill()
         inn = self._lists()[1]

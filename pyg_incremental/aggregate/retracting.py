@@ -65,17 +65,25 @@ class Retracting(Aggregator):
 
     @abstractmethod
     def settle(self, count: int, again: Array) -> int:
-        """Look at the first `count` touched rows after messages came and went.
+        """Look at touched rows after messages came and went; one that gathers nothing becomes zero.
 
-        A row that gathers nothing becomes zero. Those to be made afresh go to `again`, int64
-        `[count]`; returns how many they are.
+        Args:
+            count: How many rows were touched, int64 `[count]` in `Scratch.touched`.
+            again: Takes those to be made afresh, int64 `[count]`.
+
+        Returns:
+            How many these are.
         """
 
     @abstractmethod
     def pull(self, ids: Ids) -> int:
-        """Make some rows, int64 `[k]`, afresh of all messages along their in-edges.
+        """Make some rows afresh of all messages along their in-edges.
 
-        Returns the number of edges read.
+        Args:
+            ids: The rows, int64 `[k]`.
+
+        Returns:
+            The number of edges read.
         """
 
     def _own(self) -> list[Ids | None]:

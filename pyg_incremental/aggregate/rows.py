@@ -56,7 +56,7 @@ class Neighborhood:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows(Aggregate):
+class NeighborhoodRows(Aggregate):
     """`out[rows] = fn(neighbourhood of rows)`.
 
     Rows are recomputed wherever anything in their neighbourhood changed.
@@ -68,17 +68,19 @@ class Rows(Aggregate):
     targets: tuple[Value, ...]
     edges: tuple[Value, ...]
 
-    def bind(self, cell: Callable[[Value], Cell], context: Context) -> "RowsState":
+    def bind(self, cell: Callable[[Value], Cell], context: Context) -> "NeighborhoodRowsState":
         """The executor: it computes rows again."""
-        return RowsState(self, cell, context)
+        return NeighborhoodRowsState(self, cell, context)
 
 
-class RowsState(Aggregator):
+class NeighborhoodRowsState(Aggregator):
     """Recomputes the rows whose neighbourhood changed."""
 
     takes_edges: ClassVar[bool] = False
 
-    def __init__(self, step: Rows, cell: Callable[[Value], Cell], context: Context) -> None:
+    def __init__(
+        self, step: NeighborhoodRows, cell: Callable[[Value], Cell], context: Context
+    ) -> None:
         super().__init__(step, cell(step.output), context)
         self.fn: Callable[..., Any] = step.fn
         self.sources = [cell(v) for v in step.sources]

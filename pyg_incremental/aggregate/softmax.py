@@ -78,7 +78,7 @@ class SoftmaxRows(Retracting):
     has_loops: bool
 
     def settle(self, count: int, again: Array) -> int:
-        """Name the rows that have lost too many bits in some head."""
+        """Rows, int64 `[count]`, are judged by the head that has lost most."""
         settled: int = self.context.kernels.softmax_settle(
             self.out.array, self.drift.array, self.limit, self.scale.array, self.heads,
             self._lists()[1], self.has_loops, self.context.scratch.touched, count, again,
@@ -114,7 +114,7 @@ class SoftmaxState(SoftmaxRows):
         self.pull(context.all_nodes)
 
     def pull(self, ids: Ids) -> int:
-        """Sum some rows afresh; returns the number of edges read."""
+        """Sum some rows, int64 `[k]`, afresh; returns the number of edges read."""
         read: int = self.context.kernels.softmax_rows(
             ids.array, self.out.array, self.drift.array, self.source.array, self.target.array,
             self._rows_of(self.edge), self._rows_of(self.loop), self.slope, self._lists()[1],

@@ -45,7 +45,7 @@ class Summing(Retracting):
     """What all sums have in common: when a row is made afresh."""
 
     def settle(self, count: int, again: Array) -> int:
-        """Name the rows in which what moved is too large for what is left."""
+        """Rows, int64 `[count]`, are judged by what moved through them and what is left."""
         settled: int = self.context.kernels.sum_settle(
             self.out.array, self.drift.array, self.limit, self.scale.array, self._lists()[1],
             self.context.scratch.touched, count, again,
@@ -73,7 +73,7 @@ class SumState(Summing):
         self.pull(self.context.all_nodes)
 
     def pull(self, ids: Ids) -> int:
-        """Sum some rows afresh; returns the number of edges read."""
+        """Sum some rows, int64 `[k]`, afresh; returns the number of edges read."""
         read: int = self.context.kernels.sum_rows(
             ids.array, self.out.array, self.drift.array, self.source.array, self._weight(),
             self._lists()[1], self.drop,

@@ -15,7 +15,7 @@ from pyg_incremental.aggregate import (
     Extremum,
     FunctionSoftmax,
     FunctionSum,
-    Rows,
+    NeighborhoodRows,
 )
 from pyg_incremental.blocks.aggregation import aggregated
 from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices
@@ -59,7 +59,7 @@ def lists_of(step: Aggregate) -> Lists:
 
 def computes_messages(step: Step) -> bool:
     """Whether a step computes something for each in-edge."""
-    return isinstance(step, (FunctionSum, FunctionSoftmax, Rows)) or (
+    return isinstance(step, (FunctionSum, FunctionSoftmax, NeighborhoodRows)) or (
         isinstance(step, Extremum) and step.message is not None
     )
 

@@ -16,8 +16,8 @@ from pyg_incremental.aggregate import (
     Extremum,
     FunctionSoftmax,
     FunctionSum,
+    NeighborhoodRows,
     PaddedRows,
-    Rows,
     SoftmaxSum,
     Sum,
 )
@@ -28,7 +28,7 @@ from pyg_incremental.program.steps import Domain, Input, Ones, Program, RowMap, 
 
 def sources_of(step: Aggregate) -> tuple[Value, ...]:
     """The values of an aggregation that are read where an edge comes from."""
-    if isinstance(step, Rows):
+    if isinstance(step, NeighborhoodRows):
         return step.sources
     if isinstance(step, (FunctionSum, FunctionSoftmax)):
         return step.message.source

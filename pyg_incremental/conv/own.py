@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate import Neighborhood, PaddedRows, Rows
+from pyg_incremental.aggregate import Neighborhood, NeighborhoodRows, PaddedRows
 from pyg_incremental.call.full_pass import plainly
 from pyg_incremental.conv.anchors import anchored
 from pyg_incremental.conv.call import ConvCall
@@ -51,8 +51,8 @@ class OwnForward:
         """Run it.
 
         Args:
-            nodes: Rows `[num_nodes, ...]` of each node value.
-            edges: Rows `[num_edges, ...]` of each edge value.
+            nodes: NeighborhoodRows `[num_nodes, ...]` of each node value.
+            edges: NeighborhoodRows `[num_edges, ...]` of each edge value.
             graph: int64 `[2, num_edges]`.
         """
         held = dict(zip((*self.nodes, *self.edges), (*nodes, *edges), strict=True))
@@ -147,7 +147,7 @@ def _recomputed(call: ConvCall, forward: OwnForward) -> Value:
     step = (
         PaddedRows(name, read, call.loops, back, forward.on_padded_rows, *parts, read, graph=graph)
         if sorts(call.conv)
-        else Rows(name, read, call.loops, back, forward.on_rows, *parts, graph=graph)
+        else NeighborhoodRows(name, read, call.loops, back, forward.on_rows, *parts, graph=graph)
     )
     return call.program.add(None, lambda: step)
 

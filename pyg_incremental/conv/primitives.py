@@ -14,8 +14,8 @@ from pyg_incremental.aggregate import (  # fmt: skip
     FunctionSum,
     Message,
     Neighborhood,
+    NeighborhoodRows,
     PaddedRows,
-    Rows,
     SoftmaxSum,
     Sum,
     Weighted,
@@ -154,7 +154,7 @@ class Primitives(Arguments):
     def _sendable(self, value: Value) -> Value:
         """A value whose OLD rows can be retracted: the result of a sum has to be written down."""
         step = next(s for s in self.program.steps if s.output is value)
-        if isinstance(step, Aggregate) and not isinstance(step, Rows):
+        if isinstance(step, Aggregate) and not isinstance(step, NeighborhoodRows):
             return self.program.map(f"{value}_rows", as_it_is, [value], key="as_it_is")
         return value
 
@@ -248,7 +248,16 @@ class Primitives(Arguments):
         key = ("rows", id(self.conv), part, *map(id, (*sources, *targets, *edges)))
         inputs = (*sources, *targets, *edges)
         return self._add(
-            part, Rows, inputs, fn, sources, targets, edges, key=key, loops=loops, reverse=reverse
+            part,
+            NeighborhoodRows,
+            inputs,
+            fn,
+            sources,
+            targets,
+            edges,
+            key=key,
+            loops=loops,
+            reverse=reverse,
         )
 
     def padded_rows(

@@ -7,7 +7,7 @@ and so of any model that was wrapped.
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pyg_incremental.aggregate import EdgeFunction, FunctionSoftmax, Rows, SoftmaxSum
+from pyg_incremental.aggregate import EdgeFunction, FunctionSoftmax, NeighborhoodRows, SoftmaxSum
 from pyg_incremental.conv import registry
 from pyg_incremental.program.steps import Domain, Input, Program, Step, Value, Whole
 
@@ -95,7 +95,7 @@ def scheme_of(program: Program) -> Scheme:
             features.add(step.output)
         if isinstance(step, Whole):
             found.add("full pass")
-        elif isinstance(step, Rows) and features.intersection(step.inputs):
+        elif isinstance(step, NeighborhoodRows) and features.intersection(step.inputs):
             found.add("row recompute")
         elif features.intersection(_own(step)):
             found.add("constrained")

@@ -188,20 +188,20 @@ def join_edges(first: Fields, second: Fields, oldest: bool, label: str = "") -> 
             f"the first one{label} changes edge {(u, v)}, and the second one adds another edge of "
             "this pair, to which the change would go"
         )
-    said: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     if gone.size or leaving.size:
-        said["edge_index_del"] = torch.from_numpy(np.concatenate([gone, leaving], axis=1))
+        given["edge_index_del"] = torch.from_numpy(np.concatenate([gone, leaving], axis=1))
     if added.size or more.size:
-        said["edge_index_add"] = torch.from_numpy(np.concatenate([added, more], axis=1))
+        given["edge_index_add"] = torch.from_numpy(np.concatenate([added, more], axis=1))
         united = _united(data, more_data, added.shape[1], more.shape[1], label)
-        said |= {f"{k}_add": v for k, v in united.items() if f"{k}_add" in EDGE_DATA}
+        given |= {f"{k}_add": v for k, v in united.items() if f"{k}_add" in EDGE_DATA}
         others = {k: v for k, v in united.items() if f"{k}_add" not in EDGE_DATA}
-        said |= {"edge_data_add": others} if others else {}
+        given |= {"edge_data_add": others} if others else {}
     if changed.size or again.size:
         pairs = torch.from_numpy(np.concatenate([changed, again], axis=1))
         united = _united(rows, again_rows, changed.shape[1], again.shape[1], label)
-        said["edge_changes"] = (pairs, united)
-    return {name: said.get(name) for name in EDGE_FIELDS}
+        given["edge_changes"] = (pairs, united)
+    return {name: given.get(name) for name in EDGE_FIELDS}
 
 
 def join_pairs(first: Fields, second: Fields, oldest: bool) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregate, Aggregator
 from pyg_incremental.engine.few_rows import FewRows
-from pyg_incremental.engine.plan import plan
+from pyg_incremental.engine.storing import steps_and_stored
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents
 from pyg_incremental.kernels.threads import Alone
@@ -46,7 +46,7 @@ class Engine(FewRows):
             given.
         compile_after: How many updates after a full pass small ones get their fast path; None for
             never.
-        store: Which values are kept between updates; see `plan`.
+        store: Which values are kept between updates; see `steps_and_stored`.
         main: The graph whose small changes get the fast path, if there are several; None for that
             whose edges change when it is made.
 
@@ -73,7 +73,7 @@ class Engine(FewRows):
         self._materialize = materialize
         self.nodes = {kind: NodeSet(backend, count) for kind, count in num_nodes.items()}
         self._contexts: dict[tuple[str, str | None], Context] = {}
-        steps, stored = plan(program, store)
+        steps, stored = steps_and_stored(program, store)
         self.cells = {
             s.output: Cell(
                 s.output,

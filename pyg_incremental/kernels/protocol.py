@@ -1,9 +1,11 @@
 """What a set of kernels is: the loops over rows and edges that aggregations ask for.
 
 There are two, `kernels.compiled` (Numba, NumPy arrays) and `kernels.reference` (plain torch,
-tensors on any device); each is a module of these functions. What arguments mean, and their shapes,
-stands in the files of the reference. A third set, for another device, has the same functions and is
-chosen in `rows.backend`.
+tensors on any device); each is a module of these functions. A third set, for another device, has
+the same functions and is chosen in `rows.backend`.
+
+Stored rows and messages are `[num_rows, channels]`, ids and slots int64 `[k]`, weights `[slots]`,
+and `stamp` and `touched` int64 `[num_nodes]`. Each file of the reference says it of its own.
 """
 
 from typing import Protocol
@@ -27,11 +29,14 @@ class Kernels(Protocol):
         changed: Array,
         where: Array,
     ) -> int:
-        """Write `new` to rows; returns how many differ, `changed`, at places `where` of `ids`."""
+        """Write `new` to rows.
+
+        Returns how many differ, `changed`, at places `where` of `ids`; arrays as above.
+        """
         ...
 
     def unite(self, ids: Array, touched: Array, count: int, stamp: Array, epoch: int) -> int:
-        """Collect distinct ids; returns how many rows are collected then."""
+        """Collect distinct ids; returns how many rows are collected then; arrays as above."""
         ...
 
     def unite_ends(
@@ -44,7 +49,10 @@ class Kernels(Protocol):
         stamp: Array,
         epoch: int,
     ) -> int:
-        """Collect the targets of listed edges; returns how many rows are collected then."""
+        """Collect the targets of listed edges.
+
+        Returns how many rows are collected then; arrays as above.
+        """
         ...
 
     def reach(
@@ -57,13 +65,16 @@ class Kernels(Protocol):
         stamp: Array,
         epoch: int,
     ) -> tuple[int, int]:
-        """Collect the targets of out-edges; returns (rows collected, edges read)."""
+        """Collect the targets of out-edges.
+
+        Returns (rows collected, edges read); arrays as above.
+        """
         ...
 
     def expand(
         self, ids: Array, adj: Adjacency, loops: int, index: Array, neighbor: Array, edge: Array
     ) -> int:
-        """Write out the lists of some rows; returns how many entries count."""
+        """Write out the lists of some rows; returns how many entries count; arrays as above."""
         ...
 
     # Sums -----------------------------------------------------------------------------------------
@@ -78,7 +89,7 @@ class Kernels(Protocol):
         inn: Adjacency,
         drop: bool,
     ) -> int:
-        """Sum rows afresh; returns the edges read."""
+        """Sum rows afresh; returns the edges read; arrays as above."""
         ...
 
     def sum_edges(
@@ -93,7 +104,7 @@ class Kernels(Protocol):
         sign: int,
         drop: bool,
     ) -> None:
-        """Add or take back the messages of listed edges."""
+        """Add or take back the messages of listed edges; arrays as above."""
         ...
 
     def sum_settle(
@@ -107,7 +118,10 @@ class Kernels(Protocol):
         count: int,
         again: Array,
     ) -> int:
-        """Settle the first `count` touched rows; returns how many go to `again`."""
+        """Settle the first `count` touched rows.
+
+        Returns how many go to `again`; arrays as above.
+        """
         ...
 
     def sum_push(
@@ -126,7 +140,10 @@ class Kernels(Protocol):
         stamp: Array,
         epoch: int,
     ) -> tuple[int, int]:
-        """Add `message - old` along out-edges; returns (rows collected, edges pushed)."""
+        """Add `message - old` along out-edges.
+
+        Returns (rows collected, edges pushed); arrays as above.
+        """
         ...
 
     # Softmaxes ------------------------------------------------------------------------------------
@@ -144,7 +161,7 @@ class Kernels(Protocol):
         inn: Adjacency,
         drop: bool,
     ) -> int:
-        """Make rows afresh; returns the edges read."""
+        """Make rows afresh; returns the edges read; arrays as above."""
         ...
 
     def softmax_edges(
@@ -161,7 +178,7 @@ class Kernels(Protocol):
         sign: int,
         drop: bool,
     ) -> None:
-        """Add or take back the terms of listed edges."""
+        """Add or take back the terms of listed edges; arrays as above."""
         ...
 
     def softmax_settle(
@@ -177,7 +194,10 @@ class Kernels(Protocol):
         count: int,
         again: Array,
     ) -> int:
-        """Settle the first `count` touched rows; returns how many go to `again`."""
+        """Settle the first `count` touched rows.
+
+        Returns how many go to `again`; arrays as above.
+        """
         ...
 
     def softmax_push(
@@ -198,7 +218,10 @@ class Kernels(Protocol):
         stamp: Array,
         epoch: int,
     ) -> tuple[int, int]:
-        """Replace terms along out-edges; returns (rows collected, edges pushed)."""
+        """Replace terms along out-edges.
+
+        Returns (rows collected, edges pushed); arrays as above.
+        """
         ...
 
     # Extrema --------------------------------------------------------------------------------------
@@ -206,7 +229,7 @@ class Kernels(Protocol):
     def extremum_retract(
         self, owner: Array, dst: Array, slot: Array, stamp: Array, lost: int
     ) -> None:
-        """Expose the channels that listed edges own."""
+        """Expose the channels that listed edges own; arrays as above."""
         ...
 
     def extremum_insert(
@@ -220,13 +243,13 @@ class Kernels(Protocol):
         slot: Array,
         largest: bool,
     ) -> None:
-        """Offer the messages of listed edges to their targets."""
+        """Offer the messages of listed edges to their targets; arrays as above."""
         ...
 
     def extremum_exposed(
         self, owner: Array, rows: Array, stamp: Array, lost: int, found: Array
     ) -> int:
-        """Rows with an exposed channel go to `found`; returns how many."""
+        """Rows with an exposed channel go to `found`; returns how many; arrays as above."""
         ...
 
     def extremum_fill(
@@ -244,7 +267,10 @@ class Kernels(Protocol):
         read: int,
         afresh: bool,
     ) -> tuple[int, int]:
-        """Make exposed channels, or whole rows, afresh; returns (rows, channels)."""
+        """Make exposed channels, or whole rows, afresh.
+
+        Returns (rows, channels); arrays as above.
+        """
         ...
 
     def extremum_settle(
@@ -258,5 +284,8 @@ class Kernels(Protocol):
         read: int,
         changed: Array,
     ) -> tuple[int, int, int, int]:
-        """Rows that differ go to `changed`; returns how many, and three of InkStream's classes."""
+        """Rows that differ go to `changed`.
+
+        Returns how many, and three of InkStream's classes; arrays as above.
+        """
         ...

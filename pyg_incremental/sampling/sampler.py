@@ -24,7 +24,7 @@ from torch_geometric.sampler import (
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
 from pyg_incremental.delta.describe import GraphDelta, with_fields_of
-from pyg_incremental.delta.read.values import check_ids
+from pyg_incremental.delta.given import check_ids
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.kernels.adjacency import out_of_range
 from pyg_incremental.sampling.edges import TIME, SampledEdges

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from pyg_incremental.aggregate import PaddedRows, Rows
+from pyg_incremental.aggregate import NeighborhoodRows, PaddedRows
 from pyg_incremental.call import full_pass
 from pyg_incremental.call.members import all_in_graphs, count_of, set_apart
 from pyg_incremental.call.roles import Roles
@@ -39,7 +39,7 @@ def why_it_differs(program: Program, gap: float) -> str:
 
 def _tried(program: Program) -> list[str]:
     """The steps that were found to be local by trying."""
-    return [s.output.name for s in program.steps if isinstance(s, (Rows, PaddedRows))]
+    return [s.output.name for s in program.steps if isinstance(s, (NeighborhoodRows, PaddedRows))]
 
 
 def against_full_pass(
@@ -124,7 +124,7 @@ def as_given(session: Session, state: State) -> list[Any]:
 def missing(roles: Roles, nodes: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """For each kind that is read out as one and lacks nodes which are there, int64 `[num_nodes]`.
 
-    Rows of nodes that were removed are negative.
+    NeighborhoodRows of nodes that were removed are negative.
     """
     every = {r.source: nodes[r.members].cpu() for r in roles.relations if r.every}
     return {kind: rows for kind, rows in every.items() if not all_in_graphs(rows)}

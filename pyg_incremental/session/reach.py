@@ -11,7 +11,7 @@ from pyg_incremental.aggregate import (
     Extremum,
     FunctionSoftmax,
     FunctionSum,
-    Rows,
+    NeighborhoodRows,
     SoftmaxSum,
     Sum,
 )
@@ -23,7 +23,7 @@ from pyg_incremental.rows import Rows as Stored
 from pyg_incremental.session.session import Session
 
 _KNOWN = (Input, Learned, Ones, RowMap)
-_OVER_EDGES = (Sum, SoftmaxSum, Extremum, FunctionSum, FunctionSoftmax, Rows)
+_OVER_EDGES = (Sum, SoftmaxSum, Extremum, FunctionSum, FunctionSoftmax, NeighborhoodRows)
 MOST = 4
 """One in so many nodes is so much of a graph that all of it may be touched."""
 

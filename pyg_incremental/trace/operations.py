@@ -14,7 +14,7 @@ from pyg_incremental.trace.nested import leaves
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowArgument:
     """An argument that has rows; `dim` is its number of dimensions, the first one the rows."""
 
     dim: int
@@ -33,7 +33,7 @@ class Operation:
 
     Attributes:
         name: The function.
-        args: Its arguments, with `Rows` and `Fixed` in place of tensors.
+        args: Its arguments, with `RowArgument` and `Fixed` in place of tensors.
         kwargs: Likewise.
         dim: The number of dimensions of the result, the first of which is the rows by its size.
     """
@@ -48,14 +48,14 @@ class Operation:
         return self.kwargs.get(name, self.args[place] if len(self.args) > place else default)
 
     @property
-    def rows(self) -> list[Rows]:
+    def rows(self) -> list[RowArgument]:
         """The arguments that have rows."""
-        return [v for v in leaves((self.args, self.kwargs)) if isinstance(v, Rows)]
+        return [v for v in leaves((self.args, self.kwargs)) if isinstance(v, RowArgument)]
 
     @property
     def first(self) -> int:
         """The number of dimensions of the first argument, or zero if it has no rows."""
-        return self.args[0].dim if self.args and isinstance(self.args[0], Rows) else 0
+        return self.args[0].dim if self.args and isinstance(self.args[0], RowArgument) else 0
 
 
 Rule = Callable[[Operation], bool]
@@ -81,9 +81,9 @@ def why_not_row_function(call: Operation) -> str:
 def _elementwise(call: Operation) -> bool:
     """With broadcasting: rows meet rows, and nothing else is aligned with them."""
     return all(
-        v.dim == call.dim if isinstance(v, Rows) else _stays_inside(v, call.dim)
+        v.dim == call.dim if isinstance(v, RowArgument) else _stays_inside(v, call.dim)
         for v in leaves((call.args, call.kwargs))
-        if isinstance(v, (Rows, Fixed))
+        if isinstance(v, (RowArgument, Fixed))
     )
 
 
@@ -123,7 +123,7 @@ def _every(*dims: tuple[str, int]) -> Rule:
 
 def _over_or_pairs(call: Operation) -> bool:
     """The maximum or minimum over a dimension, or of two tensors."""
-    if isinstance(call.argument("other", 1), (Rows, Fixed)):
+    if isinstance(call.argument("other", 1), (RowArgument, Fixed)):
         return _elementwise(call)
     return _over()(call)
 
@@ -156,13 +156,13 @@ def _join(default: int) -> Rule:
     def rule(call: Operation) -> bool:
         parts = call.argument("tensors", 0)
         dim = call.argument("dim", 1, default)
-        return all(isinstance(p, Rows) for p in parts) and _inside(dim, call.dim)
+        return all(isinstance(p, RowArgument) for p in parts) and _inside(dim, call.dim)
 
     return rule
 
 
 def _join_columns(call: Operation) -> bool:
-    return all(isinstance(p, Rows) and p.dim > 1 for p in call.argument("tensors", 0))
+    return all(isinstance(p, RowArgument) and p.dim > 1 for p in call.argument("tensors", 0))
 
 
 def _reshape(call: Operation) -> bool:
@@ -173,9 +173,9 @@ def _reshape(call: Operation) -> bool:
 def _product(call: Operation) -> bool:
     """Of rows with a matrix, or of a matrix for each row with another one."""
     a, b = call.argument("input", 0), call.argument("other", 1, call.kwargs.get("mat2"))
-    if isinstance(a, Rows) and isinstance(b, Fixed):
+    if isinstance(a, RowArgument) and isinstance(b, Fixed):
         return a.dim >= 2 and len(b.shape) <= 2 and (a.dim > 2 or len(b.shape) > 0)
-    return isinstance(a, Rows) and isinstance(b, Rows) and a.dim == b.dim >= 3
+    return isinstance(a, RowArgument) and isinstance(b, RowArgument) and a.dim == b.dim >= 3
 
 
 def _linear(call: Operation) -> bool:
@@ -191,7 +191,7 @@ def _einsum(call: Operation) -> bool:
         return False
     row = right[0]
     return right.count(row) == 1 and all(
-        term[:1] == row and term.count(row) == 1 if isinstance(v, Rows) else row not in term
+        term[:1] == row and term.count(row) == 1 if isinstance(v, RowArgument) else row not in term
         for term, v in zip(terms, operands, strict=True)
     )
 
@@ -226,7 +226,7 @@ def _expand(call: Operation) -> bool:
 
 def _expand_as(call: Operation) -> bool:
     other = call.argument("other", 1)
-    return call.first > 0 and isinstance(other, Rows) and call.first == other.dim
+    return call.first > 0 and isinstance(other, RowArgument) and call.first == other.dim
 
 
 def _repeat(call: Operation) -> bool:
@@ -251,7 +251,7 @@ def _index(call: Operation) -> bool:
 def _along(call: Operation) -> bool:
     """Picks along a dimension that is not the rows, by ids that have the same rows or none."""
     dim, ids = call.argument("dim", 1), call.argument("index", 2)
-    return _inside(dim, call.first) and isinstance(ids, Rows) and ids.dim == call.first
+    return _inside(dim, call.first) and isinstance(ids, RowArgument) and ids.dim == call.first
 
 
 def _select_columns(call: Operation) -> bool:
@@ -285,7 +285,7 @@ def _pairs_of_rows(place: int, default: int) -> Rule:
 
 def _elementwise_ranks(call: Operation) -> bool:
     return call.first > 1 and all(
-        v.dim == call.first if isinstance(v, Rows) else _stays_inside(v, call.first)
+        v.dim == call.first if isinstance(v, RowArgument) else _stays_inside(v, call.first)
         for v in call.args[:2]
     )
 

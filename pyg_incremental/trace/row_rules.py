@@ -102,9 +102,9 @@ def _abstract(written: Written, value: Any) -> Any:
         return rebuilt(value, lambda part: _abstract(written, part))
     held, fake = written.env[value], written.recorded.fake[value]
     if isinstance(held, tuple):
-        return [operations.Rows(part.dim()) for part in written.recorded.real[value]]
+        return [operations.RowArgument(part.dim()) for part in written.recorded.real[value]]
     if isinstance(held, Value) and held.domain is not Domain.WHOLE:
-        return operations.Rows(written.recorded.real[value].dim())
+        return operations.RowArgument(written.recorded.real[value].dim())
     return operations.fixed(fake) if isinstance(fake, Tensor) else _OfSize()
 
 

@@ -3,8 +3,7 @@
 Where a walk begins with such a first pass, in the same format and dtype, it is not made once more,
 but for the cases that coverage sees. The same walks in every format, dtype, backend and store are
 those of the other files here. These run for a case of each kind of program; `--all-cases` runs them
-for all. A case for which another one stands walks through a part of the kinds of delta, drawn for
-it.
+for all. A walk goes through a part of the kinds of delta, drawn for it.
 """
 
 import warnings
@@ -44,8 +43,6 @@ def spelled(row):
     return "-".join(str(setting).removeprefix("torch.") for setting in row.values())
 
 
-KINDS = 12  # of some forty kinds of delta
-
 DRAWN, DRAWN_FOR_SEVERAL = Drawn({**FACTORS, **PART}), Drawn(FACTORS)
 WALKS = [(case, DRAWN(str(case), formats_of(case))) for case in PLAIN]
 WALKS_OF_SEVERAL = [(case, DRAWN_FOR_SEVERAL(str(case), ("types",))) for case in SEVERAL]
@@ -66,13 +63,6 @@ def first_passes():
 
 def given(walks):
     return [pytest.param(case, row, id=f"{case}-{spelled(row)}") for case, row in walks]
-
-
-@pytest.fixture
-def kinds(request, case):
-    """How many kinds of delta the walk of a case goes through; None: all."""
-    stands_for_itself = str(case) in representatives() or request.config.getoption("all_cases")
-    return None if stands_for_itself else KINDS
 
 
 def assert_known(program):
@@ -103,12 +93,12 @@ def test_first_pass(case, fmt, seed):
 
 @pytest.mark.unmeasured
 @pytest.mark.parametrize(("case", "row"), given(WALKS))
-def test_a_walk(case, row, kinds, seed, monkeypatch):
+def test_a_walk(case, row, seed, monkeypatch):
     monkeypatch.setattr(executors, "PART", row["part"])
     options = {name: row[name] for name in FACTORS if name != "dtype"}
     sides = started(case, row["fmt"], row["dtype"], seed + 10, **options)
     assert sides.inc.backend == row["backend"]
-    sides.walk(kinds=kinds)
+    sides.walk()
 
 
 @pytest.mark.unmeasured

@@ -17,7 +17,7 @@ from pyg_incremental import (  # fmt: skip
 from pyg_incremental.distributed import DistributedIncrementalModel
 from tests.closeness import assert_close
 from tests.followed import Followed
-from tests.strategies import DELTAS, generator, make_world
+from tests.strategies import DELTAS, generator, journey, make_world
 from tests.zoo import CHANNELS
 
 WIDTH = 4
@@ -156,7 +156,7 @@ def test_node_rows(make, options, seed):
     world = make_world(generator(seed), nodes=20, edges=50, data=data)
     run = Followed(make, world=world, data=data, seed=seed, **options)
     assert run.inc.mode == "incremental", run.inc
-    run.walk(tuple(DELTAS))
+    run.walk(journey(run.rng) if options else tuple(DELTAS))
 
 
 class OfUnknownWidth(ByHand):

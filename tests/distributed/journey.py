@@ -216,8 +216,8 @@ class Journey(Travel):
     def owners(self):
         return self.some_ranks(self.world.num_nodes)
 
-    def plan(self):
-        return journey(self.rng, finite=self.case.finite)
+    def plan(self, kinds=None):
+        return journey(self.rng, finite=self.case.finite, kinds=kinds)
 
     def written(self, delta):
         return delta
@@ -240,10 +240,10 @@ class Learned(Journey):
 
     bare = False
 
-    def plan(self):
+    def plan(self, kinds=None):
         growing = ("new_isolated_nodes", "new_nodes_with_edges", "new_node_changed_and_removed",
                    "mixed")  # fmt: skip
-        return [name for name in super().plan() if name not in growing]
+        return [name for name in super().plan(kinds) if name not in growing]
 
     def written(self, delta):
         return {k: v for k, v in delta.items() if k != "x_changes" or not self.bare}
@@ -291,8 +291,8 @@ class HeteroJourney(Travel):
         owner = {kind: self.some_ranks(len(rows)) for kind, rows in self.world.x.items()}
         return owner if len(owner) > 1 else next(iter(owner.values()))
 
-    def plan(self):
-        return hetero_journey(self.rng)
+    def plan(self, kinds=None):
+        return hetero_journey(self.rng, kinds)
 
     def written(self, delta):
         return as_plain(delta, self.world)
@@ -354,8 +354,8 @@ class HyperJourney(Travel):
             owner["hyperedge"] = self.some_ranks(self.world.num_hyperedges)
         return owner
 
-    def plan(self):
-        return hyper_journey(self.rng)
+    def plan(self, kinds=None):
+        return hyper_journey(self.rng, kinds)
 
     def written(self, delta):
         """What is said of the nodes alone needs no name."""

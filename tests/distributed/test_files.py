@@ -12,6 +12,7 @@ from tests.distributed.runs import ADD, ARGS, MODEL, SECOND, expected, on_ranks
 from tests.distributed.threads import all_well, run_ranks
 from tests.distributed.worlds import travel
 from tests.side_by_side import clone
+from tests.strategies import EVERY
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 2), (3, 2), (2, 4), (1, 3), (3, 1)])
@@ -51,7 +52,7 @@ def test_a_save_is_loaded_on_any_number_of_ranks(tmp_path, before, after):
 def test_saves_of_all_kinds_of_calls(name, fmt, before, after, tmp_path, seed):
     def save(comm):
         journey = travel(comm, name, fmt, seed=seed, single=False)
-        journey.walk(["mixed" if "mixed" in journey.plan() else "add_edges"])
+        journey.walk(["mixed" if "mixed" in journey.plan(EVERY) else "add_edges"])
         journey.inc.save(tmp_path)
         return journey
 

@@ -24,7 +24,7 @@ from pyg_incremental.distributed import (
     TorchCommunicator,
 )
 from tests.distributed.worlds import CASES_BY_SIZE, small_call, travel
-from tests.strategies import SPOILERS
+from tests.strategies import EVERY, SPOILERS
 
 PATIENCE = 2.0
 
@@ -54,7 +54,7 @@ def mpi_comms():
 
 def some_deltas(journey):
     """A few kinds of delta, others for each case; all kinds are tried on ranks that are threads."""
-    calm = [name for name in dict.fromkeys(journey.plan()) if name not in SPOILERS]
+    calm = [name for name in dict.fromkeys(journey.plan(EVERY)) if name not in SPOILERS]
     last = [name for name in ("mixed", "remove_hub", "mixed") if name in calm]
     return [*journey.rng.choice(calm, 4, replace=False).tolist(), *last]
 
@@ -143,7 +143,7 @@ def run(engine, folder, rank, size):
         for name in names:
             journey = travel(comms[count], name, seed=count)
             journey.walk(some_deltas(journey))
-            journey.there_and_back(["mixed"] if "mixed" in journey.plan() else ["add_edges"])
+            journey.there_and_back(["mixed"] if "mixed" in journey.plan(EVERY) else ["add_edges"])
             report["cases"].append(f"{name}-{count}")
         report[f"said-{count}"] = bad_input(comms[count])
     if comms[2] is not None:

@@ -41,7 +41,7 @@ def last_line(text: str) -> re.Match[str]:
     return match
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage", "gin", "gat", "graph"])
+@pytest.mark.parametrize("model", ["gcn", "gin", "gat"])
 def test_quickstart(script, capsys, tmp_path, model):
     assert script("quickstart.py", "--quick", "--model", model, "--updates", "40") == 0
     printed = capsys.readouterr().out
@@ -56,9 +56,10 @@ def test_quickstart(script, capsys, tmp_path, model):
 
 def test_quickstart_is_a_script(tmp_path):
     command = [sys.executable, str(EXAMPLES / "quickstart.py"), "--quick", "--plot", "p/plot.png"]
+    command += ["--model", "sage", "--updates", "20"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert last_line(done.stdout)[1] == "100"
+    assert last_line(done.stdout)[1] == "20"
     assert (tmp_path / "p" / "plot.png").exists()
 
 

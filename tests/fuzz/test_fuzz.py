@@ -16,10 +16,10 @@ from tests.fuzz.script import script_of
 from tests.fuzz.search import try_one
 from tests.fuzz.trial import draw_trial, run_trial, with_deltas
 
-MODELS = 24  # of one block: about five seconds
+MODELS = 24  # of one block: about seven seconds
 
 
-@pytest.mark.parametrize("block", range(12))
+@pytest.mark.parametrize("block", range(8))
 def test_random_models_are_followed(block, seed):
     report, scripts = Report(), []
     for number in range(MODELS):
@@ -85,11 +85,16 @@ def writes_to_the_model(monkeypatch):
     [(forgets_maps, "differs"), (forgets_a_row, "changed"), (writes_to_the_model, "touched")],
 )
 def test_a_planted_fault_is_found(plant, sort, monkeypatch):
-    sound = [trial for trial in map(_plain_trial, range(25)) if run_trial(trial).kind == "right"]
+    for trial in map(_plain_trial, range(25)):
+        if run_trial(trial).kind != "right":
+            continue
+        with monkeypatch.context() as patch:
+            plant(patch)
+            outcome = run_trial(trial)
+        if outcome.sort == sort:
+            break
     with monkeypatch.context() as patch:
         plant(patch)
-        failures = ((trial, run_trial(trial)) for trial in sound)
-        trial, outcome = next(pair for pair in failures if pair[1].sort == sort)
         small, last = Minimiser(with_deltas(trial, outcome.deltas), outcome).small()
         assert last.sort == sort
         assert len(small.model.statements) <= len(trial.model.statements)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.given import (
+    ADVICE,
     EDGE_DATA,
     added_data,
     as_edges,
@@ -19,8 +20,8 @@ from pyg_incremental.delta.given import (
     is_table,
     last_of_each,
     pair_keys,
+    rows_like,
 )
-from pyg_incremental.delta.read.values import ADVICE, rows_like
 from pyg_incremental.encoding.framing import record
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.edge_store import Ids
@@ -31,7 +32,7 @@ NO_EDGES: Ids = np.empty((2, 0), np.int64)
 
 @record
 @dataclass
-class SaidEdges:
+class GivenEdges:
     """What is said of the edges of one graph; all ids and shapes are fine.
 
     Attributes:
@@ -49,9 +50,9 @@ class SaidEdges:
     changed_data: dict[str, Tensor]
 
 
-def said_nothing(like: Mapping[str, Tensor]) -> SaidEdges:
+def nothing_given(like: Mapping[str, Tensor]) -> GivenEdges:
     """What is said of edges where only nodes leave; `like` are their data, `[num_edges, ...]`."""
-    return SaidEdges(NO_EDGES, NO_EDGES, {k: t[:0] for k, t in like.items()}, NO_EDGES, {})
+    return GivenEdges(NO_EDGES, NO_EDGES, {k: t[:0] for k, t in like.items()}, NO_EDGES, {})
 
 
 class EdgeReader:
@@ -102,7 +103,9 @@ class EdgeReader:
         """The columns of a table that are called like an edge input."""
         return {short: np.asarray(table[short]) for short in self._names if short in table.columns}
 
-    def read(self, delta: GraphDelta, before: tuple[int, int], total: tuple[int, int]) -> SaidEdges:
+    def read(
+        self, delta: GraphDelta, before: tuple[int, int], total: tuple[int, int]
+    ) -> GivenEdges:
         """Check everything that can be checked without the edges.
 
         Args:
@@ -119,7 +122,7 @@ class EdgeReader:
             deleted = deleted[:, (deleted[0] < before[0]) & (deleted[1] < before[1])]
         added = self._listed(delta.edge_index_add, "edge_index_add", total)
         data = self._added_data(delta, added.shape[1])
-        return SaidEdges(deleted, added, data, *self._changes(delta, total))
+        return GivenEdges(deleted, added, data, *self._changes(delta, total))
 
     def _listed(self, value: Any, name: str, limits: tuple[int, int]) -> Ids:
         if value is None:

@@ -8,15 +8,21 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.call.roles import is_everyone
-from pyg_incremental.delta.given import last_of_each, x_change_parts
-from pyg_incremental.delta.read.values import ADVICE, check_ids, checked_ids, rows_like
+from pyg_incremental.delta.given import (
+    ADVICE,
+    check_ids,
+    checked_ids,
+    last_of_each,
+    rows_like,
+    x_change_parts,
+)
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.edge_store import Ids
 
 _NONE = np.empty(0, np.int64)
 
 
-class SaidNodes(NamedTuple):
+class GivenNodes(NamedTuple):
     """What is said of the nodes of one kind; all ids and shapes are fine.
 
     Attributes:
@@ -120,7 +126,7 @@ class NodeReader:
 
     def read(
         self, changes: Mapping[str, Any], new: dict[str, Tensor], nodes_del: Any, total: int
-    ) -> SaidNodes:
+    ) -> GivenNodes:
         """Check all else.
 
         Args:
@@ -140,7 +146,7 @@ class NodeReader:
         changed = {
             name: self._changes(name, changes[name], total) for name in self.like if name in changes
         }
-        return SaidNodes(new, changed, removed)
+        return GivenNodes(new, changed, removed)
 
     def _changes(self, name: str, changes: Any, total: int) -> tuple[Ids, Tensor]:
         ids, values = x_change_parts(changes)

@@ -9,11 +9,10 @@ from torch import Tensor
 
 from pyg_incremental.call.roles import Roles, is_label
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.given import as_edges
+from pyg_incremental.delta.given import as_edges, checked_ids
 from pyg_incremental.delta.join import PAIR_FIELDS
-from pyg_incremental.delta.read.edges import EdgeReader, SaidEdges, short_name
-from pyg_incremental.delta.read.nodes import NodeReader, SaidNodes
-from pyg_incremental.delta.read.values import checked_ids
+from pyg_incremental.delta.read.edges import EdgeReader, GivenEdges, short_name
+from pyg_incremental.delta.read.nodes import GivenNodes, NodeReader
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.program.steps import Relation
@@ -45,7 +44,7 @@ class Arrivals(NamedTuple):
 
 
 @dataclass
-class Said:
+class GivenDelta:
     """What a delta says; as far as one can tell without the edges, all of it fits.
 
     Attributes:
@@ -53,15 +52,15 @@ class Said:
         edges: What is said of the edges of each graph, where anything is.
     """
 
-    nodes: dict[str, SaidNodes]
-    edges: dict[str, SaidEdges]
+    nodes: dict[str, GivenNodes]
+    edges: dict[str, GivenEdges]
 
     def removed_at(self, relation: Relation) -> tuple[Ids, Ids]:
         """The removed nodes at the sources and at the targets of a graph."""
         if is_label(relation.graph):  # pairs to be looked at are no edges of the nodes, which stay
             return _NOBODY, _NOBODY
         ends = [self.nodes.get(kind) for kind in (relation.source, relation.target)]
-        source, target = (_NOBODY if said is None else said.removed for said in ends)
+        source, target = (_NOBODY if given is None else given.removed for given in ends)
         return source, target
 
 
@@ -154,7 +153,7 @@ class DeltaReader:
                 rows[kind] = new
         return Arrivals(rows, named)
 
-    def read(self, delta: GraphDelta, arrivals: Arrivals, total: Mapping[str, int]) -> Said:
+    def read(self, delta: GraphDelta, arrivals: Arrivals, total: Mapping[str, int]) -> GivenDelta:
         """Check everything that can be checked without the edges.
 
         Args:
@@ -168,21 +167,21 @@ class DeltaReader:
         deltas = self._by_graph(delta)
         x_changes = self._by_input(delta.x_changes, "x_changes")
         nodes_del = self._by_kind(delta.nodes_del, "nodes_del")
-        said = Said({}, {})
+        given = GivenDelta({}, {})
         if x_changes or arrivals.rows or nodes_del:
             for kind, reader in self.nodes.items():
                 changes, new = x_changes.get(kind, {}), arrivals.rows.get(kind, {})
                 gone = nodes_del.get(kind)
                 if changes or new or gone is not None:
-                    said.nodes[kind] = reader.read(changes, new, gone, total[kind])
+                    given.nodes[kind] = reader.read(changes, new, gone, total[kind])
         for r in self._roles.given:
             own = deltas.get(r.key)
             if own is not None:
                 before = self._num_nodes[r.source], self._num_nodes[r.target]
                 after = total[r.source], total[r.target]
                 both = _both_directions(self.edges[r.graph].of_tables(own), r)
-                said.edges[r.graph] = self.edges[r.graph].read(both, before, after)
-        return said
+                given.edges[r.graph] = self.edges[r.graph].read(both, before, after)
+        return given
 
     def _refuse_more(self, kind: str, count: int) -> None:
         """Refuse new nodes of a kind of which there can be no more."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.delta.given import last_of_each, pair_keys
-from pyg_incremental.delta.read.edges import SaidEdges
+from pyg_incremental.delta.read.edges import GivenEdges
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Edges, Ids
@@ -128,14 +128,14 @@ class FoundEdges(NamedTuple):
     """What is there of the edges that a delta names; nothing has been changed yet.
 
     Attributes:
-        said: What was said; its `added_data` hold what is said of edges that it adds itself.
+        given: What was said; its `added_data` hold what is said of edges that it adds itself.
         deleted: The slot of each edge to delete, -1 for one that is not there, int64 `[m]`.
         with_nodes: The slots that leave with their nodes.
         changed: The slot of each edge that gets new data, likewise, int64 `[r]`.
         changed_at: Which of the edges to change these are; the others are added by the delta.
     """
 
-    said: SaidEdges
+    given: GivenEdges
     deleted: Ids
     with_nodes: Ids
     changed: Ids
@@ -147,16 +147,16 @@ class FoundEdges(NamedTuple):
         Args:
             gone: Nodes, int64 `[d]`, at the sources and at the targets of which all edges leave.
         """
-        said, deleted = self.said, self.deleted
+        given, deleted = self.given, self.deleted
         if deleted.size and deleted.min() < 0:
             deleted = deleted[deleted >= 0]
-        added, data = said.added, said.added_data
+        added, data = given.added, given.added_data
         if added.size and (gone[0].size or gone[1].size):
             stays = ~(np.isin(added[0], gone[0]) | np.isin(added[1], gone[1]))
             added = np.ascontiguousarray(added[:, stays])
             data = {k: v[torch.from_numpy(stays)] for k, v in data.items()}
-        changed, changed_data = self.changed, said.changed_data
-        if said.changed.size:
+        changed, changed_data = self.changed, given.changed_data
+        if given.changed.size:
             stays = (changed >= 0) & ~np.isin(changed, self.with_nodes)
             at = torch.from_numpy(self.changed_at[stays])
             changed, changed_data = changed[stays], {k: v[at] for k, v in changed_data.items()}
@@ -166,7 +166,7 @@ class FoundEdges(NamedTuple):
 
 def find_edges(
     graph: DynamicGraph,
-    said: SaidEdges,
+    given: GivenEdges,
     before: tuple[int, int],
     gone: tuple[Ids, Ids],
     oldest: bool = False,
@@ -175,43 +175,43 @@ def find_edges(
 
     Args:
         graph: The graph.
-        said: What is said of its edges.
+        given: What is said of its edges.
         before: Number of nodes at the sources and at the targets, without new ones.
         gone: Nodes, int64 `[d]`, at the sources and at the targets of which all edges leave.
         oldest: Whether the oldest edge of a pair is meant, not the youngest.
     """
     deleted = with_nodes = _NONE
-    if said.deleted.size or gone[0].size or gone[1].size:
+    if given.deleted.size or gone[0].size or gone[1].size:
         old = gone[0][gone[0] < before[0]], gone[1][gone[1] < before[1]]
-        deleted, with_nodes = find_removed(graph, said.deleted[0], said.deleted[1], old, oldest)
-    if not said.changed.size:
-        return FoundEdges(said, deleted, with_nodes, _NONE, _NONE)
+        deleted, with_nodes = find_removed(graph, given.deleted[0], given.deleted[1], old, oldest)
+    if not given.changed.size:
+        return FoundEdges(given, deleted, with_nodes, _NONE, _NONE)
     if oldest:
-        left = find_oldest(graph, said.changed[0], said.changed[1], deleted[deleted >= 0])
-        said, at = _of_new_edges(said, left >= 0)
-        return FoundEdges(said, deleted, with_nodes, left[at], at)
-    said, at = _of_new_edges(said)
-    src, dst = said.changed[:, at]
+        left = find_oldest(graph, given.changed[0], given.changed[1], deleted[deleted >= 0])
+        given, at = _of_new_edges(given, left >= 0)
+        return FoundEdges(given, deleted, with_nodes, left[at], at)
+    given, at = _of_new_edges(given)
+    src, dst = given.changed[:, at]
     changed = graph.resolve_change(src, dst, deleted[deleted >= 0])
-    return FoundEdges(said, deleted, with_nodes, changed, at)
+    return FoundEdges(given, deleted, with_nodes, changed, at)
 
 
-def _of_new_edges(said: SaidEdges, is_old: Any = None) -> tuple[SaidEdges, Ids]:
+def _of_new_edges(given: GivenEdges, is_old: Any = None) -> tuple[GivenEdges, Ids]:
     """Changes of edges that the delta itself adds become part of their data.
 
     The youngest occurrence of a pair is the one that is changed, and that is the last one added.
 
     Args:
-        said: What is said.
+        given: What is said.
         is_old: If the oldest is changed: which of the edges to change were there before, bool
             `[r]`. Of the others it is the first one added.
 
     Returns:
         What is said, and the places of all other changes.
     """
-    edges, added = said.changed, said.added
+    edges, added = given.changed, given.added
     if not added.size:
-        return said, np.arange(edges.shape[1])
+        return given, np.arange(edges.shape[1])
     keys = pair_keys(added)
     last = last_of_each(keys)
     if is_old is not None:
@@ -222,12 +222,12 @@ def _of_new_edges(said: SaidEdges, is_old: Any = None) -> tuple[SaidEdges, Ids]:
     own = keys[at] == pair_keys(edges)
     if is_old is not None:
         own &= ~is_old
-    data = dict(said.added_data)
-    for name, values in said.changed_data.items():
+    data = dict(given.added_data)
+    for name, values in given.changed_data.items():
         data[name] = data[name].clone()
         data[name][torch.from_numpy(at[own])] = values[torch.from_numpy(own)]
     return (
-        SaidEdges(said.deleted, added, data, edges, said.changed_data),
+        GivenEdges(given.deleted, added, data, edges, given.changed_data),
         np.flatnonzero(~own),
     )
 
@@ -239,8 +239,8 @@ def refuse_absent(found: FoundEdges, label: str) -> None:
         InvalidDeltaError: With the first of them.
     """
     named = (
-        (f"edge_index_del{label}", found.deleted, found.said.deleted),
-        (f"edge_changes{label}[0]", found.changed, found.said.changed[:, found.changed_at]),
+        (f"edge_index_del{label}", found.deleted, found.given.deleted),
+        (f"edge_changes{label}[0]", found.changed, found.given.changed[:, found.changed_at]),
     )
     for field, slots, edges in named:
         if slots.size and slots.min() < 0:

@@ -42,15 +42,15 @@ class Members(NamedTuple):
         """
         now = self._of(removed)
         ids = rows[0].cpu().numpy() if rows is not None else _NONE
-        said = rows[1].cpu().numpy() if rows is not None else _NONE
+        given = rows[1].cpu().numpy() if rows is not None else _NONE
         gone = np.isin(ids, removed)
-        came = gone & (said >= 0)
+        came = gone & (given >= 0)
         known = (now >= 0) & ~np.isin(removed, ids[came])
         if not (came.any() or known.any()):
             return rows
-        said = np.where(came, ~said, said)
+        given = np.where(came, ~given, given)
         every = np.concatenate([ids, removed[known]])
-        return torch.from_numpy(every), torch.from_numpy(np.concatenate([said, ~now[known]]))
+        return torch.from_numpy(every), torch.from_numpy(np.concatenate([given, ~now[known]]))
 
     def back(
         self, rows: tuple[Tensor, Tensor] | None, named: Sequence[Ids], removed: Ids
@@ -67,9 +67,9 @@ class Members(NamedTuple):
         again = again[self._of(again) < 0]
         if not again.size:
             return rows
-        said = rows[1].cpu().numpy() if rows is not None else _NONE
+        given = rows[1].cpu().numpy() if rows is not None else _NONE
         every = np.concatenate([ids, again])
-        return torch.from_numpy(every), torch.from_numpy(np.concatenate([said, 0 * again]))
+        return torch.from_numpy(every), torch.from_numpy(np.concatenate([given, 0 * again]))
 
     def follow(
         self, before: tuple[int, int], ids: Tensor, rows: Tensor

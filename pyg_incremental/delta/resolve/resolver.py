@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.read.edges import SaidEdges, said_nothing
+from pyg_incremental.delta.read.edges import GivenEdges, nothing_given
 from pyg_incremental.delta.read.reader import DeltaReader
 from pyg_incremental.delta.resolve.edges import (
     ResolvedEdges,
@@ -134,17 +134,17 @@ class Resolver:
         arrivals = reader.arrivals(delta)
         new_nodes = arrivals.counts(num_nodes)
         total = {kind: n + new_nodes.get(kind, 0) for kind, n in num_nodes.items()}
-        said = reader.read(delta, arrivals, total)
+        given = reader.read(delta, arrivals, total)
         edges = {}
         for r in self._given:
-            gone, own = said.removed_at(r), said.edges.get(r.graph)
+            gone, own = given.removed_at(r), given.edges.get(r.graph)
             if own is not None or gone[0].size or gone[1].size:
-                own = own or said_nothing(self._graphs[r.graph].edge_data)
+                own = own or nothing_given(self._graphs[r.graph].edge_data)
                 edges[r.graph] = self._held(r, own, total, gone, delta)
         rows: dict[str, tuple[Tensor, Tensor]] = {}
-        for kind, nodes in said.nodes.items():
+        for kind, nodes in given.nodes.items():
             rows |= nodes.rows(reader.nodes[kind].like, num_nodes[kind])
-        removed = {kind: nodes.removed for kind, nodes in said.nodes.items() if nodes.removed.size}
+        removed = {kind: nodes.removed for kind, nodes in given.nodes.items() if nodes.removed.size}
         for members in self._members:
             self._follow(members, rows, edges, new_nodes, removed)
         return ResolvedDelta(new_nodes, edges, rows, removed)
@@ -186,16 +186,16 @@ class Resolver:
     def _held(
         self,
         relation: Relation,
-        said: SaidEdges,
+        given: GivenEdges,
         total: Mapping[str, int],
         gone: tuple[Ids, Ids],
         delta: GraphDelta,
     ) -> ResolvedEdges:
         """What is said of the edges of one graph, held against them."""
         graph, ends = self._graphs[relation.graph], (relation.source, relation.target)
-        refuse_too_many(graph, said.added.shape[1], max(total[kind] for kind in ends))
+        refuse_too_many(graph, given.added.shape[1], max(total[kind] for kind in ends))
         before = self._num_nodes[relation.source], self._num_nodes[relation.target]
-        found = find_edges(graph, said, before, gone, delta.which == "oldest")
+        found = find_edges(graph, given, before, gone, delta.which == "oldest")
         if delta.missing == "error":
             refuse_absent(found, self._reader.edges[relation.graph].label)
         return found.resolved(gone)

@@ -109,11 +109,11 @@ class Arrived:
         if relation is None or not isinstance(parcel, EdgeParcel):
             raise self.refuse(f"edges of '{d[0]}', which is no graph")
         ends = self.total[relation.source], self.total[relation.target]
-        said, like = parcel.said, reader.edges[d[0]].like
-        deleted = self.pairs(said.deleted, ends, "deleted edges")
-        added = self.pairs(said.added, ends, "added edges")
-        changed = self.pairs(said.changed, ends, "changed edges")
-        for data, count in ((said.added_data, added), (said.changed_data, changed)):
+        given, like = parcel.given, reader.edges[d[0]].like
+        deleted = self.pairs(given.deleted, ends, "deleted edges")
+        added = self.pairs(given.added, ends, "added edges")
+        changed = self.pairs(given.changed, ends, "changed edges")
+        for data, count in ((given.added_data, added), (given.changed_data, changed)):
             for name, rows in data.items():
                 if name not in like:
                     raise self.refuse(f"data '{name}' of edges, which have none of that name")
@@ -124,15 +124,15 @@ class Arrived:
 
     # Boundaries ----------------------------------------------------------------------------------
 
-    def asked(self, told: Any, kinds: Mapping[Direction, str]) -> None:
+    def asked(self, received: Any, kinds: Mapping[Direction, str]) -> None:
         """See that what `Region.tell` brings can be served.
 
         Args:
-            told: For each direction ids here, ids there, and ids that are not needed any more; and
-                a note.
+            received: For each direction ids here, ids there, and ids that are not needed any more;
+                and a note.
             kinds: The kind of the far nodes in each direction.
         """
-        asked, note = told
+        asked, note = received
         for d, (ids, there, left) in asked.items():
             if d not in kinds:
                 raise self.refuse(f"wishes for {d}, which is no boundary")

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyg_incremental.delta.read.edges import SaidEdges
+from pyg_incremental.delta.read.edges import GivenEdges
 from pyg_incremental.delta.resolve.edges import absent_error
 from pyg_incremental.distributed.boundary.rewrite import Direction
 from pyg_incremental.distributed.errors import on_all_ranks
@@ -22,12 +22,12 @@ class EdgeParcel:
     """What a rank is told of the edges of one of its graphs.
 
     Attributes:
-        said: What is said of them.
+        given: What is said of them.
         deleted_at: The places of the deleted edges in the list that was given.
         changed_at: Likewise of those that get new data.
     """
 
-    said: SaidEdges
+    given: GivenEdges
     deleted_at: Ids
     changed_at: Ids
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.read.edges import SaidEdges
-from pyg_incremental.delta.read.reader import Arrivals, DeltaReader, Said
+from pyg_incremental.delta.read.edges import GivenEdges
+from pyg_incremental.delta.read.reader import Arrivals, DeltaReader, GivenDelta
 from pyg_incremental.distributed.boundary.rewrite import Direction
 from pyg_incremental.distributed.delta.arrived import Arrived
 from pyg_incremental.distributed.delta.parcel import EdgeParcel, Parcel
@@ -129,55 +129,55 @@ class Router:
             InvalidDeltaError: On every rank, if a part does not fit.
         """
         openings, arrivals = self._openings(delta, wanted, delta_id)
-        told = self._rounds.swap(openings)
-        raise_first(told)
-        if all(t is None for t in told):
+        received = self._rounds.swap(openings)
+        raise_first(received)
+        if all(t is None for t in received):
             return None
-        heads = [self._head(rank, t) for rank, t in enumerate(told)]
+        heads = [self._head(rank, t) for rank, t in enumerate(received)]
         modes = {h.missing for h in heads if h is not None and h.missing is not None}
         names = {h.delta_id for h in heads if h is not None and h.delta_id is not None}
-        for what, given in (("missing", modes), ("delta_id", names)):
-            if len(given) > 1:
+        for what, named in (("missing", modes), ("delta_id", names)):
+            if len(named) > 1:
                 raise on_all_ranks(
-                    InvalidDeltaError(f"{what}: the ranks differ (got {sorted(map(repr, given))})")
+                    InvalidDeltaError(f"{what}: the ranks differ (got {sorted(map(repr, named))})")
                 )
         name = next(iter(names), None)
         if not modes or (name is not None and name in known):
             return Routed([], {}, "error", name)
         if all(h is None or h.is_all for h in heads):
-            held = [None if t is None else t.parcel for t in told]
+            held = [None if t is None else t.parcel for t in received]
             return Routed(self._opened(held, {}), {}, modes.pop(), name)
         spans = {kind: self._spans(kind, heads) for kind in self._owners}
         mine = {kind: ids[self._rounds.rank] for kind, ids in spans.items()}
         total = {
             kind: self._owners[kind].num_nodes + sum(map(len, ids)) for kind, ids in spans.items()
         }
-        said: Said | None = None
+        given: GivenDelta | None = None
         failure: Exception | None = None
         if isinstance(delta, GraphDelta):
             try:
-                said = self._reader.read(delta, arrivals, total)
+                given = self._reader.read(delta, arrivals, total)
             except Exception as error:
                 failure = error
         new: dict[str, Ranks] = {}
         if any(total[kind] > owners.num_nodes for kind, owners in self._owners.items()):
-            here = None if said is None else self._placed(said, mine)
+            here = None if given is None else self._placed(given, mine)
             placed = self._rounds.everywhere(failure if failure is not None else here)
             raise_first(placed)
             for kind in {kind: None for p in placed if p is not None for kind in p}:
                 new[kind] = np.concatenate([p[kind] for p in placed if p and kind in p])
         parcels: list[Parcel | Exception | None] = [failure] * self._rounds.size
-        if said is not None:
-            parcels = list(self._parcels(said, mine, new))
+        if given is not None:
+            parcels = list(self._parcels(given, mine, new))
         got = self._rounds.swap(parcels)
         raise_first(got)
         return Routed(self._opened(got, new), new, modes.pop(), name)
 
-    def _head(self, rank: int, told: Any) -> _Head | None:
+    def _head(self, rank: int, received: Any) -> _Head | None:
         """What a rank has said of its part; see that it is that."""
-        if told is None or isinstance(told, _Opening):
-            return None if told is None else told.head
-        raise Arrived(rank, {}).refuse(f"a {type(told).__name__} in the place of a delta")
+        if received is None or isinstance(received, _Opening):
+            return None if received is None else received.head
+        raise Arrived(rank, {}).refuse(f"a {type(received).__name__} in the place of a delta")
 
     def _opened(
         self, parcels: list[Parcel | None], new: Mapping[str, Ranks]
@@ -198,8 +198,8 @@ class Router:
             return [delta] * size, _NOTHING
         if delta is None:
             wanted = wanted or delta_id is not None
-            said = _Opening(_Head({}, {}, None, delta_id, True), None) if wanted else None
-            return [said] * size, _NOTHING
+            given = _Opening(_Head({}, {}, None, delta_id, True), None) if wanted else None
+            return [given] * size, _NOTHING
         try:
             arrivals = self._reader.arrivals(delta)
             counts = {kind: len(next(iter(r.values()))) for kind, r in arrivals.rows.items()}
@@ -217,10 +217,10 @@ class Router:
         if arrivals.rows or any(end > total[kind] for kind, end in arrivals.named.items()):
             return None
         try:
-            said = self._reader.read(delta, arrivals, total)
+            given = self._reader.read(delta, arrivals, total)
         except Exception:  # it is read again: another rank may bring the nodes that it names
             return None
-        return self._parcels(said, dict.fromkeys(total, range(0)), {})
+        return self._parcels(given, dict.fromkeys(total, range(0)), {})
 
     def _spans(self, kind: str, heads: list[_Head | None]) -> list[range]:
         """The ids of the new nodes of one kind that each rank brings, in the order of the ranks."""
@@ -234,7 +234,7 @@ class Router:
             end += more
         return spans
 
-    def _placed(self, said: Said, mine: Mapping[str, range]) -> dict[str, Ranks] | None:
+    def _placed(self, given: GivenDelta, mine: Mapping[str, range]) -> dict[str, Ranks] | None:
         """The owners of the new nodes that this rank brings, next to those their edges name."""
         coming = {kind: np.arange(ids.start, ids.stop) for kind, ids in mine.items() if len(ids)}
         if not coming:
@@ -244,7 +244,7 @@ class Router:
         edges = [
             np.stack([names.of(r.source, e.added[0]), names.of(r.target, e.added[1])])
             for r in self._relations.values()
-            if (e := said.edges.get(r.graph)) is not None
+            if (e := given.edges.get(r.graph)) is not None
         ]
         every = np.concatenate([np.empty((2, 0), np.int64), *edges], 1)
         ranks = place_new(nodes, every, names.owners, load_of(self._owners))
@@ -252,7 +252,7 @@ class Router:
         return dict(zip(coming, np.split(ranks, ends), strict=True))
 
     def _parcels(
-        self, said: Said, mine: Mapping[str, range], new: Mapping[str, Ranks]
+        self, given: GivenDelta, mine: Mapping[str, range], new: Mapping[str, Ranks]
     ) -> list[Parcel | None]:
         """What each rank is to be told."""
         size = self._rounds.size
@@ -265,12 +265,12 @@ class Router:
 
         for kind, span in mine.items():
             ids = np.arange(span.start, span.stop)
-            rows = said.nodes[kind].new if kind in said.nodes else {}
+            rows = given.nodes[kind].new if kind in given.nodes else {}
             for rank, at in parts(kind, ids):
                 found[rank].new[kind] = ids[at]
                 found[rank].new_rows |= {name: _taken(t, at) for name, t in rows.items()}
                 says[rank] = True
-        for kind, nodes in said.nodes.items():
+        for kind, nodes in given.nodes.items():
             for name, (ids, values) in nodes.changed.items():
                 for rank, at in parts(kind, ids):
                     found[rank].rows[name] = ids[at], _taken(values, at)
@@ -279,10 +279,10 @@ class Router:
                 for parcel in found:
                     parcel.removed[kind] = nodes.removed
                 says = [True] * size
-        listed = {g: (e.deleted.shape[1], e.changed.shape[1]) for g, e in said.edges.items()}
+        listed = {g: (e.deleted.shape[1], e.changed.shape[1]) for g, e in given.edges.items()}
         for d in self._directions:
-            if d[0] in said.edges:
-                for rank, part in self._edge_parcels(d, said.edges[d[0]], new).items():
+            if d[0] in given.edges:
+                for rank, part in self._edge_parcels(d, given.edges[d[0]], new).items():
                     found[rank].edges[d] = part
                     says[rank] = True
         for parcel in found:
@@ -290,7 +290,7 @@ class Router:
         return [parcel if own else None for parcel, own in zip(found, says, strict=True)]
 
     def _edge_parcels(
-        self, d: Direction, said: SaidEdges, new: Mapping[str, Ranks]
+        self, d: Direction, given: GivenEdges, new: Mapping[str, Ranks]
     ) -> dict[int, EdgeParcel]:
         """What is said of the edges of one graph, for each rank that holds any of them."""
         graph, out = d
@@ -299,17 +299,17 @@ class Router:
         owners, ranks = self._owners[kind], new.get(kind)
         gone, come, other = (
             by_rank(owners.with_new(ranks, edges[end]), self._rounds.size)
-            for edges in (said.deleted, said.added, said.changed)
+            for edges in (given.deleted, given.added, given.changed)
         )
         found = {}
         for rank in {**gone, **come, **other}:
             leave, enter, change = (at.get(rank, _NONE) for at in (gone, come, other))
-            part = SaidEdges(
-                said.deleted.take(leave, 1),
-                said.added.take(enter, 1),
-                {k: _taken(v, enter) for k, v in said.added_data.items()},
-                said.changed.take(change, 1),
-                {k: _taken(v, change) for k, v in said.changed_data.items()},
+            part = GivenEdges(
+                given.deleted.take(leave, 1),
+                given.added.take(enter, 1),
+                {k: _taken(v, enter) for k, v in given.added_data.items()},
+                given.changed.take(change, 1),
+                {k: _taken(v, change) for k, v in given.changed_data.items()},
             )  # fmt: skip
             found[rank] = EdgeParcel(part, leave, change)
         return found

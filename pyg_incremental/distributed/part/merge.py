@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.delta.given import last_of_each, pair_keys
-from pyg_incremental.delta.read.edges import SaidEdges
-from pyg_incremental.delta.read.nodes import SaidNodes
+from pyg_incremental.delta.read.edges import GivenEdges
+from pyg_incremental.delta.read.nodes import GivenNodes
 from pyg_incremental.delta.read.reader import DeltaReader
 from pyg_incremental.delta.resolve.edges import (
     FoundEdges,
@@ -63,14 +63,14 @@ class Merger:
     def __init__(self, region: Region, reader: DeltaReader) -> None:
         self._region, self._reader = region, reader
 
-    def merge(self, told: Iterable[Parcel | None], missing: str) -> LocalDelta:
+    def merge(self, received: Iterable[Parcel | None], missing: str) -> LocalDelta:
         """The delta, of the parts in the order of the ranks.
 
         Args:
-            told: What each rank has told this one.
+            received: What each rank has told this one.
             missing: What to do about edges that are not there.
         """
-        region, parcels = self._region, [p for p in told if p is not None]
+        region, parcels = self._region, [p for p in received if p is not None]
         found = LocalDelta({})
         for kind, own in region.own.items():
             new = np.sort(joined(p.new[kind] for p in parcels if kind in p.new))
@@ -105,7 +105,7 @@ class Merger:
                 ids = near.find(joined(ids for ids, _ in given))
                 changed[name] = ids, torch.cat([rows for _, rows in given])
         gone = near.find(removed)
-        return SaidNodes(new, changed, gone[gone >= 0]).rows(like, near.first)
+        return GivenNodes(new, changed, gone[gone >= 0]).rows(like, near.first)
 
     def _edges(
         self,
@@ -120,9 +120,9 @@ class Merger:
         graph, link = region.graphs[d], region.links[d]
         near_kind, far_kind = region.kinds(d)
         parts = [p.edges[d] for p in parcels if d in p.edges]
-        said, *places = _joined(parts, graph, suffix_of(d))
+        given, *places = _joined(parts, graph, suffix_of(d))
         near = found.near[near_kind]
-        far = FarIds(found.near[far_kind], link.ghosts, said.added[1 if out else 0])
+        far = FarIds(found.near[far_kind], link.ghosts, given.added[1 if out else 0])
         found.far[d] = far
         found.boundaries[d] = boundary = Boundary(far.offered, far.end)
         ends: _Ends = (near, far) if out else (far, near)
@@ -130,11 +130,11 @@ class Merger:
         gone = (here, there) if out else (there, here)
         if not parts and not gone[0].size and not gone[1].size:
             return
-        come = near.find(said.added[0 if out else 1])
+        come = near.find(given.added[0 if out else 1])
         added = np.stack([come, far.named] if out else [far.named, come])
-        local = SaidEdges(
-            _translated(said.deleted, ends), added, said.added_data,
-            _translated(said.changed, ends), said.changed_data,
+        local = GivenEdges(
+            _translated(given.deleted, ends), added, given.added_data,
+            _translated(given.changed, ends), given.changed_data,
         )  # fmt: skip
         refuse_too_many(graph, local.added.shape[1], max(near.end, far.end))
         before = region.own[near_kind].end, link.ghosts.end
@@ -142,14 +142,14 @@ class Merger:
         if missing == "error" and not out:
             label = self._reader.edges[name].label
             listed = [p.listed[name] for p in parcels if name in p.listed]
-            found.absent += _absent(held, said, places, label, listed)
+            found.absent += _absent(held, given, places, label, listed)
         found.edges[d] = resolved = held.resolved(gone)
         _count(boundary, link, graph, resolved, far.new, out, local.added.shape[1])
 
 
 def _joined(
     parts: list[EdgeParcel], graph: DynamicGraph, suffix: str
-) -> tuple[SaidEdges, Ids, Ids]:
+) -> tuple[GivenEdges, Ids, Ids]:
     """All that is said, under the names of a local graph, each changed edge once.
 
     Returns:
@@ -163,17 +163,17 @@ def _joined(
         names = {name: None for part in which for name in part}
         return {f"{n}{suffix}": torch.cat([p[n] for p in which if n in p]) for n in names}
 
-    said = [p.said for p in parts]
-    added = rows([s.added_data for s in said]) or {k: t[:0] for k, t in graph.edge_data.items()}
-    changed, data = pairs([s.changed for s in said]), rows([s.changed_data for s in said])
+    given = [p.given for p in parts]
+    added = rows([s.added_data for s in given]) or {k: t[:0] for k, t in graph.edge_data.items()}
+    changed, data = pairs([s.changed for s in given]), rows([s.changed_data for s in given])
     changed_at = joined(p.changed_at for p in parts)
     if len(parts) > 1 and changed.size:
         keep = last_of_each(pair_keys(changed))
         changed, changed_at = changed[:, keep], changed_at[keep]
         data = {k: v[torch.from_numpy(keep)] for k, v in data.items()}
     return (
-        SaidEdges(
-            pairs([s.deleted for s in said]), pairs([s.added for s in said]), added, changed, data
+        GivenEdges(
+            pairs([s.deleted for s in given]), pairs([s.added for s in given]), added, changed, data
         ),
         joined(p.deleted_at for p in parts),
         changed_at,
@@ -197,7 +197,7 @@ def _translated(edges: Ids, ends: _Ends) -> Ids:
 
 def _absent(
     there: FoundEdges,
-    said: SaidEdges,
+    given: GivenEdges,
     places: Sequence[Ids],
     label: str,
     listed: Iterable[tuple[int, int]],
@@ -206,15 +206,15 @@ def _absent(
 
     Args:
         there: What was found.
-        said: What was said, in global ids.
+        given: What was said, in global ids.
         places: The places of these edges in the lists that were given.
         label: How messages name the graph.
         listed: How many edges each part lists to be deleted and changed.
     """
     at = there.changed_at
     named = (
-        (f"edge_index_del{label}", there.deleted, said.deleted, places[0]),
-        (f"edge_changes{label}[0]", there.changed, said.changed[:, at], places[1][at]),
+        (f"edge_index_del{label}", there.deleted, given.deleted, places[0]),
+        (f"edge_changes{label}[0]", there.changed, given.changed[:, at], places[1][at]),
     )
     counts = [sum(counts) for counts in zip((0, 0), *listed, strict=True)]
     found = []
@@ -234,12 +234,12 @@ def _count(
     resolved: ResolvedEdges,
     new: Ids,
     out: bool,
-    said: int,
+    given: int,
 ) -> None:
-    """Which ghosts come, and which lose their last edge; so many edges were `said` to come."""
+    """Which ghosts come, and which lose their last edge; so many edges were `given` to come."""
     end = 1 if out else 0
     boundary.come, boundary.come_local = new, boundary.offered
-    if new.size and resolved.added.shape[1] < said:
+    if new.size and resolved.added.shape[1] < given:
         needed = np.isin(boundary.offered, resolved.added[end])
         boundary.come, boundary.come_local = new[needed], boundary.offered[needed]
     if not resolved.removed.size:

@@ -204,7 +204,7 @@ class Part:
         )
         with self.rounds.held_back:
             try:
-                told = self._agreed(local, routed)
+                received = self._agreed(local, routed)
             except BaseException as error:
                 if is_on_all_ranks(error):  # it is in nowhere
                     self._journal = None
@@ -212,17 +212,17 @@ class Part:
             self.interrupted = "an update was interrupted"
             if counts:
                 self.committed = self.committed.next(routed.delta_id)
-        happened = self._commit(local, told, routed, renew)
+        happened = self._commit(local, received, routed, renew)
         self.interrupted, self._journal = "", None
         return happened
 
     def _agreed(self, local: LocalDelta, routed: Routed) -> list[Any]:
         """Tell each other that the delta fits; what each rank has told this one."""
-        told = self.region.tell(local.boundaries, local.absent, routed.new)
-        absent = [a for t in told if t is not None for a in t[1]]
+        received = self.region.tell(local.boundaries, local.absent, routed.new)
+        absent = [a for t in received if t is not None for a in t[1]]
         if absent:
             raise absent_everywhere(absent)
-        return told
+        return received
 
     def inverse(self, delta: GraphDelta | Exception | None) -> GraphDelta:
         """This rank's part of the delta that undoes another one, of which each rank has a part.
@@ -232,9 +232,9 @@ class Part:
         _, local = self._local(delta, wanted=False)
         if local is None:
             return GraphDelta()
-        told = self.rounds.everywhere(local.absent or None)
-        raise_first(told)
-        absent = [a for found in told for a in found or ()]
+        received = self.rounds.everywhere(local.absent or None)
+        raise_first(received)
+        absent = [a for found in received for a in found or ()]
         if absent:
             raise absent_everywhere(absent)
         return undone(local, self.region, self.plan.roles, self.session.nodes())
@@ -259,12 +259,12 @@ class Part:
             raise
 
     def _commit(
-        self, local: LocalDelta, told: list[Any], routed: Routed, renew: Mapping[str, Ids]
+        self, local: LocalDelta, received: list[Any], routed: Routed, renew: Mapping[str, Ids]
     ) -> Happened:
         """From here on things change."""
         region = self.region
         region.traffic.clear()
-        more = region.take(local.near, local.boundaries, routed.new, told)
+        more = region.take(local.near, local.boundaries, routed.new, received)
         for e in self._exchanges:
             if e.step.link.own.has_holes:
                 e.part()

@@ -168,18 +168,18 @@ class Region:
             for rank in np.unique(np.concatenate([to, left_to])).tolist():
                 at = to == rank
                 asked[rank][d] = b.come[at], b.come_local[at], left[left_to == rank]
-        told = self._rounds.swap([(a, note) if a or note else None for a in asked])
-        raise_first(told)
+        received = self._rounds.swap([(a, note) if a or note else None for a in asked])
+        raise_first(received)
         total = {kind: n + len(new.get(kind, ())) for kind, n in self.num_nodes.items()}
         kinds = {d: self.kinds(d)[1] for d in self.links}
-        for rank, wishes in enumerate(told):
+        for rank, wishes in enumerate(received):
             if wishes is not None and rank != self._rounds.rank:
                 Arrived(rank, total).asked(wishes, kinds)
-        return told
+        return received
 
-    def serve(self, told: list[Any]) -> None:
+    def serve(self, received: list[Any]) -> None:
         """Note which rows of own nodes other ranks need from now on."""
-        for rank, asked in enumerate(told):
+        for rank, asked in enumerate(received):
             for d, (ids, there, left) in (asked[0] if asked is not None else {}).items():
                 link = self.links[d]
                 local = link.own.find(ids)
@@ -191,7 +191,7 @@ class Region:
         near: Mapping[str, NearIds],
         boundaries: Mapping[Direction, Boundary],
         new: Mapping[str, Ranks],
-        told: list[Any],
+        received: list[Any],
     ) -> dict[str, int]:
         """Take the nodes of a delta, new ghosts among them.
 
@@ -199,7 +199,7 @@ class Region:
             near: New own nodes of each kind.
             boundaries: What happens at each boundary.
             new: The owners of all new nodes, by kind.
-            told: What `tell` has returned.
+            received: What `tell` has returned.
 
         Returns:
             For each kind of nodes that the program knows how many more there are.
@@ -214,7 +214,7 @@ class Region:
         for d, link in self.links.items():
             b = boundaries[d]
             link.ghosts.take(b.come, b.come_local, b.offered, link.own.limit)
-        self.serve(told)
+        self.serve(received)
         return {k: n - before[k] for k, n in self.local_counts().items() if n > before[k]}
 
     def take_again(

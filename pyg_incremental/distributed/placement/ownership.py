@@ -41,18 +41,18 @@ def owners_of(roles: Roles, by: Ownership, size: int) -> dict[str, Ranks]:
             f"partition_by: there are several kinds of nodes; give a dict with keys among "
             f"{roles.kinds}"
         )
-    told = dict(by) if isinstance(by, Mapping) else {roles.kinds[0]: by}
+    given = dict(by) if isinstance(by, Mapping) else {roles.kinds[0]: by}
     known = {roles.features(kind) or kind: kind for kind in roles.kinds if not kind}
-    told = {known.get(key, key): ranks for key, ranks in told.items()}
+    given = {known.get(key, key): ranks for key, ranks in given.items()}
     owner = np.full(union.total, ldg.NOWHERE, np.int16)
     every = union.split(owner)  # views
-    for key, ranks in told.items():
+    for key, ranks in given.items():
         if key not in every:
             raise PartitionError(
                 f"partition_by: there is no {key!r} (expected one of {roles.kinds})"
             )
         every[key][:] = _checked(ranks, key, roles.num_nodes[key], size)
-    if len(told) < len(every):
+    if len(given) < len(every):
         left = np.flatnonzero(owner == ldg.NOWHERE)
         place_rest(owner, left, edges, size)
     return every

@@ -51,6 +51,24 @@ def softmax_term(row, h, heads, channels, message, shift, sign):  # type: ignore
 
 
 @inner()
+def _sunk(v, h, row, message, loop, inn, drop):  # type: ignore[no-untyped-def]
+    """A head whose logits are all minus infinity has no mass to speak of (a NaN).
+
+    Its numerator is what it is for weights of zero, as PyG has it where edges come by row.
+    """
+    first = h * row.size
+    row[:] = 0
+    for k in range(inn.start[v], inn.start[v] + inn.degree[v]):
+        u = inn.neighbor[k]
+        if not (drop and u == v):
+            for c in range(row.size):
+                row[c] += 0 * message[u, first + c]
+    if loop.size:
+        for c in range(row.size):
+            row[c] += 0 * message[v, first + c]
+
+
+@inner()
 def _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop):  # type: ignore[no-untyped-def]
     """One row afresh over its in-edges and its self-loop, with the largest logit as reference."""
     heads = target.shape[1]
@@ -97,6 +115,9 @@ def _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop)
         for h in range(heads):
             shift = np.float64(logit(loop[v, h], slope, state)) - top[h]
             softmax_term(row, h, heads, channels, message[v], shift, _ADD)
+    for h in range(heads):
+        if top[h] == -np.inf and row[width + h] != 0:
+            _sunk(v, h, row[h * channels : (h + 1) * channels], message, loop, inn, drop)
 
 
 @njit(cache=True)

@@ -54,6 +54,7 @@ def softmax_rows(
     top = top.scatter_reduce(0, at, logit, "amax")
     p = (logit - top[index]).exp()
     mass = torch.zeros_like(top).index_add_(0, index, p)
+    p = p.masked_fill(top[index] == -torch.inf, 0)  # see `sunk` in the compiled kernels
     numerator = value.new_zeros(len(ids), *value.shape[1:]).index_add_(
         0, index, p[..., None] * value
     )

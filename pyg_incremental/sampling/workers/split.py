@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.given import as_edges
+from pyg_incremental.delta.given import as_edges, check_ids
 from pyg_incremental.delta.read.edges import check_edges
-from pyg_incremental.delta.read.values import check_ids
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.sampling.edges import EdgeChanges, SampledEdges
 from pyg_incremental.sampling.features import FeatureChanges, Features

@@ -10,7 +10,7 @@ from pyg_incremental.transform.recompute import Recomputed
 from pyg_incremental.typing import StoreName
 
 
-def plan(program: Program, store: StoreName = "fast") -> tuple[list[Step], set[Value]]:
+def steps_and_stored(program: Program, store: StoreName = "fast") -> tuple[list[Step], set[Value]]:
     """The steps to run and the values to keep between updates.
 
     `'fast'`: a value is stored if something reads it at rows where it is not itself dirty; the
@@ -30,7 +30,7 @@ def plan(program: Program, store: StoreName = "fast") -> tuple[list[Step], set[V
 
 
 def _minimal(program: Program) -> tuple[list[Step], set[Value]]:
-    """The plan that stores as little as possible."""
+    """The same, storing as little as possible."""
     kept = set(program.outputs)
     for s in program.steps:
         if type(s) is not RowMap or not _is_on_nodes(s):
