@@ -18,17 +18,20 @@ from pyg_incremental.aggregate import (
     NeighborhoodRows,
 )
 from pyg_incremental.blocks.aggregation import aggregated
-from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices
+from pyg_incremental.blocks.budget import PER_EDGE, SIZE, Lists, Prices
 from pyg_incremental.blocks.in_edges import BlockEdges
 from pyg_incremental.errors import RowCountError
 from pyg_incremental.program.steps import Domain, RowMap, Step, Value
 from pyg_incremental.rows import Backend
 
 Ids = NDArray[np.int64]
-Place = tuple[str, Lists] | None
-"""Which rows of a value: at each `'source'` or for each `'edge'` of some lists, or the block's."""
-PART = 1 << 14
-"""Rows of a map computed at a time, so that what it needs meanwhile stays small."""
+Place = tuple[str, Lists] | str | None
+"""Which rows of a value: at each `'source'` or for each `'edge'` of some lists, or the block's.
+
+Of the block's, `PART` names those that maps hold of a few rows at a time, and `KEPT` those that are
+handed out.
+"""
+PART, KEPT = "part", "kept"
 
 
 class Values(Protocol):
@@ -38,6 +41,13 @@ class Values(Protocol):
 
     def rows_at(self, value: Value, ids: Ids | range) -> Tensor:
         """Rows of a value of an earlier layer, `[k, ...]`, on the device on which blocks run.
+
+        `ids` are places of nodes, int64 `[k]`.
+        """
+        ...
+
+    def lends(self, value: Value, ids: Ids | range) -> bool:
+        """Whether these rows are a part of what is held in memory anyway.
 
         `ids` are places of nodes, int64 `[k]`.
         """
@@ -71,31 +81,57 @@ class Block:
         values: Where it finds what it reads.
         ids: The nodes whose rows these are, int64 `[num_rows]`, in ascending order.
         edges: Their in-edges, for each list over which a step gathers.
+        into: Where the rows of kept values are to be written, `[num_rows, ...]`, as far as there is
+            room already.
 
     Attributes:
         peak: Bytes that were held at once.
     """
 
-    def __init__(self, values: Values, ids: Ids | range, edges: Mapping[Lists, BlockEdges]) -> None:
+    def __init__(
+        self,
+        values: Values,
+        ids: Ids | range,
+        edges: Mapping[Lists, BlockEdges],
+        into: Mapping[Value, Tensor] | None = None,
+    ) -> None:
         self._values, self._ids, self._edges = values, ids, edges
+        self._into = dict(into or {})
         self._rows: dict[tuple[Value, Place], Tensor] = {}
+        self._lent: set[tuple[Value, Place]] = set()  # what is held anyway, and counted elsewhere
         self._held: Counter[Place] = Counter()
         self._most: Counter[Place] = Counter()
         self._lists = sum(e.nbytes for e in edges.values())
         self.peak = self._lists
 
     def run(self, steps: Sequence[Step], kept: set[Value]) -> dict[Value, Tensor]:
-        """Compute the steps, in order; returns the rows of those values that are kept."""
-        for i, step in enumerate(steps):
+        """Compute the steps, in order.
+
+        Returns:
+            The rows of those values that are kept, `[num_rows, ...]`, but for what is written
+            `into` given ones.
+        """
+        at = 0
+        while at < len(steps):
+            step, behind = steps[at], at + 1
             if isinstance(step, Aggregate):
-                made = self._aggregate(step)
+                self._hold((step.output, None), self._aggregate(step))
+                if step.output in self._into:
+                    self._into[step.output][:] = self._rows[step.output, None]
             elif isinstance(step, RowMap):
-                made = self._map(step)
+                while behind < len(steps) and isinstance(steps[behind], RowMap):
+                    behind += 1
+                maps = [s for s in steps[at:behind] if isinstance(s, RowMap)]
+                self._map(maps, kept.union(*(s.inputs for s in steps[behind:])), kept)
             else:
                 raise TypeError(f"a block cannot compute '{step}'")
-            self._hold((step.output, None), made)
-            self._let_go(steps[i + 1 :], kept)
-        return {v: rows for (v, place), rows in self._rows.items() if place is None and v in kept}
+            at = behind
+            self._let_go(steps[at:], kept)
+        return {
+            v: rows
+            for (v, place), rows in self._rows.items()
+            if place is None and v in kept and v not in self._into
+        }
 
     def _let_go(self, steps: Sequence[Step], kept: set[Value]) -> None:
         """Keep only what the steps to come read."""
@@ -106,11 +142,15 @@ class Block:
                 places += [("source", lists_of(s)), ("edge", lists_of(s))]
             needed.update((v, place) for v in s.inputs for place in places)
         for key in [key for key in self._rows if key not in needed]:
-            self._held[key[1]] -= self._rows.pop(key).nbytes
+            self._held[key[1]] -= 0 if key in self._lent else self._rows[key].nbytes
+            del self._rows[key]
 
-    def _hold(self, key: tuple[Value, Place], rows: Tensor) -> None:
+    def _hold(self, key: tuple[Value, Place], rows: Tensor, lent: bool = False) -> None:
         self._rows[key] = rows
-        self._count(key[1], rows.nbytes)
+        if lent:
+            self._lent.add(key)
+        else:
+            self._count(key[1], rows.nbytes)
 
     def _count(self, place: Place, nbytes: int) -> None:
         """So many bytes more are held."""
@@ -118,38 +158,92 @@ class Block:
         self._most[place] = max(self._most[place], self._held[place])
         self.peak = max(self.peak, self._lists + self._held.total())
 
-    def _map(self, step: RowMap) -> Tensor:
-        """The rows of a map, some at a time."""
-        given = [
-            self._values.content(v) if v.domain is Domain.WHOLE else self._own(v)
-            for v in step.inputs
-        ]
-        rowed = [v.domain is not Domain.WHOLE for v in step.inputs]
-        count = len(self._ids)
+    def _map(self, maps: Sequence[RowMap], wanted: set[Value], kept: set[Value]) -> None:
+        """Maps that follow each other, some rows at a time.
 
-        def part(first: int, last: int) -> Tensor:
-            args = [a[first:last] if r else a for a, r in zip(given, rowed, strict=True)]
-            made: Tensor = step.fn(*args)
+        Args:
+            maps: The maps.
+            wanted: The values that somebody reads behind them.
+            kept: Those of them that are kept.
+        """
+        count = len(self._ids)
+        found: dict[Value, Tensor] = {}
+        for first in range(0, max(count, 1), SIZE):
+            last = min(first + SIZE, count)
+            for value, rows in self._part(maps, wanted, first, last).items():
+                if value not in found:
+                    found[value] = self._found(value, rows, kept)
+                if found[value] is not rows:
+                    found[value][first:last] = rows
+
+    def _found(self, value: Value, rows: Tensor, kept: set[Value]) -> Tensor:
+        """Where all rows of a value go, of which the first ones, `[k, ...]`, are there."""
+        count = len(self._ids)
+        if value in self._into:
+            all_rows = self._into[value]
+            if all_rows.dtype != rows.dtype or all_rows.shape[1:] != rows.shape[1:]:
+                raise RowCountError(
+                    f"'{value}' is {rows.dtype} {list(rows.shape[1:])} in one block and "
+                    f"{all_rows.dtype} {list(all_rows.shape[1:])} in another; the model has to run "
+                    "whole"
+                )
+            self._hold((value, None), all_rows, lent=True)
+            return all_rows
+        all_rows = rows if len(rows) == count else rows.new_empty(count, *rows.shape[1:])
+        if value not in kept:
+            self._hold((value, None), all_rows)
+        else:  # of which a later block need not hold its own
+            self._hold((value, None), all_rows, lent=True)
+            self._count(KEPT, all_rows.nbytes)
+        return all_rows
+
+    def _part(
+        self, maps: Sequence[RowMap], wanted: set[Value], first: int, last: int
+    ) -> dict[Value, Tensor]:
+        """The rows from `first` to before `last` of those values of some maps that are wanted."""
+        here: dict[Value, Tensor] = {}
+        lent: set[Value] = set()
+        held, ids = 0, self._ids[first:last]
+
+        def rows_of(value: Value) -> Any:
+            nonlocal held
+            if value.domain is Domain.WHOLE:
+                return self._values.content(value)
+            if value in here:
+                return here[value]
+            if (value, None) in self._rows:
+                return self._rows[value, None][first:last]
+            rows = here[value] = self._values.rows_at(value, ids)
+            if self._values.lends(value, ids):
+                lent.add(value)
+            else:
+                held += rows.nbytes
+            return rows
+
+        readers = Counter(v for s in maps for v in {*s.inputs})
+        for step in maps:
+            made: Tensor = step.fn(*(rows_of(v) for v in step.inputs))
             if len(made) != last - first:
                 raise RowCountError(
                     f"step '{step.output}' made {len(made)} rows for {last - first} nodes; the "
                     "model has to run whole"
                 )
-            return made
-
-        first = part(0, min(PART, count))
-        if count <= PART:
-            return first
-        rows = first.new_empty(count, *first.shape[1:])
-        rows[:PART] = first
-        for begin in range(PART, count, PART):
-            rows[begin : begin + PART] = part(begin, min(begin + PART, count))
-        return rows
+            here[step.output] = made
+            held += made.nbytes
+            self._most[PART] = max(self._most[PART], held)
+            self.peak = max(self.peak, self._lists + self._held.total() + held)
+            readers.subtract({*step.inputs})
+            for v in {*step.inputs, step.output}:
+                if v in here and not readers[v] and v not in wanted:
+                    held -= 0 if v in lent else here[v].nbytes
+                    del here[v]
+        return {s.output: here[s.output] for s in maps if s.output in wanted}
 
     def _own(self, value: Value) -> Tensor:
         """The rows of a value at the nodes of the block."""
         if (value, None) not in self._rows:
-            self._hold((value, None), self._values.rows_at(value, self._ids))
+            rows = self._values.rows_at(value, self._ids)
+            self._hold((value, None), rows, self._values.lends(value, self._ids))
         return self._rows[value, None]
 
     def _aggregate(self, step: Aggregate) -> Tensor:
@@ -162,10 +256,10 @@ class Block:
             place = (role, key)
             if (value, place) not in self._rows:
                 if role == "edge":
-                    rows = self._values.edge_rows(value, edges.edge)
+                    self._hold((value, place), self._values.edge_rows(value, edges.edge))
                 else:
                     rows = self._values.rows_at(value, edges.nodes)
-                self._hold((value, place), rows)
+                    self._hold((value, place), rows, self._values.lends(value, edges.nodes))
             return self._rows[value, place]
 
         state = 0
@@ -183,6 +277,7 @@ class Block:
         """Write down what this block has shown of the prices of its steps; they only go up."""
         count = max(len(self._ids), 1)
         prices.row = max(prices.row, -(-self._most[None] // count))
+        prices.part = max(prices.part, -(-self._most[PART] // min(count, SIZE)))
         for key, edges in self._edges.items():
             numbers = len(edges.nodes)
             most = min(len(edges.neighbor) + len(self._ids), num_sources[key])

@@ -9,7 +9,7 @@ fewer neighbours there are than edges.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,8 @@ Lists = tuple[str, bool]
 """The in-edges of a graph, or its out-edges where it is gathered in reverse."""
 AIM = 0.9
 """The part of the limit that a block is to take."""
+SIZE = 1 << 11
+"""Rows that maps compute at a time: these stay in the cache from one map to the next."""
 FIRST_ROWS, FIRST_EDGES = 64, 4096
 """The first block has about so many."""
 PER_EDGE = 24
@@ -34,6 +36,7 @@ class Prices:
 
     Attributes:
         row: Of a row.
+        part: Of a row while maps compute it, which they do for some at a time.
         edge: Of an in-edge, for each list of them.
         source: Of the rows that are read at a neighbour, for each list.
         message: Of the message of an in-edge, if it is computed, for each list.
@@ -41,6 +44,7 @@ class Prices:
     """
 
     row: int = 0
+    part: int = 0
     edge: dict[Lists, int] = field(default_factory=dict)
     source: dict[Lists, int] = field(default_factory=dict)
     message: dict[Lists, int] = field(default_factory=dict)
@@ -54,7 +58,7 @@ class Prices:
             edges: That of its in-edges, for each list.
             sources: That of its neighbours, its own rows included.
         """
-        total = self.row * rows
+        total = self.row * rows + self.part * min(rows, SIZE)
         for key, count in edges.items():
             total += self.edge.get(key, PER_EDGE) * count
             total += self.source.get(key, 0) * sources[key]
@@ -71,6 +75,7 @@ class Ranges:
         num_sources: For each list the number of nodes at the other ends.
         limit: Bytes that a block may take.
         prices: What it costs.
+        lent: The lists over which a block of all rows reads what is held in memory anyway.
     """
 
     def __init__(
@@ -80,9 +85,10 @@ class Ranges:
         num_sources: Mapping[Lists, int],
         limit: int,
         prices: Prices,
+        lent: Collection[Lists] = (),
     ) -> None:
         self.count, self.ends, self.num_sources = count, ends, num_sources
-        self.limit, self.prices = limit, prices
+        self.limit, self.prices, self.lent = limit, prices, lent
 
     def edges(self, first: int, last: int) -> dict[Lists, int]:
         """The number of in-edges of the rows from `first` to before `last`."""
@@ -96,6 +102,13 @@ class Ranges:
             most = min(count + last - first, self.num_sources[key])
             sources[key] = int(most * self.prices.shared.get(key, 1.0))
         return self.prices.of(last - first, edges, sources)
+
+    @property
+    def all_fit(self) -> bool:
+        """Whether a block of all rows is expected to fit."""
+        sources = {k: 0 if k in self.lent else n for k, n in self.num_sources.items()}
+        edges = self.edges(0, self.count)
+        return self.prices.of(self.count, edges, sources) <= AIM * self.limit
 
     def start(self, first: int) -> int:
         """How many rows a small block from `first` on has, before prices are known.

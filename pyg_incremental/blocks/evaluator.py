@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from pyg_incremental.aggregate import Aggregate, PaddedRows
+from pyg_incremental.blocks.at_hand import AtHand
 from pyg_incremental.blocks.block import Block, lists_of
 from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices, Ranges, too_large
 from pyg_incremental.blocks.fanouts import Drawn
@@ -22,13 +23,11 @@ from pyg_incremental.blocks.needed import needed
 from pyg_incremental.blocks.places import Places
 from pyg_incremental.blocks.schedule import Schedule, sources_of
 from pyg_incremental.blocks.shelf import Shelf
-from pyg_incremental.call import full_pass
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.traced import Output
 from pyg_incremental.errors import RowCountError
-from pyg_incremental.program.steps import Domain, Learned, Ones, RowMap, Step, Value, Whole
-from pyg_incremental.rows import Backend
+from pyg_incremental.program.steps import Domain, Ones, Step, Value, Whole
 
 Ids = NDArray[np.int64]
 Told = Callable[[int], None]
@@ -54,7 +53,6 @@ class Evaluator:
         peak: Bytes that were held at once, so far.
         blocks: The number of blocks that were computed.
         read: The number of nodes, over all blocks, whose rows a block gathers; its own count, too.
-        gathered: Bytes of the rows that blocks have read.
     """
 
     def __init__(
@@ -74,81 +72,23 @@ class Evaluator:
         self.memory, self.shelf, self.device = memory, shelf, device
         self.schedule = Schedule(plan.program)
         self.num_nodes = roles.num_nodes
-        self._relations = {r.graph: r for r in roles.relations}
-        self._edge_data: dict[Value, Tensor] = {}
-        for r in roles.relations:
-            for name, rows in roles.data_of(r, tensors).items():
-                self._edge_data |= {
-                    v: rows
-                    for v in plan.program.inputs.values()
-                    if v.name == name and v.domain is Domain.EDGE
-                }
-        nodes = (tensors[n] for n in roles.nodes)
-        floats = (t for t in nodes if t.dtype.is_floating_point)
-        parameters = (p for p in plan.site.model.parameters() if p.dtype.is_floating_point)
-        self._like = next(floats, next(parameters, torch.empty(0))).detach()[:0].to(device)
-        self.backend = Backend("auto", self._like)
         self._place: dict[str, NDArray[np.int32]] = {}
-        self._kept: dict[Value, Kept] = {}
-        self._contents: dict[Value, Any] = {}
         self._rows_in_block = rows_in_block
         self._places = places if places is not None else Places()
+        self._at_hand = AtHand(
+            plan, roles, tensors, self.schedule, self._places, device, shelf.in_memory
+        )
+        self._kept = self._at_hand.kept
         self._lists = NeighbourLists(roles, drawn, self._places, shelf)
         if asked is not None:
             asked = {kind: np.sort(self._places.of(kind, ids)) for kind, ids in asked.items()}
         self.targets = needed(self.schedule, asked, self.num_nodes, self._lists.of)
-        self.peak = self.blocks = self.read = self.gathered = 0
+        self.peak = self.blocks = self.read = 0
 
-    # What there is -------------------------------------------------------------------------------
-
-    def rows_at(self, value: Value, ids: Ids | range) -> Tensor:
-        """Rows of a value at some places, int64 `[k]`: `[k, ...]`, read or made of what is kept."""
-        made = self.schedule.made[value]
-        if value in self._kept:
-            rows = self._kept[value].at(ids)
-        elif isinstance(made, Learned):
-            rows = taken(made.read().detach(), self._places.nodes(value.kind, ids))
-        elif isinstance(made, Ones):
-            return self._like.new_ones(len(ids), 1)
-        elif isinstance(made, RowMap):
-            args = [
-                self.content(v) if v.domain is Domain.WHOLE else self.rows_at(v, ids)
-                for v in made.inputs
-            ]
-            again: Tensor = made.fn(*args)
-            return again
-        else:
-            given = self.tensors[value.name].detach()
-            rows = taken(given, self._places.nodes(value.kind, ids))
-        self.gathered += rows.nbytes
-        return rows.to(self.device)
-
-    def edge_rows(self, value: Value, places: Ids) -> Tensor:
-        """Rows of an edge value, `[k, ...]`, at places, integers `[k]`, in the list of edges."""
-        made = self.schedule.made[value]
-        if value in self._edge_data:
-            rows = self._edge_data[value]
-            at = torch.from_numpy(np.asarray(places, np.int64))
-            return rows.detach()[at.to(rows.device)].to(self.device)
-        args = [
-            self.content(v) if v.domain is Domain.WHOLE else self.edge_rows(v, places)
-            for v in made.inputs
-        ]
-        made_rows: Tensor = made.fn(*args)  # type: ignore[attr-defined]
-        return made_rows
-
-    def content(self, value: Value) -> Any:
-        """A value without rows."""
-        if value in self._contents:
-            return self._contents[value]
-        relation = self._relations.get(value.name)
-        if relation is None or value not in self.plan.program.graphs:
-            return self.tensors[value.name]
-        state = {"edge_index": self.roles.edge_index[relation.graph]}
-        state |= self.roles.data_of(relation, self.tensors)
-        made = full_pass.graph_object(relation, state, self.num_nodes, self.device)
-        self._contents[value] = made
-        return made
+    @property
+    def gathered(self) -> int:
+        """Bytes of the rows that blocks have read."""
+        return self._at_hand.gathered
 
     # Running -------------------------------------------------------------------------------------
 
@@ -198,13 +138,13 @@ class Evaluator:
         count = self.num_nodes.get(value.kind, 0)
         if isinstance(step, PaddedRows):
             ids = range(count)
-            block = Block(self, ids, self._edges([step], ids))
+            block = Block(self._at_hand, ids, self._edges([step], ids))
             result: Any = block.run([step], {value})[value]
         else:
             args = [self._all_rows(v, step) for v in step.inputs]
             result = step.fn(*args)  # type: ignore[attr-defined]
         if value.domain is not Domain.NODE:
-            self._contents[value] = result
+            self._at_hand.contents[value] = result
             return
         if not isinstance(result, Tensor) or not result.dim() or len(result) != count:
             raise RowCountError(f"step '{value}' made not one row for each of {count} nodes")
@@ -214,10 +154,14 @@ class Evaluator:
 
     def _all_rows(self, value: Value, step: Step) -> Any:
         if value.domain is Domain.WHOLE:
-            return self.content(value)
+            return self._at_hand.content(value)
         if value.domain is Domain.EDGE:
-            return self.edge_rows(value, np.arange(self.roles.edge_index[value.kind].shape[1]))
-        rows = self.rows_at(value, self._places.every(value.kind, self.num_nodes[value.kind]))
+            return self._at_hand.edge_rows(
+                value, np.arange(self.roles.edge_index[value.kind].shape[1])
+            )
+        rows = self._at_hand.rows_at(
+            value, self._places.every(value.kind, self.num_nodes[value.kind])
+        )
         return rows if isinstance(step, Whole) and step.pure else rows.clone()
 
     def _rows_by_ids(self, value: Value, ids: Ids | None) -> Ids | None:
@@ -238,22 +182,28 @@ class Evaluator:
         first, before = self.shelf.done(layer, kind), None
         if first is not None:
             found = {v: self.shelf.found(v, ids, self._rows_by_ids(v, ids)) for v in wanted}
-            self._kept |= {v: kept for v, kept in found.items() if kept is not None}
+            self._kept.update({v: kept for v, kept in found.items() if kept is not None})
             tell(first)
             if first == count:
                 return
         ends = {k: self._lists.of(k).ends_of(ids) for k in keys}
-        ranges = Ranges(count, ends, sources, 0, prices)
-        first = first or 0
+        lent = {k for k in gathered if self._at_hand.lends_all(_read_over(k, steps))}
+        ranges = Ranges(count, ends, sources, 0, prices, lent)
+        first = told = first or 0
+        tries = self.shelf.in_memory and ids is None and self._rows_in_block is None
         while first < count or (before is None and not first):
-            last = ranges.end(first) if before is not None else first + ranges.start(first)
+            if before is None:
+                last = first + ranges.start(first)
+            else:
+                last = ranges.end(first) if first else count
             if self._rows_in_block is not None:
                 last = first + self._rows_in_block
             last = min(last, count)
             some, edges = self._fitting(steps, kind, ids, range(first, last), ranges)
             last = first + len(some)
             self.read += sum(len(edges[k].nodes) for k in gathered)
-            resident, block = self.resident, Block(self, some, edges)
+            into = self._room_in(wanted, first, last)
+            resident, block = self.resident, Block(self._at_hand, some, edges, into)
             before, made = block, block.run(steps, wanted)
             self.peak = max(self.peak, resident + block.peak)
             for value, rows in made.items():
@@ -264,10 +214,19 @@ class Evaluator:
             self.peak = max(self.peak, self.resident + sum(t.nbytes for t in made.values()))
             self.blocks += 1
             self.shelf.finish(layer, kind, last)
-            tell(last - first)
-            first = last
-            if not count:
+            tell(last - told)
+            first = told = last
+            ranges.limit = self.memory - self.resident
+            if tries and ranges.all_fit:
+                first = 0  # all at once they read what is there, without a copy
+            tries = False
+            if told == count:
                 break
+
+    def _room_in(self, wanted: set[Value], first: int, last: int) -> dict[Value, Tensor]:
+        """Where the rows from place `first` to before `last` go, of values that can be written."""
+        kept = {v: self._kept[v].part(first, last, self.device) for v in wanted & {*self._kept}}
+        return {v: rows for v, rows in kept.items() if rows is not None}
 
     def _gathers(self, step: Aggregate) -> bool:
         """Whether rows are read for it; a degree adds up ones."""
@@ -282,10 +241,11 @@ class Evaluator:
             some = range(first, last) if ids is None else ids[first:last]
             edges = self._edges(steps, some)
             ranges.limit = self.memory - self.resident
+            own = ranges.lent if last - first == ranges.count and ids is None else set()
             took = ranges.prices.of(
                 last - first,
                 {k: len(e.neighbor) for k, e in edges.items()},
-                {k: len(e.nodes) for k, e in edges.items()},
+                {k: 0 if k in own else len(e.nodes) for k, e in edges.items()},
             )
             if took <= ranges.limit:
                 return some, edges
@@ -305,25 +265,12 @@ class Evaluator:
             if not isinstance(s, Aggregate):
                 continue
             key, far = lists_of(s), set(sources_of(s))
-            width = sum(self._row_bytes(v) for v in read if v in far)
+            width = sum(self._at_hand.row_bytes(v) for v in read if v in far)
             prices.source[key] = prices.source.get(key, 0) + width
             prices.row += 4 * width
-            along = sum(self._row_bytes(v) for v in s.inputs if v.domain is Domain.EDGE)
+            along = sum(self._at_hand.row_bytes(v) for v in s.inputs if v.domain is Domain.EDGE)
             prices.edge[key] = prices.edge.get(key, PER_EDGE) + along
         return prices
-
-    def _row_bytes(self, value: Value) -> int:
-        """Bytes of one row of a value of an earlier layer; of one that is made again, a guess."""
-        rows: Tensor | None = None
-        if value in self._kept:
-            rows = self._kept[value].rows
-        elif value in self._edge_data:
-            rows = self._edge_data[value]
-        elif value.name in self.tensors and not self.schedule.made[value].inputs:
-            rows = self.tensors[value.name]
-        if rows is None:
-            return sum(map(self._row_bytes, self.schedule.made[value].inputs))
-        return rows.element_size() * rows.shape[1:].numel()
 
     def _edges(self, steps: list[Any], ids: Ids | range) -> dict[Lists, BlockEdges]:
         """The in-edges of a block, for each list over which a step gathers."""
@@ -360,16 +307,22 @@ class Evaluator:
                 return leaf
             value = self.plan.program.outputs[leaf.index]
             if value.domain is not Domain.NODE:
-                return self.content(value)
+                return self._at_hand.content(value)
             if order is not None:
                 ids = order.get(value.kind, np.empty(0, np.int64))
-                return self.rows_at(value, self._places.of(value.kind, ids))
+                return self._at_hand.rows_at(value, self._places.of(value.kind, ids))
             if value in self._kept:
                 return self._kept[value].rows
             count = self.num_nodes[value.kind]
-            return self.rows_at(value, self._places.every(value.kind, count)).clone()
+            return self._at_hand.rows_at(value, self._places.every(value.kind, count)).clone()
 
         structure = self.plan.traced.structure
         if isinstance(structure, Output):
             return filled(structure)
         return pytree.tree_map(filled, structure, is_leaf=lambda v: isinstance(v, Output))
+
+
+def _read_over(key: Lists, steps: list[Step]) -> set[Value]:
+    """What some steps read at the other ends of some lists."""
+    over = (s for s in steps if isinstance(s, Aggregate) and lists_of(s) == key)
+    return {v for s in over for v in sources_of(s)}

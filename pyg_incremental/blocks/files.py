@@ -46,6 +46,8 @@ class Files(Shelf):
         StateFileError: If the directory holds another evaluation.
     """
 
+    in_memory = False
+
     def __init__(
         self, directory: str | os.PathLike[str], program: Program, about: str, goes_on: bool
     ) -> None:

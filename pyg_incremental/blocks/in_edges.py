@@ -89,7 +89,8 @@ class BlockEdges:
         degree: In-degrees, int32 `[num_rows]`.
         neighbor: The number of the other end of each edge, int32 `[num_edges]`.
         edge: The place of each edge among those handed in, int32 `[num_edges]`.
-        nodes: The node of each number, int64 `[num_numbers]`, or all nodes, in order.
+        nodes: The node of each number, int64 `[num_numbers]`. In a block of all nodes these are all
+            that there are at the other ends, in order, and every node has its own number.
     """
 
     degree: Array
@@ -115,9 +116,10 @@ def block_edges(edges: InEdges, ids: Ids | range, num_sources: int, place: Array
     """
     degree, neighbor, edge = edges.of(ids)
     degree = degree.astype(np.int32)
-    if isinstance(ids, range) and ids == range(num_sources):
+    if isinstance(ids, range) and ids == range(len(edges.first) - 1):
         # Kernels are compiled for arrays that can be written to.
-        return BlockEdges(degree, np.require(neighbor, requirements="W"), edge, ids)
+        neighbor = np.require(neighbor, requirements="W")
+        return BlockEdges(degree, neighbor, edge, range(num_sources))
     own: Ids = np.arange(ids.start, ids.stop) if isinstance(ids, range) else ids
     if len(neighbor) * FEW < num_sources:
         others = np.setdiff1d(neighbor, own).astype(np.int64)

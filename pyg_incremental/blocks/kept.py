@@ -53,6 +53,20 @@ class Kept:
             return taken(self.rows, self._at[ids.start : ids.stop])
         return taken(self.rows, self._at[np.minimum(ids, len(self._at) - 1)])
 
+    def part(self, first: int, last: int, device: torch.device) -> Tensor | None:
+        """Where the rows from place `first` to before `last` are to be written, `[k, ...]`.
+
+        None if they do not lie there one behind the other, on that device.
+        """
+        if self._at is not None or self.rows.device != device:
+            return None
+        return self.rows[first:last]
+
+    def lends(self, ids: Ids | range) -> bool:
+        """Whether `at` returns for nodes, int64 `[k]`, a part of rows that are held in memory."""
+        plain = self.ids is None and self._at is None and self.path is None
+        return plain and isinstance(ids, range)
+
     def write(self, first: int, rows: Tensor) -> None:
         """Write rows, `[k, ...]`, of the nodes from place `first` on."""
         if self._at is None:

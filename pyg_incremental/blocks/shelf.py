@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -25,6 +26,8 @@ class Shelf:
         out: Where the rows of the only output go, `[num_rows, ...]`, or None.
         outputs: The outputs.
     """
+
+    in_memory: ClassVar[bool] = True
 
     def __init__(self, out: Tensor | None = None, outputs: Sequence[Value] = ()) -> None:
         self._out, self._outputs = out, outputs

@@ -18,6 +18,7 @@ from pyg_incremental import (
     to_incremental,
 )
 from pyg_incremental.blocks import node_wise
+from pyg_incremental.blocks.block import Block
 from pyg_incremental.blocks.evaluate import evaluator_of
 from pyg_incremental.blocks.given import bytes_of, call_of
 from pyg_incremental.blocks.shelf import Shelf
@@ -147,6 +148,30 @@ def test_blocks_keep_to_the_budget(make, seed):
     assert sum(told) == tight.total
     assert len(told) == tight.blocks
     assert_close(tight.result(None), full(model, data))
+
+
+@pytest.mark.parametrize("make", [GCN, GAT, GraphSAGE])
+def test_all_rows_at_once_are_read_where_they_lie(make, seed, monkeypatch):
+    """Behind the small block that tells prices comes one of all rows, for which nothing is copied.
+
+    Rows of messages and of the next layer are all that there is beside what is kept.
+    """
+    data, model = graph(seed, 3000, 24_000), model_of(make)
+    run = evaluator(model, data, 1 << 30)
+    read, told, hold = [], [], Block._hold
+
+    def noted(self, key, rows, lent=False):
+        if len(self._ids) == 3000 and key[1] is not None:
+            read.append((lent, rows.shape[1]))
+        hold(self, key, rows, lent)
+
+    monkeypatch.setattr(Block, "_hold", noted)
+    run.run(told.append)
+    assert len(read) >= 2  # of each layer with an aggregation
+    assert all(lent or width == 1 for lent, width in read)
+    assert run.blocks == len(told) == 2 * run.total // 3000
+    assert sum(told) == run.total
+    assert_close(run.result(None), full(model, data))
 
 
 def test_blocks_use_most_of_the_budget(seed):
