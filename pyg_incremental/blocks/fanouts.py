@@ -61,6 +61,7 @@ def with_fanouts(
             f"(got {list(most)})"
         )
     graphs: dict[str, Drawn] = {}
+    relations = {r.graph: r for r in roles.relations}
     for at, number in enumerate(reversed(most), 1):
         if number == -1:
             continue
@@ -68,9 +69,11 @@ def with_fanouts(
         for s in layers.gathers(at):
             over.setdefault(s.graph, set()).add(s.reverse)
         for place, (name, reverse) in enumerate(over.items()):
-            rng = np.random.default_rng([seed, at, place])
+            rng, relation = np.random.default_rng([seed, at, place]), relations[name]
+            near = relation.source if reverse == {True} else relation.target
             ends = roles.edge_index[name].numpy()[0 if reverse == {True} else 1]
-            graphs[_own(name, at)] = Drawn(name, drawn(ends, number, rng))
+            places = drawn(ends, roles.num_nodes[near], number, rng)
+            graphs[_own(name, at)] = Drawn(name, places)
     program = layers.over(graphs)
     return replace(plan, traced=replace(plan.traced, program=program)), graphs
 

@@ -6,12 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pyg_incremental.aggregate import Aggregate
+from pyg_incremental.blocks.kernels.choice import keep_some
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.program.steps import Program
+
+AT_ONCE = 1 << 20
+"""Edges that are looked at at a time."""
 
 
 def sampled(site: CallSite, roles: Roles, program: Program, most: int, seed: int) -> Roles:
@@ -36,8 +41,9 @@ def sampled(site: CallSite, roles: Roles, program: Program, most: int, seed: int
     for relation in roles.relations:
         name = relation.graph
         over = {s.reverse for s in program.steps if isinstance(s, Aggregate) and s.graph == name}
+        near = relation.source if over == {True} else relation.target
         gathered = edge_index[name].numpy()[0 if over == {True} else 1]
-        stay = torch.from_numpy(drawn(gathered, most, rng))
+        stay = torch.from_numpy(drawn(gathered, roles.num_nodes[near], most, rng))
         edge_index[name] = edge_index[name][:, stay]
         if name in values:
             values[name] = values[name][stay.to(values[name].device)]
@@ -62,13 +68,32 @@ def refuse_number(most: int) -> None:
         )
 
 
-def drawn(node: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    """At most some edges of each node, in order: int64 `[k]`, of the edges `[num_edges]`."""
-    stays = np.bincount(node)[node] <= most if len(node) else np.zeros(0, np.bool_)
-    some = np.flatnonzero(~stays)
-    some = some[rng.permutation(len(some))]
-    some = some[np.argsort(node[some], kind="stable")]
-    ends = node[some]
-    first = np.searchsorted(ends, ends)  # where the edges of the same node begin
-    stays[some[np.arange(len(some)) - first < most]] = True
-    return np.flatnonzero(stays)
+def drawn(
+    node: NDArray[np.int64], num_nodes: int, most: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """At most some edges of each node.
+
+    Edges are read from front to back, a part at a time, so that they may lie on a disk.
+
+    Args:
+        node: The node of each edge, int64 `[num_edges]`.
+        num_nodes: The number of nodes.
+        most: How many edges each of them keeps.
+        rng: Where chance comes from.
+
+    Returns:
+        Which edges are kept, int64 `[k]`, ascending.
+    """
+    size = max(AT_ONCE, num_nodes)
+    left = np.zeros(num_nodes, np.int32)
+    for first in range(0, len(node), size):
+        left += np.bincount(node[first : first + size], minlength=num_nodes).astype(np.int32)
+    need = np.minimum(left, most)
+    kept, count = np.empty(int(need.sum(dtype=np.int64)), np.int64), 0
+    stays = np.empty(min(AT_ONCE, len(node)), np.bool_)
+    for first in range(0, len(node), AT_ONCE):
+        part = node[first : first + AT_ONCE].astype(np.int32)
+        more = keep_some(part, rng.random(len(part)), left, need, stays)
+        kept[count : count + more] = first + np.flatnonzero(stays[: len(part)])
+        count += more
+    return kept

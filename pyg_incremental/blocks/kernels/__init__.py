@@ -1,0 +1,1 @@
+"""Compiled loops of evaluation: which edges are drawn."""
