@@ -17,6 +17,8 @@ from pyg_incremental.aggregate import (
     FunctionSum,
     NeighborhoodRows,
 )
+from pyg_incremental.aggregate.base import CHUNK
+from pyg_incremental.aggregate.edge_function import AT_ONCE
 from pyg_incremental.blocks.aggregation import aggregated
 from pyg_incremental.blocks.budget import PER_EDGE, SIZE, Lists, Prices
 from pyg_incremental.blocks.in_edges import BlockEdges
@@ -32,6 +34,8 @@ Of the block's, `PART` names those that maps hold of a few rows at a time, and `
 handed out.
 """
 PART, KEPT = "part", "kept"
+MEANWHILE = 4
+"""How many times what a message reads and adds to is held while it is computed, at most."""
 
 
 class Values(Protocol):
@@ -60,6 +64,11 @@ class Values(Protocol):
     def content(self, value: Value) -> Any:
         """A value without rows."""
         ...
+
+
+def row_bytes(rows: Tensor) -> int:
+    """Bytes of one of some rows, `[k, ...]`."""
+    return rows.element_size() * rows.shape[1:].numel()
 
 
 def lists_of(step: Aggregate) -> Lists:
@@ -101,6 +110,7 @@ class Block:
         self._lent: set[tuple[Value, Place]] = set()  # what is held anyway, and counted elsewhere
         self._held: Counter[Place] = Counter()
         self._most: Counter[Place] = Counter()
+        self._widths: dict[Value, int] = {}  # of what an aggregation reads and makes, for a row
         self._lists = sum(e.nbytes for e in edges.values())
         self.peak = self._lists
 
@@ -250,7 +260,13 @@ class Block:
         key = lists_of(step)
         edges = self._edges[key]
 
+        read: dict[tuple[Value, str], Tensor] = {}
+
         def rows_of(value: Value, role: str) -> Tensor:
+            read[value, role] = rows = found(value, role)
+            return rows
+
+        def found(value: Value, role: str) -> Tensor:
             if role == "target":
                 return self._own(value)
             place = (role, key)
@@ -271,6 +287,7 @@ class Block:
 
         made = aggregated(step, edges, rows_of, self._values.backend, count)
         self._held[None] -= state
+        self._widths[step.output] = row_bytes(made) + sum(row_bytes(r) for r in read.values())
         return made
 
     def learn(self, prices: Prices, num_sources: Mapping[Lists, int], steps: list[Step]) -> None:
@@ -289,5 +306,7 @@ class Block:
         for s in steps:
             if isinstance(s, Aggregate) and computes_messages(s):
                 key = lists_of(s)
-                width = prices.source.get(key, 0) + prices.row
-                prices.message[key] = max(prices.message.get(key, 0), 4 * width)
+                width = MEANWHILE * self._widths.get(s.output, 0)
+                prices.message[key] = max(prices.message.get(key, 0), width)
+                size = AT_ONCE if isinstance(s, (FunctionSum, FunctionSoftmax)) else CHUNK
+                prices.at_once[key] = max(prices.at_once.get(key, 0), size)

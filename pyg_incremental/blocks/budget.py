@@ -40,6 +40,7 @@ class Prices:
         edge: Of an in-edge, for each list of them.
         source: Of the rows that are read at a neighbour, for each list.
         message: Of the message of an in-edge, if it is computed, for each list.
+        at_once: How many messages are there at a time, for each list.
         shared: How many neighbours the last block had for each that it could have had at most.
     """
 
@@ -48,6 +49,7 @@ class Prices:
     edge: dict[Lists, int] = field(default_factory=dict)
     source: dict[Lists, int] = field(default_factory=dict)
     message: dict[Lists, int] = field(default_factory=dict)
+    at_once: dict[Lists, int] = field(default_factory=dict)
     shared: dict[Lists, float] = field(default_factory=dict)
 
     def of(self, rows: int, edges: Mapping[Lists, int], sources: Mapping[Lists, int]) -> int:
@@ -62,7 +64,7 @@ class Prices:
         for key, count in edges.items():
             total += self.edge.get(key, PER_EDGE) * count
             total += self.source.get(key, 0) * sources[key]
-            total += self.message.get(key, 0) * min(count, CHUNK)
+            total += self.message.get(key, 0) * min(count, self.at_once.get(key, CHUNK))
         return total
 
 
