@@ -20,13 +20,14 @@ from pyg_incremental.blocks.given import bytes_of, call_of, ids_of
 from pyg_incremental.blocks.node_wise import NodeWise
 from pyg_incremental.blocks.order import orders_of
 from pyg_incremental.blocks.places import Places
+from pyg_incremental.blocks.readouts import has_node_rows, with_readouts
 from pyg_incremental.blocks.sample import sampled
 from pyg_incremental.blocks.shelf import Shelf
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import StaleStateError, UnsupportedModelError
-from pyg_incremental.program.steps import Domain, Program
+from pyg_incremental.program.steps import Program
 from pyg_incremental.session.autocast import refuse_autocast
 from pyg_incremental.session.classified import classified
 from pyg_incremental.session.prepare import prepare
@@ -141,7 +142,7 @@ def evaluate_call(
                 result = NodeWise(site, roles, budget).run(why, some, bar.update)
                 return _written(result, out)
             outputs = plan.program.outputs
-            if wanted is not None and any(v.domain is not Domain.NODE for v in outputs):
+            if wanted is not None and not has_node_rows(plan.program):
                 raise UnsupportedModelError(_NO_NODE_ROWS)
             taken = orders_of(order, roles, budget)
             shelf = Shelf(out if wanted is None and len(outputs) == 1 else None, outputs)
@@ -178,8 +179,8 @@ def why_not_in_blocks(program: Program) -> str:
     """Why a program cannot be run block by block; empty if it can."""
     if any(isinstance(s, EdgeMap) for s in program.steps):
         return "it has rows of edges that are more than messages, which blocks of nodes have not"
-    if any(r.members for r in program.graphs.values()):
-        return "it adds up the rows of several graphs"
+    if any(r.every for r in program.graphs.values()):
+        return "it adds up the rows of all nodes"
     return ""
 
 
@@ -225,6 +226,7 @@ def evaluator_of(
     tensors = plan.site.tensors
     where = next((tensors[n].device for n in roles.nodes), torch.device("cpu"))
     on = torch.device(where if device is None else device)
+    roles = with_readouts(roles, plan.roles, tensors)
     return Evaluator(plan, roles, tensors, memory, shelf, asked, on, rows_in_block, places, drawn)
 
 

@@ -94,20 +94,21 @@ class Layers:
 
     def __init__(self, program: Program) -> None:
         self._program = program
+        self._named = {r.graph for r in program.graphs.values() if r.members}  # by `batch`
         self._of_graph: set[Value] = set()  # a degree, say: what no row of a node goes into
         self._depth: dict[Value, int] = {}
         ones = {s.output for s in program.steps if isinstance(s, Ones)}
         for s in program.steps:
             plain = [v for v in s.inputs if v.domain is Domain.NODE and v not in ones]
             if isinstance(s, Aggregate):
-                is_of_graph = not plain
+                is_of_graph = not plain and s.graph not in self._named
             else:
                 is_of_graph = isinstance(s, RowMap) and bool(plain)
                 is_of_graph = is_of_graph and all(v in self._of_graph for v in plain)
             if is_of_graph:
                 self._of_graph.add(s.output)
             depth = max((self._depth[v] for v in s.inputs), default=0)
-            gathers = isinstance(s, Aggregate) and not is_of_graph
+            gathers = isinstance(s, Aggregate) and not is_of_graph and s.graph not in self._named
             self._depth[s.output] = depth + gathers
         self.count = max((self._depth[v] for v in program.outputs), default=0)
 
@@ -118,6 +119,7 @@ class Layers:
             for s in self._program.steps
             if isinstance(s, Aggregate)
             and s.output not in self._of_graph
+            and s.graph not in self._named
             and self._depth[s.output] == layer
         ]
 

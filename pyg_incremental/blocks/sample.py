@@ -41,6 +41,8 @@ def sampled(site: CallSite, roles: Roles, program: Program, most: int, seed: int
     for relation in roles.relations:
         name = relation.graph
         over = {s.reverse for s in program.steps if isinstance(s, Aggregate) and s.graph == name}
+        if not over:
+            continue  # pairs that are looked at, say
         near = relation.source if over == {True} else relation.target
         gathered = edge_index[name].numpy()[0 if over == {True} else 1]
         stay = torch.from_numpy(drawn(gathered, roles.num_nodes[near], most, rng))

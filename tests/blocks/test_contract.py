@@ -11,10 +11,10 @@ from torch.utils import _pytree as pytree
 from pyg_incremental.blocks.evaluate import evaluator_of, why_not_in_blocks
 from pyg_incremental.blocks.given import ids_of
 from pyg_incremental.blocks.places import Places
+from pyg_incremental.blocks.readouts import has_node_rows
 from pyg_incremental.blocks.shelf import Shelf
 from pyg_incremental.call.roles import classify
 from pyg_incremental.call.site import bind
-from pyg_incremental.program.steps import Domain
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.trace.edge_order import settled
@@ -63,7 +63,7 @@ class InBlocks:
                 results.append(evaluator.result(None))
                 if size == 1:
                     assert evaluator.blocks >= evaluator.total
-        if all(v.domain is Domain.NODE for v in self.plan.program.outputs):
+        if has_node_rows(self.plan.program):
             self.parts = [self.part(roles, size) for size in SIZES]
         for result in results[1:]:
             assert_close(result, results[0], 1e-10)

@@ -313,8 +313,7 @@ def test_removed_nodes_leave_come_back_and_leave_again(name, seed):
     assert run.inc.verify() < 1e-12
     run.apply(nodes_del=gone[:2])  # nothing is left of them
     assert run.inc.verify() < 1e-12
-    with pytest.warns(IncrementalWarning, match="It runs whole, in one full pass"):
-        whole = run.inc.evaluate()
+    whole = run.inc.evaluate()
     for ours, theirs in zip(_parts(whole), run.expected(), strict=True):
         assert_close(ours if len(ours) == len(theirs) else ours[run.there], theirs)
     away = run.inc.inverse(back)
@@ -511,12 +510,11 @@ def test_ids_that_are_no_graphs_are_rows_like_any_other(seed):
     run.apply(x_changes={"batch": (torch.tensor([3]), torch.tensor([40]))})
 
 
-def test_ranks_refuse_readouts_and_evaluate_runs_them_whole(seed):
+def test_ranks_refuse_readouts_and_evaluate_has_no_rows_of_nodes(seed):
     run = Graphs(Pooled, seed)
     with pytest.raises(UnsupportedModelError, match="adds up rows by 'batch'"):
         DistributedIncrementalModel(run.model)(run.x, run.edges, run.batch)
     inputs = {"x": run.x, "edge_index": run.edges, "batch": run.batch}
-    with pytest.warns(IncrementalWarning, match="several graphs"):
-        assert_close(evaluate(run.model, inputs), run.expected()[0])
+    assert_close(evaluate(run.model, inputs), run.expected()[0])
     with pytest.raises(UnsupportedModelError, match="no row for each node"):
         evaluate(run.model, inputs, nodes=[3])
