@@ -27,6 +27,7 @@ from pyg_incremental.session import interrupted, report, start
 from pyg_incremental.session.autocast import refuse_autocast as _refuse_autocast
 from pyg_incremental.session.before import OutputBefore, kept_before
 from pyg_incremental.session.compact import Removed, say_what_counts
+from pyg_incremental.session.few import FewChanges, few_changes_of
 from pyg_incremental.session.parameters import ParameterWatch
 from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
@@ -67,6 +68,7 @@ class IncrementalModel(Keeping, Readings):
         self._scrub = Scrub(scrub_rows)
         self._warned = False
         self._before: OutputBefore | None = None
+        self._few: FewChanges | None = None
         self._removed = Removed()
 
     # Full pass -----------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ class IncrementalModel(Keeping, Readings):
     def _take(self, session: Session, committed: Committed, level: int = 4) -> None:
         """From here on this session is the state. Say once that it runs full passes, if it does."""
         session.watch, session.committed = ParameterWatch(self.model), session.noted(committed)
-        self._session, self._last = session, None
+        self._session, self._last, self._few = session, None, few_changes_of(session)
         self._warned = self._warned or start.say_if_whole(session, level)
 
     def refresh(self, nodes: Any = None, *, old: bool = False) -> Update:
@@ -264,12 +266,14 @@ class IncrementalModel(Keeping, Readings):
         began = time.perf_counter()
         parts: tuple[Any, Any, Any] | None = (edge_index_add, edge_index_del, x_changes)
         delta = None
-        if isinstance(edge_index_add, GraphDelta) or (
-            undirected or missing != "error" or which != "newest"
-        ) or not (
+        is_plain = not (undirected or missing != "error" or which != "newest") and (
             edge_weight_add is edge_attr_add is edge_changes is x_add is nodes_del is edge_data_add
             is pairs_add is pairs_del is None
-        ):  # fmt: skip
+        )  # fmt: skip
+        is_one = isinstance(edge_index_add, GraphDelta)
+        if is_one and is_plain and edge_index_del is x_changes is None:
+            delta, parts = edge_index_add, edge_index_add.plain_parts
+        elif is_one or not is_plain:
             delta = GraphDelta(
                 edge_index_add, edge_index_del, x_changes, edge_weight_add, edge_attr_add,
                 edge_changes, x_add, nodes_del, edge_data_add, undirected,
@@ -306,7 +310,7 @@ class IncrementalModel(Keeping, Readings):
         old: bool,
     ) -> Update | None:
         """What is common and valid goes through in one look; None if this is not."""
-        session = self._session
+        session, few = self._session, self._few
         if session is None or self._settings.scrub_rows:
             return None
         plain = None
@@ -320,6 +324,10 @@ class IncrementalModel(Keeping, Readings):
         _refuse_autocast()
         before = self._before = kept_before(self._before, session, old)
         try:
+            if few is not None and few.session is session and before is None:
+                update = few.apply(plain, delta_id, began)
+                if update is not None:
+                    return self._noted(update)
             done = session.carry_out_at_once(plain)
         except Exception as error:
             delta = delta or GraphDelta(*(parts or ()))
@@ -374,6 +382,7 @@ class IncrementalModel(Keeping, Readings):
         """
         with torch.inference_mode(mode=False), torch.no_grad():
             self._session = before = interrupted.gone_back(session, error)
+            self._few = few_changes_of(before)
             if not interrupted.misses_something(before, delta, error):
                 raise error
             before.plan.site.whole = (

@@ -13,6 +13,7 @@ from pyg_incremental.fused import FastPath
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Ids
 from pyg_incremental.rows import NO_IDS, Backend, Cell, NodeSet
+from pyg_incremental.rows.nodes import MANY
 from pyg_incremental.transform.maps import InputExecutor
 from pyg_incremental.update import Work
 
@@ -139,11 +140,37 @@ class FewRows:
             for nodes in self.nodes.values() if delta.more else ():
                 nodes.begin(nodes.first_new, nodes.first_new, NO_IDS)
             return None
-        if done == len(fast.executors):
-            self._finish(fast)
-        else:
-            self._go_on(fast, done, self._on_main(fast.events_of(delta)), stats)
+        self._end_of(fast, done, delta, stats)
         return stats
+
+    def takes_few(self, delta: PlainDelta) -> bool:
+        """Whether a delta may go the way of `update_few`."""
+        return self._fast is not None and self._fast.takes_few(delta)
+
+    def update_few(self, delta: PlainDelta) -> tuple[Work, Ids | None] | None:
+        """The same where little changes, see `takes_few`, and there is one output.
+
+        Returns:
+            The work, and which rows of the output changed, int64 `[k]` in any order: a view of few,
+            or None if its cell says so. None if the delta is not valid, or something has to grow.
+            Nothing was changed then.
+        """
+        fast = self._fast
+        done = None if fast is None else fast.run_few(delta)
+        if fast is None or done is None:
+            return None
+        step, why = done
+        if step == len(fast.executors):
+            ids = fast.tables.ids_of(self._outputs[0])
+            if len(ids) < MANY:
+                return [fast.work], ids
+        for nodes in self.nodes.values():
+            nodes.begin_plain()
+        self._clean()
+        fast.begin()
+        stats: Work = []
+        self._end_of(fast, fast.go_on(delta, step, why, stats), delta, stats)
+        return stats, None
 
     def _make_room_for(self, more: int) -> None:
         """See that there is room for new nodes of the only kind, which begin here."""
@@ -187,6 +214,13 @@ class FewRows:
             return None
         events = fast.events_of(delta)
         return events.removed.slots, events.added.slots
+
+    def _end_of(self, fast: FastPath, done: int, delta: PlainDelta, stats: Work) -> None:
+        """Whatever compiled code has left of an update at once, which came as far as `done`."""
+        if done == len(fast.executors):
+            self._finish(fast)
+        else:
+            self._go_on(fast, done, self._on_main(fast.events_of(delta)), stats)
 
     def _finish(self, fast: FastPath) -> None:
         """Compiled code has come to the end."""

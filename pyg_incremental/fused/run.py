@@ -21,6 +21,7 @@ from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.fused.chain import Chain, chain_from
 from pyg_incremental.fused.edge_values import EdgeValues
 from pyg_incremental.fused.ends import Ends, edges_of, ends_of, events_of
+from pyg_incremental.fused.few import FewChanges, named
 from pyg_incremental.fused.others import Begin, Others
 from pyg_incremental.fused.parts import NEVER, Parts
 from pyg_incremental.fused.tables import Tables, takes_edges
@@ -47,7 +48,6 @@ from pyg_incremental.kernels.compiled.machine import (
     update,
 )
 from pyg_incremental.rows import Backend, NodeSet, ascending
-from pyg_incremental.transform.maps import MapExecutor
 from pyg_incremental.update import Work
 
 _NO_IDS = np.empty(0, np.int64)
@@ -55,7 +55,7 @@ _EDGES = 1024
 """Edges that come or leave at most in an update of one call."""
 
 
-class FastPath:
+class FastPath(FewChanges):
     """The compiled plan of one engine.
 
     Args:
@@ -101,7 +101,7 @@ class FastPath:
             (s for s, kind in enumerate(steps) if kind not in (NOTHING, ONES, EDGE_MAP)), -1
         )
         self._told = 0
-        self._names = [(e.out.value.name, *_kind_of(e)) for e in t.executors]
+        self._names = [named(e) for e in t.executors]
         self._no_rows = np.empty((0, 1), t.space.dtype)
         self._zero = t.space.dtype.type(0)
         self._bits = np.int32(0) if t.space.itemsize == 4 else np.int64(0)
@@ -109,8 +109,10 @@ class FastPath:
         self._exchanges = [
             e for e, kind in zip(t.executors, steps, strict=True) if kind == EXCHANGE
         ]
+        self._takes_few, self._few_rows = self._is_alone, self._rows_at_most()
         self._slots = np.zeros((2, 1 + _EDGES), np.int64)
         self._located: tuple[int, ...] = ()
+        self._placed: tuple[Any, ...] = ()
         self._counted: list[tuple[int, int]] = []
 
     def takes(self, events: EdgeEvents, rows: Mapping[str, tuple[Tensor, Tensor]]) -> bool:
@@ -135,10 +137,10 @@ class FastPath:
         Returns:
             The first step that is left to the executors.
         """
-        self._begin()
+        self.begin()
         given, ids, new = -1, _NO_IDS, self._no_rows
         for name, (of, to) in rows.items():
-            given, ids, new = self._inputs[name], of.numpy(), self._flat(to)
+            given, ids, new = self._inputs[name], of.numpy(), self.flat(to)
         edges = edges_of(events)
         return self._finish(EDGES, given, ids, new, edges, stats)
 
@@ -160,10 +162,10 @@ class FastPath:
             return None
         if comes and self._edge_values.are_there:
             self._edge_values.write_ahead(delta, ready, stats)
-        self._begin()
+        self.begin()
         given, new = -1, self._no_rows
         if delta.rows is not None:
-            given, new = self._inputs[delta.name], self._flat(delta.rows)
+            given, new = self._inputs[delta.name], self.flat(delta.rows)
         if is_large and not self.tables.is_for_one_thread:
             return self._run_beside(delta, ready, given, new, stats)
         scratch = self.tables.nodes.scratch
@@ -177,13 +179,22 @@ class FastPath:
         scratch.epoch += SPARE * (len(self.executors) + 1)
         self._graph.changed(comes, leaves, used)
         self._graph.num_nodes += delta.more
+        return self.go_on(delta, step, count, stats)
+
+    def go_on(self, delta: PlainDelta, step: int, count: int, stats: Work) -> int:
+        """Run the steps behind the call that has changed the graph, as far as the machine can.
+
+        `step` and `count` are what it returned: the first step that was not done, and why. Returns
+        what `run` does.
+        """
         if count:
-            edges = added, gone, self._slots
-            if given <= step:  # put by now
-                given, ids, new = -1, _NO_IDS, self._no_rows
+            given, ids, new = -1, _NO_IDS, self._no_rows
+            if delta.rows is not None and self._inputs[delta.name] > step:  # not put yet
+                given, ids, new = self._inputs[delta.name], delta.ids, self.flat(delta.rows)
+            edges = delta.added, delta.gone, self._slots
             return self._finish(step, given, ids, new, edges, stats, count)
         self._tell(stats, len(self.executors))
-        return int(step)
+        return step
 
     def change_graph(self, delta: PlainDelta) -> EdgeEvents | None:
         """Take the edges of a delta that was not looked at yet, and make room for its nodes.
@@ -319,7 +330,7 @@ class FastPath:
         self._tell(stats, len(self.executors))
         return int(step)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Another update begins."""
         self._locate()
         self._told = 0
@@ -352,7 +363,7 @@ class FastPath:
             e.arrived = arrived, rows
             return False
         none = (_NO_IDS,) * 6
-        flat = self._flat(rows)
+        flat = self.flat(rows)
         arrive(
             tables.plan, places, step, self._num_nodes, none, arrived, flat, self._zero, self._bits
         )
@@ -382,17 +393,4 @@ class FastPath:
         if self._counted != counts:
             self.tables.count_nodes()
             self._counted = counts
-
-    def _flat(self, rows: Tensor) -> Any:
-        """Rows as the kernels take them."""
-        flat = rows if rows.dim() == 2 else rows.reshape(rows.shape[0], rows.shape[1:].numel())
-        return flat.contiguous().numpy()
-
-
-def _kind_of(executor: Any) -> tuple[str, str]:
-    """How the work of a step is called, and the way in which it is done here."""
-    if isinstance(executor, Aggregator):
-        return executor.step.kind, "push"
-    if isinstance(executor, MapExecutor):
-        return "map", ""
-    return executor.step.kind, ""
+        self._placed = *places, *counts

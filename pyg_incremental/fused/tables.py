@@ -344,6 +344,15 @@ class Tables:
         new = None if fresh is None else self.fresh_of(cell)[:count]
         return ids[:count], None if old is None else old[:count], new
 
+    def ids_of(self, cell: Cell) -> Any:
+        """The rows of a cell that the machine has changed, int64 `[k]`, as a view.
+
+        Only where the machine has come to the end.
+        """
+        at = self._at.get(cell, -1)
+        count = 0 if at < 0 else int(self.cells[at, m.COUNT])
+        return self._ids[at][:count] if count >= 0 else self.nodes.scratch.touched[:-count]
+
     def take(self, cell: Cell) -> bool:
         """Take what an executor has done to a cell; returns whether there is room for it."""
         at, ids = self._at.get(cell), cell.ids

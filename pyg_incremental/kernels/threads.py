@@ -27,13 +27,25 @@ TURNS = 4
 _COMPILED = (np.float32, np.float64)
 _pools: dict[int, ThreadPoolExecutor] = {}
 _one_waits = threading.Lock()
-_of_this_thread = threading.local()
 _OPENMP: Any = ctypes.CDLL(None) if os.name == "posix" else None  # PyTorch makes its symbols known
+
+
+class _Local(threading.local):
+    """What each thread knows of itself.
+
+    Attributes:
+        count: How many threads PyTorch has, where it was told to use one.
+    """
+
+    count = 0
+
+
+_of_this_thread = _Local()
 
 
 def number_of_threads() -> int:
     """How many threads share large steps: as many as PyTorch has."""
-    return getattr(_of_this_thread, "count", 0) or torch.get_num_threads()
+    return _of_this_thread.count or torch.get_num_threads()
 
 
 class Alone:
@@ -60,7 +72,7 @@ class Alone:
                 _of_this_thread.count = count
 
     def __exit__(self, *raised: object) -> None:
-        count = getattr(_of_this_thread, "count", 0)
+        count = _of_this_thread.count
         if count:
             _of_this_thread.count = 0
             _use(count)
@@ -69,7 +81,7 @@ class Alone:
 @contextmanager
 def together(is_large: bool) -> Iterator[None]:
     """In the midst of `Alone`: all threads, if it is for something large."""
-    count = getattr(_of_this_thread, "count", 0) if is_large else 0
+    count = _of_this_thread.count if is_large else 0
     if count:
         _use(count)
     try:

@@ -136,6 +136,11 @@ class Cell(Rows):
             return torch.from_numpy(take(self._plain, ids.array, lent))
         return self.read(ids.tensor) if self.maker is None else self.maker.now(ids)
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether `listed` may be asked."""
+        return self._plain is not None and self.maker is None
+
     def listed(self, ids: NDArray[np.int64]) -> NDArray[Any] | None:
         """A copy `[k, ...]` of the rows `ids`, int64 `[k]`, which nobody has checked yet.
 

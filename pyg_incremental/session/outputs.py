@@ -29,6 +29,7 @@ class Outputs:
 
     Attributes:
         lent: Memory of rows that were handed out.
+        only: The output, if it is one tensor with a row for each node.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Outputs:
         self._whole: dict[Value, Any] = {}
         first = self._values[0]
         is_only = isinstance(self._structure, Output) and first.domain is Domain.NODE
-        self._only = self._cells[first] if is_only else None
+        self.only = self._cells[first] if is_only else None
 
     @property
     def kinds(self) -> Any:
@@ -105,7 +106,7 @@ class Outputs:
         And the edges that these ids are, int64 `[2, k]`, where an output has a row for each edge:
         None in place of others, and None alone if there is no such output.
         """
-        only = self._only
+        only = self.only
         if only is not None:
             ids = _sorted(only)
             return ids.tensor, only.gather(ids, self.lent), None

@@ -80,7 +80,8 @@ class ParameterWatch:
 
     def reason(self) -> str:
         """What has changed, or an empty string."""
-        if True in map(_training_of, self._states) or any(map(_is_training, self._scripted)):
+        scripted = self._scripted and any(map(_is_training, self._scripted))
+        if scripted or True in map(_training_of, self._states):
             kind = type(next(filter(_is_training, self._modules))).__name__
             return f"the model is in training mode (at {kind}); call model.eval()"
         if not all(map(is_, map(dict.get, self._homes, self._keys), self._things)):

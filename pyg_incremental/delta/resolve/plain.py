@@ -90,7 +90,8 @@ class PlainResolver:
 
     def plain(self, edge_index_add: Any, edge_index_del: Any, x_changes: Any) -> PlainDelta | None:
         """The parts of a delta, if they come in the most common form."""
-        added, gone = self._edges(edge_index_add), self._edges(edge_index_del)
+        added = _NO_EDGES if edge_index_add is None else self._edges(edge_index_add)
+        gone = _NO_EDGES if edge_index_del is None else self._edges(edge_index_del)
         if added is None or gone is None or (self._graph.edge_data and added.shape[1]):
             return None
         ids, rows = _NONE, None
@@ -100,7 +101,8 @@ class PlainResolver:
                 return None
             ids = given[0].numpy()  # of an id listed twice others find out which row counts
             rows = given[1] if ids.size else None
-        return PlainDelta(added, gone, self._name, ids, rows)
+        parts = added, gone, self._name, ids, rows, 0, _NO_DATA, False
+        return tuple.__new__(PlainDelta, parts)  # sooner made than `PlainDelta(...)`
 
     def of(self, delta: GraphDelta) -> PlainDelta | None:
         """A delta with more than the most common parts, if these come in their common form too.
@@ -272,10 +274,10 @@ def _edges(value: Any) -> Ids | None:
         type(value) is not Tensor
         or value.dtype is not _LONG
         or value.dim() != 2
-        or value.shape[0] != 2
+        or len(value) != 2
         or not value.is_cpu
         or value.layout is not _STRIDED
     ):
         return None
-    edges: Ids = value.numpy()
-    return edges if edges.flags.c_contiguous else np.ascontiguousarray(edges)
+    edges: Ids = (value if value.is_contiguous() else value.contiguous()).numpy()
+    return edges

@@ -1,0 +1,110 @@
+"""The smallest deltas, on a plan that compiled code knows from end to end.
+
+What `FastPath.run_at_once` asks of a delta costs as much as the work of one change. Here it is not
+asked again: while nothing has moved since an update that went that way, one call takes the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyg_incremental.aggregate import Aggregator
+from pyg_incremental.delta.resolve.plain import PlainDelta
+from pyg_incremental.fused.edge_values import EdgeValues
+from pyg_incremental.fused.parts import Parts
+from pyg_incremental.fused.tables import Tables
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.kernels.compiled.machine import GRAPH, SPARE, update
+from pyg_incremental.rows import Backend, NodeSet
+from pyg_incremental.transform.maps import MapExecutor
+
+FEW = 64
+"""Edges that come, edges that leave, and rows that change at most."""
+
+
+class FewChanges:
+    """What a compiled plan does with few changes; see `FastPath`."""
+
+    tables: Tables
+    executors: list[Any]
+    _kinds: Sequence[NodeSet]
+    _graph: DynamicGraph
+    _backend: Backend
+    _edge_values: EdgeValues
+    _inputs: dict[str, int]
+    _names: list[tuple[str, str, str]]
+    _parts: Parts
+    _exchanges: list[Any]
+    _slots: Any
+    _no_rows: Any
+    _zero: Any
+    _bits: Any
+    _placed: tuple[Any, ...]
+    _takes_few: bool
+    _few_rows: dict[str, int]
+
+    def _rows_at_most(self) -> dict[str, int]:
+        """How many rows of each input `run_few` takes."""
+        return {name: min(FEW, self.tables.room_of(s)) for name, s in self._inputs.items()}
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether nobody but the machine has a part in an update."""
+        is_known = self.tables.known == len(self.executors) and not self._exchanges
+        return is_known and len(self._kinds) == 1 and not self._edge_values.are_there
+
+    def takes_few(self, delta: PlainDelta) -> bool:
+        """Whether `run_few` may be asked: little changes, and nothing has moved."""
+        added, gone, name, ids, _, more, data, leave = delta
+        if not self._takes_few or more or data or leave:
+            return False
+        if added.shape[1] > FEW or gone.shape[1] > FEW or len(ids) > self._few_rows.get(name, 0):
+            return False
+        count = self._kinds[0].num_nodes
+        place = self._backend.moves, self._kinds[0].scratch.size, (count, count)
+        return self._placed == place
+
+    def run_few(self, delta: PlainDelta) -> tuple[int, int] | None:
+        """Take a delta that was not looked at yet, in one call.
+
+        Returns:
+            The first step that was not done, and why, as `machine.update` says it; None if the
+            delta is not valid, or something has to grow. Nothing was changed then.
+        """
+        added, gone, name, ids, rows, *_ = delta
+        comes, leaves, graph = added.shape[1], gone.shape[1], self._graph
+        scratch, count = self._kinds[0].scratch, self._kinds[0].num_nodes
+        ready = graph.ready_for(comes, leaves)
+        if ready is None:
+            return None
+        step, why, used = update(
+            self.tables.plan, graph.places(), added, gone, *ready, self._slots, scratch.epoch,
+            count, -1 if rows is None else self._inputs[name], ids,
+            self._no_rows if rows is None else self.flat(rows), self._zero, self._bits,
+            self._parts.many(), GRAPH,
+        )  # fmt: skip
+        if step < 0:
+            return None
+        scratch.epoch += SPARE * (len(self.executors) + 1)
+        graph.changed(comes, leaves, used)
+        return step, why
+
+    def flat(self, rows: Any) -> Any:
+        """Rows as the kernels take them."""
+        if rows.dim() != 2:
+            rows = rows.reshape(rows.shape[0], rows.shape[1:].numel())
+        return rows.contiguous().numpy()
+
+    @property
+    def work(self) -> tuple[Any, ...]:
+        """What all steps did in an update that the machine has carried to its end."""
+        return self._names, self.tables.stats.copy()
+
+
+def named(executor: Any) -> tuple[str, str, str]:
+    """What the work of a step is reported as: its value, its kind, and the way it is done here."""
+    name: str = executor.out.value.name
+    if isinstance(executor, Aggregator):
+        return name, executor.step.kind, "push"
+    return name, "map" if isinstance(executor, MapExecutor) else executor.step.kind, ""

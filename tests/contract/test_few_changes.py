@@ -1,0 +1,180 @@
+"""Small plain deltas go a way of their own: the same answers, the same work, the same refusals."""
+
+import pytest
+import torch
+from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
+
+from pyg_incremental import GraphDelta, InvalidDeltaError, StaleStateError, to_incremental
+from pyg_incremental.fused import few as machine
+from pyg_incremental.session.few import FewChanges
+from tests.closeness import assert_close
+from tests.strategies import generator
+
+N, CHANNELS = 200, 8
+MODELS = {
+    "gcn": lambda: GCN(CHANNELS, 8, 2, 5),
+    "sage": lambda: GraphSAGE(CHANNELS, 8, 2, 5),
+    "sage-max": lambda: GraphSAGE(CHANNELS, 8, 2, 5, aggr="max"),
+    "gin": lambda: GIN(CHANNELS, 8, 2, 5),
+    "gat": lambda: GAT(CHANNELS, 8, 2, 5, heads=2),
+}
+
+
+def drawn(seed):
+    rng = generator(seed)
+    x = torch.from_numpy(rng.standard_normal((N, CHANNELS)))
+    return rng, x, torch.from_numpy(rng.integers(N, size=(2, 3 * N)))
+
+
+def made(name, x, edges):
+    torch.manual_seed(5)
+    inc = to_incremental(MODELS[name]().double().eval(), compile_after=1, backend="compiled")
+    inc(x, edges)
+    for _ in range(2):  # the first lays the plan out, the second finds where everything is
+        inc.apply_delta(edge_index_add=edges[:, :1])
+    return inc
+
+
+def plain_delta(rng, inc, size):
+    """Edges that come, edges that leave, and features."""
+    come = torch.from_numpy(rng.integers(N, size=(2, size)))
+    edges = inc.graph.to_edge_index()
+    gone = edges[:, torch.from_numpy(rng.permutation(edges.shape[1])[:size])]
+    ids = torch.from_numpy(rng.permutation(N)[:size])
+    return GraphDelta(come, gone, (ids, torch.from_numpy(rng.standard_normal((size, CHANNELS)))))
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """How often the short way was gone, to its end or not."""
+    taken, apply = [], FewChanges.apply
+
+    def counted(self, *given):
+        update = apply(self, *given)
+        taken.append(update is not None)
+        return update
+
+    monkeypatch.setattr(FewChanges, "apply", counted)
+    return taken
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("size", [1, 5, machine.FEW, machine.FEW + 1])
+def test_the_same_as_the_longer_way(name, size, seed, short):
+    rng, x, edges = drawn(seed)
+    few, longer = made(name, x, edges), made(name, x, edges)
+    longer._few = None
+    short.clear()
+    for _ in range(6):
+        delta = plain_delta(rng, few, size)
+        ours, theirs = few.apply_delta(delta), longer.apply_delta(delta)
+        assert torch.equal(ours.changed, theirs.changed)
+        assert torch.equal(ours.out, theirs.out)
+        assert ours.stats.steps == theirs.stats.steps
+        assert (ours.stats.edges_added, ours.stats.edges_deleted) == (size, size)
+        assert ours.version == theirs.version == few.version
+        assert torch.equal(few.out, longer.out)
+        assert torch.equal(ours.out, few.out[ours.changed])
+    assert short[1:] == [size <= machine.FEW] * 5  # the first one may find too little room
+    assert few.verify() < 1e-9
+    few.check()
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        GraphDelta(edge_index_add=torch.tensor([[0], [N]])),
+        GraphDelta(edge_index_del=torch.tensor([[0, 0], [0, 0]])),
+        GraphDelta(x_changes=(torch.tensor([-1]), torch.zeros(1, CHANNELS).double())),
+    ],
+    ids=["end", "missing", "id"],
+)
+def test_what_is_refused_changes_nothing(delta, seed, short):
+    _, x, edges = drawn(seed)
+    inc = made("sage", x, edges[:, (edges != 0).all(0)])
+    out, version = inc.out.clone(), inc.version
+    short.clear()
+    with pytest.raises(InvalidDeltaError):
+        inc.apply_delta(delta)
+    assert short == [False]
+    assert inc.version == version
+    assert torch.equal(inc.out, out)
+    inc.apply_delta(edge_index_add=torch.tensor([[1], [2]]))
+    assert short == [False, True]
+    inc.check()
+
+
+def test_rows_of_the_store_itself(seed, short):
+    """They are read before they are written."""
+    _, x, edges = drawn(seed)
+    inc = made("sage", x, edges)
+    short.clear()
+    inc.apply_delta(x_changes=(torch.tensor([0, 1]), inc.x[1:3]))
+    assert short == [False]
+    assert_close(inc.x[:2], x[1:3])
+    assert inc.verify() < 1e-9
+
+
+def test_results_are_the_callers(seed, short):
+    rng, x, edges = drawn(seed)
+    inc = made("sage", x, edges)
+    held = []
+    short.clear()
+    for _ in range(4):
+        update = inc.apply_delta(
+            x_changes=(torch.tensor([3]), torch.from_numpy(rng.standard_normal((1, CHANNELS))))
+        )
+        held.append((update, update.changed.clone(), update.out.clone()))
+    assert short == [True] * 4
+    for update, changed, out in held:
+        assert torch.equal(update.changed, changed)
+        assert torch.equal(update.out, out)
+
+
+def test_what_fails_is_taken_back(seed, short, monkeypatch):
+    _, x, edges = drawn(seed)
+    inc = made("gcn", x, edges)
+    out, version = inc.out.clone(), inc.version
+
+    def out_of_memory(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(machine, "update", out_of_memory)
+        with pytest.raises(MemoryError):
+            inc.apply_delta(edge_index_add=torch.tensor([[1], [2]]))
+    short.clear()
+    assert inc.version == version
+    assert_close(inc.out, out)  # it was computed anew
+    for _ in range(3):
+        inc.apply_delta(edge_index_add=torch.tensor([[1], [2]]))
+    assert short == [True, True]  # behind the first one, which lays the plan out anew
+    assert inc.verify() < 1e-9
+
+
+def test_names_of_deltas_and_stale_states(seed, short):
+    _, x, edges = drawn(seed)
+    inc = made("gin", x, edges)
+    short.clear()
+    one = torch.tensor([[1], [2]])
+    assert not inc.apply_delta(edge_index_add=one, delta_id="a").repeated
+    assert inc.apply_delta(edge_index_add=one, delta_id="a").repeated
+    assert short == [True]
+    with torch.no_grad():
+        next(inc.model.parameters()).add_(1)
+    with pytest.raises(StaleStateError):
+        inc.apply_delta(edge_index_add=one)
+    assert short == [True]
+
+
+def test_who_asks_for_old_rows_gets_them(seed, short):
+    rng, x, edges = drawn(seed)
+    inc = made("sage", x, edges)
+    short.clear()
+    for turn in range(3):
+        out = inc.out.clone()
+        rows = torch.from_numpy(rng.standard_normal((1, CHANNELS)))
+        update = inc.apply_delta(x_changes=(torch.tensor([turn]), rows), old=turn == 1)
+        if turn == 1:
+            assert torch.equal(update.old, out[update.changed])
+    assert short == [True]  # from the second on the longer way keeps the old output, too
