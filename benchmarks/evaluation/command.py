@@ -58,6 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--scale", type=float, default=1.0, help="of the numbers of nodes and edges drawn")
     add("--layers", type=int, default=3)
     add("--hidden", type=int, default=128)
+    add("--classes", type=int, help="how wide the last layer is; by default as the graph has it")
     add("--threads", type=int, default=1)
     add("--graph", nargs="+", choices=GRAPHS, default=list(GRAPHS), help="for order")
     add("--order", nargs="+", choices=ordering.ALL, default=list(ordering.ALL), help="for order")

@@ -53,7 +53,8 @@ def on_disk(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         del lists, x, edges
         limit = bytes_of(args.limit)
         yield {
-            "folder": folder, "classes": size.classes, "hidden": args.hidden, "way": "evaluate",
+            "folder": folder, "classes": args.classes or size.classes, "hidden": args.hidden,
+            "way": "evaluate",
             "layers": args.layers, "nodes": None, "num_neighbors": None, "order": None,
             "scale": args.scale, "limit": int(args.scale * limit), "batch": args.batch,
             "memory": int(args.part * args.scale * limit), "seconds": args.seconds,

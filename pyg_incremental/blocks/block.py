@@ -92,6 +92,8 @@ class Block:
         edges: Their in-edges, for each list over which a step gathers.
         into: Where the rows of kept values are to be written, `[num_rows, ...]`, as far as there is
             room already.
+        spare: Where rows of aggregations go that nobody reads any more, for others to be written
+            to; None to let go of them.
 
     Attributes:
         peak: Bytes that were held at once.
@@ -103,9 +105,11 @@ class Block:
         ids: Ids | range,
         edges: Mapping[Lists, BlockEdges],
         into: Mapping[Value, Tensor] | None = None,
+        spare: list[Tensor] | None = None,
     ) -> None:
         self._values, self._ids, self._edges = values, ids, edges
-        self._into = dict(into or {})
+        self._into, self._spare = dict(into or {}), spare
+        self._sums: set[Value] = set()
         self._rows: dict[tuple[Value, Place], Tensor] = {}
         self._lent: set[tuple[Value, Place]] = set()  # what is held anyway, and counted elsewhere
         self._held: Counter[Place] = Counter()
@@ -126,6 +130,7 @@ class Block:
             step, behind = steps[at], at + 1
             if isinstance(step, Aggregate):
                 self._hold((step.output, None), self._aggregate(step))
+                self._sums.add(step.output)
                 if step.output in self._into:
                     self._into[step.output][:] = self._rows[step.output, None]
             elif isinstance(step, RowMap):
@@ -152,8 +157,11 @@ class Block:
                 places += [("source", lists_of(s)), ("edge", lists_of(s))]
             needed.update((v, place) for v in s.inputs for place in places)
         for key in [key for key in self._rows if key not in needed]:
-            self._held[key[1]] -= 0 if key in self._lent else self._rows[key].nbytes
-            del self._rows[key]
+            rows = self._rows.pop(key)
+            self._held[key[1]] -= 0 if key in self._lent else rows.nbytes
+            # Of so many rows maps have made copies, and none of what they made is a part of these.
+            if self._spare is not None and key[0] in self._sums and len(rows) > SIZE:
+                self._spare.append(rows)
 
     def _hold(self, key: tuple[Value, Place], rows: Tensor, lent: bool = False) -> None:
         self._rows[key] = rows

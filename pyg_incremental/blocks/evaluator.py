@@ -79,6 +79,7 @@ class Evaluator:
             plan, roles, tensors, self.schedule, self._places, device, shelf.in_memory
         )
         self._kept = self._at_hand.kept
+        self._spare = self._at_hand.backend.spare = shelf.spare
         self._lists = NeighbourLists(roles, drawn, self._places, shelf)
         if asked is not None:
             asked = {kind: np.sort(self._places.of(kind, ids)) for kind, ids in asked.items()}
@@ -120,16 +121,19 @@ class Evaluator:
         """Compute everything; `tell` is called with the number of rows after each block."""
         with torch.no_grad():
             for i, layer in enumerate(self.schedule.layers):
+                left = [*self._spare]  # what this layer does not take, no later one will
                 for step in layer.whole:
                     self._run_whole(step)
                 for kind, steps in layer.blocks.items():
                     if steps:
                         self._run_blocks(i, kind, steps, tell)
                 self._lists.keep(self.schedule.lists_behind(i))
+                self._spare[:] = [r for r in self._spare if all(r is not s for s in left)]
                 for value in layer.last_read:
                     kept = self._kept.pop(value, None)
                     if kept is not None:
                         self.shelf.remove(value, kept)
+        self._spare.clear()
         self.shelf.close()
 
     def _run_whole(self, step: Step) -> None:
@@ -190,7 +194,9 @@ class Evaluator:
         lent = {k for k in gathered if self._at_hand.lends_all(_read_over(k, steps))}
         ranges = Ranges(count, ends, sources, 0, prices, lent)
         first = told = first or 0
-        tries = self.shelf.in_memory and ids is None and self._rows_in_block is None
+        tries = at_once = self.shelf.in_memory and ids is None and self._rows_in_block is None
+        if not tries:
+            self._spare.clear()
         while first < count or (before is None and not first):
             if before is None:
                 last = first + ranges.start(first)
@@ -203,7 +209,8 @@ class Evaluator:
             last = first + len(some)
             self.read += sum(len(edges[k].nodes) for k in gathered)
             into = self._room_in(wanted, first, last)
-            resident, block = self.resident, Block(self._at_hand, some, edges, into)
+            spare = self._spare if at_once and last - first == count else None
+            resident, block = self.resident, Block(self._at_hand, some, edges, into, spare)
             before, made = block, block.run(steps, wanted)
             self.peak = max(self.peak, resident + block.peak)
             for value, rows in made.items():
@@ -219,6 +226,8 @@ class Evaluator:
             ranges.limit = self.memory - self.resident
             if tries and ranges.all_fit:
                 first = 0  # all at once they read what is there, without a copy
+            elif tries:
+                self._spare.clear()
             tries = False
             if told == count:
                 break
@@ -249,6 +258,9 @@ class Evaluator:
             )
             if took <= ranges.limit:
                 return some, edges
+            if self._spare:
+                self._spare.clear()
+                continue
             if last - first <= 1:
                 node = int(next(iter(self._places.nodes(kind, some)), 0))
                 raise too_large(took, ranges.limit, self.memory, kind, node)
@@ -290,7 +302,8 @@ class Evaluator:
         """Bytes that are held from block to block: rows that are kept, and lists, in memory."""
         held = sum(k.nbytes for k in self._kept.values())
         numbers = sum(p.nbytes for p in self._place.values())
-        return held + self._lists.nbytes + numbers + self._places.nbytes
+        spare = sum(rows.nbytes for rows in self._spare)
+        return held + spare + self._lists.nbytes + numbers + self._places.nbytes
 
     # What comes out ------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ class Files(Shelf):
     def __init__(
         self, directory: str | os.PathLike[str], program: Program, about: str, goes_on: bool
     ) -> None:
+        super().__init__()
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self._about = about

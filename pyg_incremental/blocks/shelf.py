@@ -25,12 +25,17 @@ class Shelf:
     Args:
         out: Where the rows of the only output go, `[num_rows, ...]`, or None.
         outputs: The outputs.
+
+    Attributes:
+        spare: Rows that nobody reads any more, `[n, ...]`, to be taken before new ones: memory that
+            is new to a process is slow.
     """
 
     in_memory: ClassVar[bool] = True
 
     def __init__(self, out: Tensor | None = None, outputs: Sequence[Value] = ()) -> None:
         self._out, self._outputs = out, outputs
+        self.spare: list[Tensor] = []
 
     def lists(self, key: Lists, make: Callable[[], InEdges]) -> InEdges:
         """Neighbour lists, made if they are not there."""
@@ -48,10 +53,16 @@ class Shelf:
         if self._out is not None and value in self._outputs:
             rows = _checked(self._out, (count, *like.shape[1:]), like.dtype)
             return Kept(rows, ids, at=at)
-        return Kept(like.new_empty(count, *like.shape[1:], device="cpu"), ids, at=at)
+        shape = (count, *like.shape[1:])
+        for i, rows in enumerate(self.spare):
+            if rows.shape == shape and rows.dtype == like.dtype and rows.device.type == "cpu":
+                return Kept(self.spare.pop(i), ids, at=at)
+        return Kept(like.new_empty(shape, device="cpu"), ids, at=at)
 
     def remove(self, value: Value, kept: Kept) -> None:
         """Let go of the rows of a value."""
+        if self.in_memory:
+            self.spare.append(kept.rows)
         kept.remove()
 
     def done(self, layer: int, kind: str) -> int | None:

@@ -324,6 +324,31 @@ def test_rows_go_with_their_last_reader(seed):
     assert math.isfinite(float(run.result(None).sum()))
 
 
+@pytest.mark.parametrize("make", [GCN, GAT, GraphSAGE])
+def test_memory_of_one_layer_serves_the_next(make, seed):
+    """Rows that nobody reads any more are written to again, and are none of what comes out."""
+    data, model = graph(seed, 3000, 24_000), model_of(make, 6)
+    run = evaluator(model, data, 1 << 30)
+    told, spare, held = [], [], []
+
+    def look(rows):
+        told.append(rows)
+        held.append({r.data_ptr() for r in run._spare})
+        spare.append(sum(r.nbytes for r in run._spare))
+        assert not held[-1] & {k.rows.data_ptr() for k in run._kept.values()}
+        assert run.resident >= spare[-1]
+
+    run.run(look)
+    assert max(map(len, held)) in (1, 2, 3, 4)
+    assert len(set().union(*held)) <= 8  # of six layers
+    assert not run._spare
+    assert_close(run.result(None), full(model, data))
+    tight = evaluator(model, data, run.peak * 2 // 3)
+    tight.run(lambda rows: None)
+    assert tight.peak <= tight.memory
+    assert_close(tight.result(None), full(model, data))
+
+
 def test_what_an_incremental_model_holds(seed):
     data, model = graph(seed), model_of()
     inc = to_incremental(model)
