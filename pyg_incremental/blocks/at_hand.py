@@ -38,6 +38,7 @@ class AtHand:
         kept: The rows that are kept from layer to layer.
         contents: Values without rows, as far as they have been made.
         gathered: Bytes of the rows that were read.
+        edges_kept: Bytes of the rows of edges that were made and are kept.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class AtHand:
         self.backend = Backend("auto", self._like)
         self.kept: dict[Value, Kept] = {}
         self.contents: dict[Value, Any] = {}
-        self.gathered = 0
+        self.gathered = self.edges_kept = 0
 
     def rows_at(self, value: Value, ids: Ids | range) -> Tensor:
         """Rows of a value at some places, int64 `[k]`: `[k, ...]`, read or made of what is kept."""
@@ -118,6 +119,17 @@ class AtHand:
         ]
         made_rows: Tensor = made.fn(*args)  # type: ignore[attr-defined]
         return made_rows
+
+    def keep_edges(self, value: Value, rows: Tensor) -> None:
+        """Keep rows of all edges of a graph, `[num_edges, ...]`."""
+        self._edge_data[value] = rows
+        self.edges_kept += rows.nbytes
+
+    def all_edge_rows(self, value: Value) -> Tensor:
+        """The rows of an edge value, `[num_edges, ...]`, at all edges, in order."""
+        if value in self._edge_data:
+            return self._edge_data[value].to(self._device)
+        return self.edge_rows(value, np.arange(self._roles.edge_index[value.kind].shape[1]))
 
     def content(self, value: Value) -> Any:
         """A value without rows."""

@@ -148,7 +148,8 @@ def evaluate_call(
             shelf = Shelf(out if wanted is None and len(outputs) == 1 else None, outputs)
             if directory is not None:
                 about = checksum(_about(plan, roles, wanted, taken, [seed, num_neighbors]))
-                goes_on = not plan.program.whole_steps
+                again = (s for s in plan.program.steps if isinstance(s, EdgeMap))
+                goes_on = not plan.program.whole_steps and not any(again)
                 shelf = Files(directory, plan.program, about, goes_on=goes_on)
             asked = None if wanted is None else {kind: np.unique(i) for kind, i in wanted.items()}
             evaluator = evaluator_of(
@@ -177,8 +178,6 @@ def _with_fewer_edges(
 
 def why_not_in_blocks(program: Program) -> str:
     """Why a program cannot be run block by block; empty if it can."""
-    if any(isinstance(s, EdgeMap) for s in program.steps):
-        return "it has rows of edges that are more than messages, which blocks of nodes have not"
     if any(r.every for r in program.graphs.values()):
         return "it adds up the rows of all nodes"
     return ""

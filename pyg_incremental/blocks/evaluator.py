@@ -15,6 +15,7 @@ from pyg_incremental.aggregate import Aggregate, PaddedRows
 from pyg_incremental.blocks.at_hand import AtHand
 from pyg_incremental.blocks.block import Block, lists_of
 from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices, Ranges, too_large
+from pyg_incremental.blocks.edge_maps import rows_of_edges
 from pyg_incremental.blocks.fanouts import Drawn
 from pyg_incremental.blocks.in_edges import BlockEdges, block_edges
 from pyg_incremental.blocks.kept import Kept, taken
@@ -28,6 +29,7 @@ from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.traced import Output
 from pyg_incremental.errors import RowCountError
 from pyg_incremental.program.steps import Domain, Ones, Step, Value, Whole
+from pyg_incremental.transform.edge_map import EdgeMap
 
 Ids = NDArray[np.int64]
 Told = Callable[[int], None]
@@ -139,6 +141,13 @@ class Evaluator:
     def _run_whole(self, step: Step) -> None:
         """A step on all rows."""
         value = step.output
+        if isinstance(step, EdgeMap):
+            relation = next(r for r in self.roles.relations if r.graph == value.kind)
+            edges = self.roles.edge_index[value.kind]
+            made = rows_of_edges(step, relation, edges, self._at_hand, self._places)
+            self._at_hand.keep_edges(value, made)
+            self.peak = max(self.peak, self.resident)
+            return
         count = self.num_nodes.get(value.kind, 0)
         if isinstance(step, PaddedRows):
             ids = range(count)
@@ -160,12 +169,10 @@ class Evaluator:
         if value.domain is Domain.WHOLE:
             return self._at_hand.content(value)
         if value.domain is Domain.EDGE:
-            return self._at_hand.edge_rows(
-                value, np.arange(self.roles.edge_index[value.kind].shape[1])
-            )
-        rows = self._at_hand.rows_at(
-            value, self._places.every(value.kind, self.num_nodes[value.kind])
-        )
+            rows = self._at_hand.all_edge_rows(value)
+        else:
+            every = self._places.every(value.kind, self.num_nodes[value.kind])
+            rows = self._at_hand.rows_at(value, every)
         return rows if isinstance(step, Whole) and step.pure else rows.clone()
 
     def _rows_by_ids(self, value: Value, ids: Ids | None) -> Ids | None:
@@ -303,6 +310,7 @@ class Evaluator:
         held = sum(k.nbytes for k in self._kept.values())
         numbers = sum(p.nbytes for p in self._place.values())
         spare = sum(rows.nbytes for rows in self._spare)
+        held += self._at_hand.edges_kept
         return held + spare + self._lists.nbytes + numbers + self._places.nbytes
 
     # What comes out ------------------------------------------------------------------------------
@@ -319,6 +327,9 @@ class Evaluator:
             if not isinstance(leaf, Output):
                 return leaf
             value = self.plan.program.outputs[leaf.index]
+            if value.domain is Domain.EDGE:
+                rows = self._at_hand.all_edge_rows(value)
+                return rows.clone() if self.schedule.is_given(value) else rows
             if value.domain is not Domain.NODE:
                 return self._at_hand.content(value)
             if order is not None:

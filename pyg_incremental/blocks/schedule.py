@@ -24,6 +24,7 @@ from pyg_incremental.aggregate import (
 from pyg_incremental.blocks.budget import Lists
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.program.steps import Domain, Input, Ones, Program, RowMap, Step, Value, Whole
+from pyg_incremental.transform.edge_map import EdgeMap
 
 
 def sources_of(step: Aggregate) -> tuple[Value, ...]:
@@ -46,7 +47,7 @@ def _there(value: Value | None) -> Value:
 
 def needs_all_rows(step: Step) -> bool:
     """Whether a step cannot be computed for some rows without all others."""
-    return isinstance(step, (Whole, PaddedRows)) or step.output.domain is Domain.WHOLE
+    return isinstance(step, (Whole, PaddedRows, EdgeMap)) or step.output.domain is Domain.WHOLE
 
 
 @dataclass
@@ -145,8 +146,10 @@ class Schedule:
 
     def _place(self, step: Step) -> None:
         value, layer = step.output, self.layers[self.layer_of[step.output]]
-        if isinstance(step, (Input, Ones)) or value.domain is Domain.EDGE:
-            return  # edge rows are computed for the edges of a block
+        if isinstance(step, (Input, Ones)):
+            return
+        if value.domain is Domain.EDGE and not isinstance(step, EdgeMap):
+            return  # these rows are computed for the edges of a block
         if needs_all_rows(step):
             layer.whole.append(step)
         else:

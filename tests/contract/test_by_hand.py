@@ -8,7 +8,6 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.utils import degree, scatter, softmax
 
 from pyg_incremental import (  # fmt: skip
-    IncrementalWarning,
     UnsupportedModelError,
     evaluate,
     load,
@@ -305,14 +304,13 @@ def test_ranks_refuse_edge_rows_and_take_sums_by_hand():
     assert_close(inc.out, model(inputs["x"], inputs["edge_index"]))
 
 
-def test_evaluate_takes_sums_by_hand_and_runs_edge_rows_whole(seed):
+def test_evaluate_takes_sums_and_edge_rows_by_hand(seed):
     inputs = make_world(generator(seed), nodes=20, edges=50).inputs()
     torch.manual_seed(seed)
     model = Tutorial().double().eval()
     assert_close(evaluate(model, inputs), model(**inputs))
     model = Scored().double().eval()
-    with pytest.warns(IncrementalWarning, match="rows of edges"):
-        assert_close(evaluate(model, inputs), model(**inputs))
+    assert_close(evaluate(model, inputs), model(**inputs))
     with pytest.raises(UnsupportedModelError, match="no row for each node"):
         evaluate(model, inputs, nodes=[3])
 
