@@ -22,7 +22,7 @@ from pyg_incremental.aggregate.base import CHUNK, Aggregate, Aggregator
 from pyg_incremental.aggregate.message import BoundFunction, EdgeFunction
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph.edge_store import Edges
-from pyg_incremental.kernels.compiled.extremum import EMPTY
+from pyg_incremental.kernels.compiled.extremum import EMPTY, PART, WIDE
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids, Rows
 from pyg_incremental.typing import Array
@@ -290,6 +290,13 @@ class ExtremumState(Aggregator):
 
         edges = sum(len(listed.slot) for listed in (gone, new, *again))
         self._tell(done, count, edges, pulls)
+
+    def _pulls(self, source: Cell) -> bool:
+        """Of wide rows less than most messages will do; see `PART`."""
+        ids, nodes, wide = source.ids, source.nodes, self.out.array.shape[1] >= WIDE
+        if wide and ids is not None and nodes is not None and nodes.are_most(ids.count, 1 / PART):
+            return True
+        return super()._pulls(source)
 
     def _tell(self, done: _Done, count: int, edges: int, pulls: bool) -> None:
         """Say which rows came out different, and what that took.

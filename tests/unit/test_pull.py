@@ -6,6 +6,7 @@ from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE, SimpleConv
 
 from pyg_incremental import StaleStateError, to_incremental
 from pyg_incremental.aggregate import extremum
+from pyg_incremental.kernels.compiled.extremum import WIDE
 from pyg_incremental.rows import nodes
 from pyg_incremental.session.session import Session
 from pyg_incremental.transform import maps as executors
@@ -71,6 +72,28 @@ def test_the_choice_is_by_counts_and_is_reported(name, value, compile_after, see
         assert step.way == ("pull" if pulled else "push")
         assert (step.reread == step.rows) is pulled, step
         assert step.edges > 0
+
+
+@pytest.mark.parametrize("compile_after", [1, None])
+@pytest.mark.parametrize("channels", [WIDE - 1, WIDE])
+def test_wide_rows_of_a_maximum_are_made_afresh_sooner(channels, compile_after, seed):
+    rng, few = generator(seed), nodes.MANY + 50
+    torch.manual_seed(0)
+    model = GraphSAGE(channels, 8, 2, 4, aggr="max").double().eval()
+    inc = to_incremental(model, compile_after=compile_after)
+    count = 3 * few  # so that these are no half of them
+    x = torch.from_numpy(rng.standard_normal((count, channels)))
+    inc(x, torch.from_numpy(rng.integers(0, count, (2, 4 * count))))
+    inc.apply_delta(edge_index_add=torch.tensor([[0], [1]]))
+    for _ in range(2):
+        ids = torch.from_numpy(rng.permutation(count)[:few])
+        rows = torch.from_numpy(rng.standard_normal((few, channels)))
+        edges = torch.from_numpy(rng.integers(0, count, (2, 9)))
+        step = inc.apply_delta(edges, inc.graph.to_edge_index()[:, :9], (ids, rows)).stats.steps
+        ways = [s.way for s in step if s.kind == "max"]
+        assert ways[0] == ("pull" if channels == WIDE else "push")
+        assert inc.verify() < 1e-11
+    inc.check()
 
 
 CASES = [*CONV_CASES, *ATTENTION_CASES, *EDGE_FUNCTION_CASES, *MODEL_CASES]

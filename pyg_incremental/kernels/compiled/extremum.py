@@ -25,6 +25,11 @@ NOBODY = np.iinfo(np.int32).max
 """In place of an owner: any edge is ahead of it."""
 MANY = 6
 """Reading all channels of an edge costs as much as jumping to one in so many of them."""
+WIDE = 32
+"""From so many channels on hardly a row goes without a loss that nothing covers."""
+PART = 32
+"""Rows so wide are made afresh where more than one message in so many changed: most of those that
+are pushed to are read again all the same, in two goes."""
 AHEAD = 4
 """How many edges ahead of their use rows are asked for."""
 

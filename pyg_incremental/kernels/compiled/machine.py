@@ -9,6 +9,7 @@ last three it is called again.
 import numpy as np
 
 from pyg_incremental.kernels import graph_at
+from pyg_incremental.kernels.compiled.extremum import PART, WIDE
 from pyg_incremental.kernels.compiled.layout import (
     COUNT,
     EDGE_MAP,
@@ -72,8 +73,10 @@ def _most(m, s):  # type: ignore[no-untyped-def]
         return False
     if step[KIND] >= FUNCTION_TOTAL:
         return reach_of(m, s) * max(step[MESSAGE], 1) > MOST
-    count = m.cells[step[SOURCE], COUNT]
-    return count > MANY and 2 * count > m.num_nodes
+    count, part = m.cells[step[SOURCE], COUNT], 2
+    if step[KIND] == EXTREMUM and m.cells[step[OUT], WIDTH] >= WIDE:
+        part = PART
+    return count > MANY and part * count > m.num_nodes
 
 
 @inner()
