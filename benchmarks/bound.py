@@ -13,6 +13,10 @@ updates; it has nothing else to do. `x lines` is the median, over the turns, of 
 update over that of its loop. Products count no lines: `x lines and products` adds what BLAS takes
 for the rows of every map that has one, at once and in the cache.
 
+An attention whose rows have new logits of their own is read again here over the in-edges of these
+rows. Another program need not do that, so `lines` has none of it; `x lines and messages` has also
+a loop over the messages that are read, each of them once.
+
 One thread. The graph is the drawn one of ogbn-arxiv's size, the updates are those of `peers`.
 """
 
@@ -20,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,6 +38,7 @@ from benchmarks.models import MODELS, build
 from benchmarks.stream import Stream
 from pyg_incremental import GraphDelta, IncrementalModel, to_incremental
 from pyg_incremental.aggregate import Aggregator
+from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.kernels import warm_up
 from pyg_incremental.rows import Cell
 from pyg_incremental.update import UpdateStats
@@ -87,14 +93,14 @@ def _turns(inc: IncrementalModel, deltas: list[GraphDelta], seed: int) -> report
         began = time.perf_counter()
         update = inc.apply_delta(*parts)
         took = time.perf_counter() - began
-        lines, loop, products = memory.touch(update.stats)
-        found.append((took, lines, loop, products))
-    took, lines, loop, products = np.array(found[FIRST:]).T
+        found.append((took, *memory.touch(update.stats)))
+    took, lines, loop, products, messages = np.array(found[FIRST:]).T
     return {
         "p50_us": 1e6 * float(np.median(took)), "lines": round(float(lines.mean())),
         "ns a line": 1e9 * float(np.median(loop / lines)),
         "x lines": float(np.median(took / loop)),
         "x lines and products": float(np.median(took / (loop + products))),
+        "x lines and messages": float(np.median(took / (loop + messages))),
         "products_us": 1e6 * float(np.median(products)),
         "relative_diff": inc.verify() / float(inc.out.abs().max()),
     }  # fmt: skip
@@ -105,7 +111,7 @@ class _Memory:
 
     def __init__(self, inc: IncrementalModel, seed: int) -> None:
         engine = inc._require().engine
-        self._executors = engine.node_executors
+        self._engine, self._executors = engine, engine.node_executors
         self._draw = np.random.default_rng(seed)
         self._rows = {
             cell: np.ones((inc.num_nodes, _width(cell)), np.float32)
@@ -116,18 +122,28 @@ class _Memory:
         self._lists = np.ones((lists, LINE // 4), np.float32)
         _touch(self._lists, np.zeros(1, np.int64))
 
-    def touch(self, stats: UpdateStats) -> tuple[int, float, float]:
-        """The lines of an update, and the seconds of a bare loop over them and of bare products."""
+    def touch(self, stats: UpdateStats) -> tuple[int, float, float, float]:
+        """The lines of an update, and the seconds of bare loops and products.
+
+        Those are of a loop over the lines, of the products, and of a loop over messages read again.
+        """
         rows, edges, products = self._met(stats)
         lines, parts = 0, [(self._lists, edges)]
         for cell, count in rows.items():
             parts.append((self._rows[cell], count))
-        plan = [(to, self._draw.integers(len(to), size=count)) for to, count in parts]
+        again = [(self._rows[cell], count) for cell, count in self._read_again(stats)]
+        plan, more = self._drawn(parts), self._drawn(again)
         began = time.perf_counter()
         for to, ids in plan:
             lines += _touch(to, ids)
         loop = time.perf_counter() - began
-        return lines, loop, products
+        for to, ids in more:
+            _touch(to, ids)
+        return lines, loop, products, time.perf_counter() - began - loop
+
+    def _drawn(self, parts: list[tuple[Any, int]]) -> list[tuple[Any, Any]]:
+        """As many rows of each memory as are said, drawn."""
+        return [(to, self._draw.integers(len(to), size=count)) for to, count in parts]
 
     def _met(self, stats: UpdateStats) -> tuple[dict[Cell, int], int, float]:
         """Rows of every value, lines of lists and edges, and the seconds of bare products."""
@@ -150,6 +166,22 @@ class _Memory:
                 products += _product(step.rows, max(map(_width, read)), _width(e.out))
         changed = stats.edges_added + stats.edges_deleted
         return rows, sent + -(-pushed * 8 // LINE) + LINES_OF_AN_EDGE * changed, products
+
+    def _read_again(self, stats: UpdateStats) -> Iterator[tuple[Cell, int]]:
+        """Messages of attentions, and how many lead to rows with new logits of their own."""
+        fast = self._engine._fast
+        for e in self._executors:
+            if not isinstance(e, SoftmaxState) or e.source not in self._rows:
+                continue
+            ids = None if fast is None else fast.tables.changed(e.target)[0]
+            if ids is None and e.target.ids is not None:
+                ids = e.target.ids.array
+            if ids is None or len(ids) != stats[e.target.value.name].changed:
+                continue
+            inn = e.context.lists[1]
+            ends = zip(inn.start[ids], inn.degree[ids], strict=True)
+            at = np.concatenate([np.arange(first, first + count) for first, count in ends])
+            yield e.source, len(np.unique(inn.neighbor[at]))
 
 
 def _width(cell: Cell) -> int:
