@@ -16,7 +16,6 @@ from pyg_incremental.aggregate.base import Aggregate, Aggregator, Touched
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids, Rows
-from pyg_incremental.typing import Array
 
 
 class Retracting(Aggregator):
@@ -64,15 +63,10 @@ class Retracting(Aggregator):
         """
 
     @abstractmethod
-    def settle(self, count: int, again: Array) -> int:
-        """Look at touched rows after messages came and went; one that gathers nothing becomes zero.
+    def settle(self, touched: Touched) -> Ids:
+        """Look at the rows touched after messages came and went; which are to be made afresh.
 
-        Args:
-            count: How many rows were touched, int64 `[count]` in `Scratch.touched`.
-            again: Takes those to be made afresh, int64 `[count]`.
-
-        Returns:
-            How many these are.
+        A row that gathers nothing becomes zero.
         """
 
     @abstractmethod
@@ -123,12 +117,11 @@ class Retracting(Aggregator):
             ids = context.backend.ids_from(scratch.touched[: touched.afresh])
             self.drift.tensor[ids.tensor.to(self.drift.tensor.device)] = torch.inf
         edges = self.push(touched)
-        again = context.backend.room(touched.count)
-        fresh = self.settle(touched.count, again)
-        read = self.pull(context.backend.ids_from(again[:fresh])) if fresh else 0
+        again = self.settle(touched)
+        read = self.pull(again) if again.count else 0
         if touched.count:
             self.out.ids = scratch.taken(touched.count)
-        self._report(touched.count, touched.count, touched.events + edges + read, fresh)
+        self._report(touched.count, touched.count, touched.events + edges + read, again.count)
 
     def _reached(self, touched: Touched) -> Ids:
         """The rows touched and those that changed messages reach, in ascending order."""

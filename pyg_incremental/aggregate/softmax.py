@@ -77,13 +77,14 @@ class SoftmaxRows(Retracting):
     heads: int
     has_loops: bool
 
-    def settle(self, count: int, again: Array) -> int:
-        """Rows, int64 `[count]`, are judged by the head that has lost most."""
-        settled: int = self.context.kernels.softmax_settle(
+    def settle(self, touched: Touched) -> Ids:
+        """Rows are judged by the head that has lost most."""
+        backend, again = self.context.backend, self.context.backend.room(touched.count)
+        count = self.context.kernels.softmax_settle(
             self.out.array, self.drift.array, self.limit, self.scale.array, self.heads,
-            self._lists()[1], self.has_loops, self.context.scratch.touched, count, again,
+            self._lists()[1], self.has_loops, self.context.scratch.touched, touched.count, again,
         )  # fmt: skip
-        return settled
+        return backend.ids_from(again[:count])
 
 
 class SoftmaxState(SoftmaxRows):

@@ -44,13 +44,14 @@ class Sum(Aggregate):
 class Summing(Retracting):
     """What all sums have in common: when a row is made afresh."""
 
-    def settle(self, count: int, again: Array) -> int:
-        """Rows, int64 `[count]`, are judged by what moved through them and what is left."""
-        settled: int = self.context.kernels.sum_settle(
+    def settle(self, touched: Touched) -> Ids:
+        """Rows are judged by what moved through them and what is left."""
+        backend, again = self.context.backend, self.context.backend.room(touched.count)
+        count = self.context.kernels.sum_settle(
             self.out.array, self.drift.array, self.limit, self.scale.array, self._lists()[1],
-            self.context.scratch.touched, count, again,
+            self.context.scratch.touched, touched.count, again,
         )  # fmt: skip
-        return settled
+        return backend.ids_from(again[:count])
 
 
 class SumState(Summing):
@@ -65,6 +66,7 @@ class SumState(Summing):
         self.source = cell(step.source)
         self.weight = None if step.weight is None else cell(step.weight)
         self._nothing: Array = None
+        self._again: Array = None
 
     def full(self) -> None:
         """Sum all rows."""
@@ -102,13 +104,22 @@ class SumState(Summing):
         return weight.array.reshape(-1)[edges.slots]
 
     def push(self, touched: Touched) -> int:
-        """Add how much changed messages differ from what they were."""
-        source, scratch = self.source, self.context.scratch
-        if source.ids is None:
-            return 0
-        touched.count, edges = self.context.kernels.sum_push(
-            self.out.array, self.drift.array, self.scale.array, source.array, self._weight(),
-            source.ids.array, source.old, self._lists()[0], self.drop, scratch.touched,
-            touched.count, scratch.stamp, touched.epoch,
+        """Add how much changed messages differ from what they were.
+
+        The kernel settles rows as well, as long as they are in the cache.
+        """
+        source, scratch, (pushed, inn) = self.source, self.context.scratch, self._lists()
+        ids, old = scratch.touched[:0], source.array[:0]
+        if source.ids is not None:
+            ids, old = source.ids.array, source.old
+        touched.count, edges, self._again = self.context.kernels.sum_push(
+            self.out.array, self.drift.array, self.limit, self.scale.array, source.array,
+            self._weight(), ids, old, pushed, inn, self.drop, scratch.touched, touched.count,
+            scratch.stamp, touched.epoch,
         )  # fmt: skip
         return edges
+
+    def settle(self, touched: Touched) -> Ids:
+        """What the kernel has found when it pushed."""
+        again, self._again = self._again, None
+        return self.context.backend.ids_from(again)

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from pyg_incremental.fused import FastPath
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Ids
 from pyg_incremental.rows import NO_IDS, Backend, Cell, NodeSet
+from pyg_incremental.rows.late import Late
 from pyg_incremental.rows.nodes import MANY
 from pyg_incremental.transform.maps import InputExecutor
 from pyg_incremental.update import Work
@@ -33,6 +35,7 @@ class FewRows:
     edge_executors: list[Any]
     node_executors: list[Any]
     stops_at: str
+    late: ref[Late] | None
     _fast: FastPath | None
     _wait: int | None
     _alone: AbstractContextManager[None]
@@ -106,6 +109,14 @@ class FewRows:
         else:
             self._go_on(fast, done, events, stats)
 
+    def _copy_late(self) -> None:
+        """What is stored is about to change: copy what somebody was told to have a copy of."""
+        if self.late is not None:
+            late = self.late()
+            if late is not None:
+                late.rows()
+            self.late = None
+
     def interpret(self) -> None:
         """From here on go step by step, whatever `compile_after` says."""
         self._fast = self._wait = None
@@ -126,6 +137,7 @@ class FewRows:
         fast = self._fast
         if fast is None:
             return None
+        self._copy_late()
         stats: Work = []
         if fast.aggregators:
             return stats if self._update_in_two(fast, delta, stats) else None

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ from pyg_incremental.graph.edge_store import EdgeEvents
 from pyg_incremental.kernels.threads import Alone
 from pyg_incremental.program.steps import Domain, Ones, Program, RowMap, Step, Value, Whole
 from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, Context, NodeSet, Rows
+from pyg_incremental.rows.late import Late
 from pyg_incremental.transform.maps import InputExecutor, MapExecutor, OnesExecutor, WholeExecutor
 from pyg_incremental.typing import StoreName
 from pyg_incremental.update import Work
@@ -52,6 +54,7 @@ class Engine(FewRows):
 
     Attributes:
         main: The same, or the only graph.
+        late: A result whose rows are not copied yet, if it is still held.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class Engine(FewRows):
         self._dirty = self._cells
         self._sizes: tuple[int, ...] = ()
         self._outputs = [self.cells[v] for v in program.outputs]
+        self.late: ref[Late] | None = None
         self._fast = None
         self.stops_at = "the first step" if compile_after else ""
         self._alone = Alone()
@@ -187,6 +191,7 @@ class Engine(FewRows):
         `inputs` holds the node inputs, `[num_nodes, ...]`, and constants by name.
         """
         self._fast, self._wait = None, self._compile_after
+        self._copy_late()
         for nodes in self.nodes.values():
             nodes.begin(nodes.num_nodes, nodes.num_nodes, NO_IDS)
         stats: Work = []
@@ -237,6 +242,7 @@ class Engine(FewRows):
         """
         if any(v.domain is Domain.WHOLE for v in self.program.outputs):
             return []
+        self._copy_late()
         seen: set[Rows] = {*self._outputs, *(e.out for e in self.inputs.values())}
         kept = {c for c in self._cells if c.domain is Domain.NODE}.union(
             *(a.all_rows() for a in self.aggregators)
@@ -253,6 +259,7 @@ class Engine(FewRows):
 
         `kept` are those of the aggregations: by output, then by name.
         """
+        self._copy_late()
         for value, cell in self.cells.items():
             if value.name in rows and cell.rows is not None:
                 saved = rows[value.name]
@@ -287,6 +294,7 @@ class Engine(FewRows):
                 `[c, ...]`, new nodes included.
             renew: Rows of every aggregation to make afresh, int64 `[k]` for each kind of nodes.
         """
+        self._copy_late()
         for kind, nodes in self.nodes.items():
             first_new = nodes.num_nodes
             nodes.begin(first_new + new_nodes.get(kind, 0), first_new, renew.get(kind, NO_IDS))

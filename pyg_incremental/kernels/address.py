@@ -95,9 +95,9 @@ def fetch(rows, i):  # type: ignore[no-untyped-def]
     """Ask for row `i` ahead of time.
 
     Rows are read in no order, so that each one is a wait for memory; asked for some rows ahead,
-    many waits are one.
+    many waits are one. All its lines are: a row may end in one more than its width tells.
     """
     wide = rows.strides[0]
     at = rows.ctypes.data + np.int64(i) * wide
-    for line in range(0, wide, _LINE):
-        _prefetch(at + line)  # type: ignore[no-untyped-call]
+    for line in range(at & -_LINE, at + wide, _LINE):
+        _prefetch(line)  # type: ignore[no-untyped-call]

@@ -128,21 +128,23 @@ class Kernels(Protocol):
         self,
         state: Array,
         drift: Array,
+        limit: float,
         scale: Array,
         message: Array,
         weight: Array,
         ids: Array,
         old: Array,
         out: Adjacency,
+        inn: Adjacency,
         drop: bool,
         touched: Array,
         count: int,
         stamp: Array,
         epoch: int,
-    ) -> tuple[int, int]:
-        """Add `message - old` along out-edges.
+    ) -> tuple[int, int, Array]:
+        """Add `message - old` along out-edges, and settle the rows collected.
 
-        Returns (rows collected, edges pushed); arrays as above.
+        Returns (rows collected, edges pushed, rows to be summed afresh); arrays as above.
         """
         ...
 

@@ -130,8 +130,8 @@ def _sums(dtype: Any, out: Any, inn: Any) -> None:
         compiled.sum_rows(v, total, drift, message, weight, inn, False)
         compiled.sum_edges(total, drift, scale, message, u, v, weight, 1, False)
         compiled.sum_push(
-            total, drift, scale, message, weight, u, message[:1].copy(), out, False, touched, 0,
-            stamp, 4,
+            total, drift, 1.0, scale, message, weight, u, message[:1].copy(), out, inn, False,
+            touched, 0, stamp, 4,
         )  # fmt: skip
     compiled.sum_settle(total, drift, 1.0, scale, inn, touched, 0, touched)
 

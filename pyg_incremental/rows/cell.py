@@ -141,6 +141,11 @@ class Cell(Rows):
         """Whether `listed` may be asked."""
         return self._plain is not None and self.maker is None
 
+    @property
+    def width(self) -> int:
+        """How many elements a row has; zero if rows are not plain ones in memory."""
+        return 0 if self._plain is None or self.maker is not None else self._tail.numel()
+
     def listed(self, ids: NDArray[np.int64]) -> NDArray[Any] | None:
         """A copy `[k, ...]` of the rows `ids`, int64 `[k]`, which nobody has checked yet.
 

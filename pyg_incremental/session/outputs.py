@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from typing import Any
+from weakref import ref
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -16,6 +18,7 @@ from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.lent import Lent
 from pyg_incremental.program.steps import Domain, Value
 from pyg_incremental.rows import NO_IDS, Cell, Ids
+from pyg_incremental.rows.late import MANY, Late
 
 
 class Outputs:
@@ -42,6 +45,7 @@ class Outputs:
         self.lent = Lent()
         self._values, self._structure = plan.program.outputs, plan.traced.structure
         self._kinds = plan.roles.kinds
+        self._engine = engine
         self._cells, self._graphs, self._resolver = engine.cells, graphs, resolver
         self._whole: dict[Value, Any] = {}
         first = self._values[0]
@@ -104,11 +108,14 @@ class Outputs:
         """Ids and new rows of what the last update changed.
 
         And the edges that these ids are, int64 `[2, k]`, where an output has a row for each edge:
-        None in place of others, and None alone if there is no such output.
+        None in place of others, and None alone if there is no such output. Of a large output the
+        rows may be `Late`.
         """
         only = self.only
         if only is not None:
             ids = _sorted(only)
+            if ids.count * only.width > MANY:
+                return ids.tensor, self._late(only, ids), None
             return ids.tensor, only.gather(ids, self.lent), None
         found: dict[int, Tensor] = {}
         at: dict[int, Tensor] = {}
@@ -138,6 +145,16 @@ class Outputs:
         ids = in_structure(structure, lambda place: found[place.index])
         edges = in_structure(structure, lambda place: ends.get(place.index)) if ends else None
         return ids, in_structure(structure, rows), edges
+
+    def _late(self, cell: Cell, ids: Ids) -> Late:
+        """A copy of many rows that is not made yet; `ids` are the caller's, to write to."""
+        stored = cell.ids
+        assert stored is not None
+        if not np.array_equal(stored.array, ids.array):
+            stored = cell.backend.ids_from(ids.array.copy())
+        late = Late(cell, stored, self.lent)
+        self._engine.late = ref(late)
+        return late
 
     def _changed_edges(self, value: Value) -> tuple[Tensor, Tensor, Tensor]:
         """Which edges have another row of an output: their rows there, slots, and both ends."""

@@ -13,7 +13,9 @@ from torch import Tensor
 from pyg_incremental.call.traced import Output
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.program.steps import Domain
+from pyg_incremental.rows.late import Late
 from pyg_incremental.session.before import OutputBefore, rows_before
+from pyg_incremental.session.late_update import LateUpdate
 from pyg_incremental.session.outputs import changed_rows, in_structure
 from pyg_incremental.session.session import Session
 from pyg_incremental.update import Update, UpdateStats, Work
@@ -41,6 +43,8 @@ def updated(
     rows = None if before is None else before.follow(changed, removed or {}, old)
     seconds = time.perf_counter() - began
     stats = UpdateStats(session.mode, counts[0], counts[1], seconds, counts[2])
+    if type(out) is Late:
+        return LateUpdate(changed, out, stats, session.committed.version, False, edges, rows)
     return Update(changed, out, stats, session.committed.version, False, edges, rows)
 
 

@@ -43,18 +43,19 @@ RANKS = ("tests/distributed/test_deltas.py", "tests/distributed/test_start.py",
          "tests/distributed/test_journeys.py")  # fmt: skip
 
 SUMS, SOFTMAX = "kernels/compiled/sums.py", "kernels/compiled/softmax.py"
+ALONG = "kernels/compiled/along.py"
 EXTREMUM, ROWS = "kernels/compiled/extremum.py", "kernels/compiled/rows.py"
 
 MUTATIONS = [
     # Kernels: sums
-    Mutation("push without weight", SUMS,
+    Mutation("push without weight", ALONG,
              "                row[f] += w * diff[f]", "                row[f] += diff[f]",
              "changed messages travel without the weight of their edge", KERNELS),
-    Mutation("difference turned around", SUMS,
+    Mutation("difference turned around", ALONG,
              "diff[f] = diff.dtype.type(now[f]) - diff.dtype.type(before[f])",
              "diff[f] = diff.dtype.type(before[f]) - diff.dtype.type(now[f])",
              "old messages are added, new ones taken back", KERNELS),
-    Mutation("loops are pushed along", SUMS,
+    Mutation("loops are pushed along", ALONG,
              "        end += not (drop and v == u)", "        end += 1",
              "self-loops that do not count take part in a push", KERNELS),
     Mutation("loops are added", SUMS,
@@ -70,7 +71,7 @@ MUTATIONS = [
              "        if inn.degree[v] == 0:\n            state[v] = 0",
              "        if inn.degree[v] == 0:\n            state[v] *= 1",
              "a row whose last edge left keeps rounding errors", KERNELS),
-    Mutation("position in a list is lost", SUMS,
+    Mutation("position in a list is lost", ALONG,
              "            return i, position, end, pushed",
              "            return i, 0, end, pushed",
              "a list longer than the room for it is pushed again from its start",

@@ -43,8 +43,8 @@ from pyg_incremental.kernels.compiled.softmax import (
 from pyg_incremental.kernels.compiled.sums import (
     sum_collect,
     sum_edges_within,
-    sum_mend,
     sum_push,
+    sum_rows,
     sum_spread,
 )
 from pyg_incremental.kernels.jit import inner
@@ -181,15 +181,12 @@ def total(m, s, epoch):  # type: ignore[no-untyped-def]
     state, drift = stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero)
     scale, message = line_at(step[SCALE], out[WIDTH], m.zero), stored(source, m.zero)
     weight, drop = line_at(step[WEIGHT], step[SLOTS], m.zero), step[DROP] != 0
-    count, edges = sum_push(
-        state, drift, scale, message, weight, changed_ids(source), old_rows(source, m.zero),
-        pushed, drop, m.touched, count, m.stamp, epoch,
+    count, edges, again = sum_push(
+        state, drift, m.numbers[s, LIMIT], scale, message, weight, changed_ids(source),
+        old_rows(source, m.zero), pushed, read_over, drop, m.touched, count, m.stamp, epoch,
     )  # fmt: skip
-    reread, read = sum_mend(
-        state, drift, m.numbers[s, LIMIT], scale, message, weight, read_over, drop, m.touched,
-        count,
-    )  # fmt: skip
-    return done(m, s, count, edges, reread, read)
+    read = sum_rows(again, state, drift, message, weight, read_over, drop)
+    return done(m, s, count, edges, again.size, read)
 
 
 @inner()
@@ -211,13 +208,13 @@ def collect(m, s, touched, epoch, low, high, difference, moved, edges, begins, e
     Returns what `sums.sum_collect` does.
     """
     step = m.steps[s]
-    count = reached(m, step, touched, _ZERO, epoch, low, high)
+    reached(m, step, touched, _ZERO, epoch, low, high)
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
     return sum_collect(
         stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero), m.numbers[s, LIMIT],
         line_at(step[SCALE], out[WIDTH], m.zero), stored(source, m.zero),
         line_at(step[WEIGHT], step[SLOTS], m.zero), difference, moved, edges, begins, ends,
-        lists_of(m, step)[1], step[DROP] != 0, touched, count, m.stamp, epoch, low, high,
+        lists_of(m, step)[1], step[DROP] != 0, touched, m.stamp, epoch, low, high,
     )  # fmt: skip
 
 

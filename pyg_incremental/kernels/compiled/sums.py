@@ -3,6 +3,7 @@
 import numpy as np
 
 from pyg_incremental.kernels.address import fetch
+from pyg_incremental.kernels.compiled.along import add_along, differences, list_edges
 from pyg_incremental.kernels.compiled.rows import AHEAD, ALL, DENSE, magnitude, marked, rows_ahead
 from pyg_incremental.kernels.jit import inner, njit
 
@@ -10,14 +11,17 @@ FEW = 4096
 """Edges that are written down at a time before something is added along them."""
 FEW_ROWS = 256
 """Differences that are computed at a time; they stay in the cache."""
-FAR = 32
-"""How many edges ahead of its use a single number is asked for."""
-STAGE = 12
-"""How many sources lie between one look ahead at their lists and the next."""
 NEAR = 8
 """How many rows lie between asking for the messages of one and summing it."""
 FIRST = 16
 """How many messages of a row are asked for then; the others follow while it is summed."""
+LARGE = 1 << 24
+"""Bytes of sums that no cache holds beside the rest."""
+BLOCK = 1 << 18
+"""Bytes of sums that one does; and there are no more blocks of so many than `BLOCKS`."""
+BLOCKS = 1 << 12
+AT_ONCE = 1 << 22
+"""Edges in the order of blocks at a time, which bounds the memory for them."""
 
 
 @njit(cache=True)
@@ -111,152 +115,144 @@ def sum_settle(state, drift, limit, scale, inn, touched, count, again):  # type:
 
 
 @inner()
-def sum_mend(state, drift, limit, scale, message, weight, inn, drop, touched, count):  # type: ignore[no-untyped-def]
-    """Settle the rows touched, and sum afresh those that have lost too many bits.
+def _settled(state, drift, limit, scale, inn, touched, count, stamp, epoch):  # type: ignore[no-untyped-def]
+    """Settle the rows touched, and return those to be summed afresh.
 
-    Returns (rows summed afresh, edges read for that).
+    Many are brought into ascending order: whoever reads them finds neighbours in memory.
     """
+    if count * DENSE > stamp.size:
+        marked(stamp, epoch, 0, stamp.size, touched)
     again = np.empty(count, np.int64)
-    fresh = sum_settle(state, drift, limit, scale, inn, touched, count, again)
-    return fresh, sum_rows(again[:fresh], state, drift, message, weight, inn, drop)
+    return again[: sum_settle(state, drift, limit, scale, inn, touched, count, again)]
 
 
 @inner()
-def _in_order(touched, count, stamp, epoch, low, high):  # type: ignore[no-untyped-def]
-    """Bring touched rows into ascending order if they are many.
+def _by_blocks(  # type: ignore[no-untyped-def]
+    state, drift, limit, scale, weight, inn, difference, moved, edges, begins, ends, touched, stamp,
+    epoch, low, high, again, settles
+):  # fmt: skip
+    """Add differences along edges, one block of rows after the other; settle each if it `settles`.
 
-    They are those from `low` to before `high` that are marked. Whoever reads them then finds
-    neighbours in memory.
-    """
-    if count * DENSE > high - low:
-        marked(stamp, epoch, low, high, touched)
-
-
-@inner()
-def _differences(message, ids, old, first, last, scale, difference, moved):  # type: ignore[no-untyped-def]
-    """`message - old` of the rows `ids[first:last]`, and the magnitude of that.
-
-    They go to the same places of `difference` and `moved`, less `first`; -1 says that nothing
-    differs.
-    """
-    ahead = rows_ahead(message)
-    for i in range(first, last):
-        if i + ahead < last:
-            fetch(message, ids[i + ahead])
-        at = np.uint64(i - first)
-        now, before, diff = message[np.uint64(ids[i])], old[np.uint64(i)], difference[at]
-        for f in range(diff.size):
-            diff[f] = diff.dtype.type(now[f]) - diff.dtype.type(before[f])
-        moved[at] = magnitude(diff, scale)
-        if moved[at] == 0:
-            differs = False
-            for f in range(diff.size):
-                differs |= diff[f] != 0
-            if not differs:
-                moved[at] = -1
-
-
-@inner()
-def _list_edges(ids, first, position, last, out, drop, moved, base, edges, end):  # type: ignore[no-untyped-def]
-    """Write down the edges along which differences go, behind the `end` that stand in `edges`.
-
-    Those of the sources `ids[first:last]`, the first of which has the difference `base`; of that
-    one, only the edges from `position` on. Columns: the difference, the target, and the slot if
-    there is a third one.
+    Only to the rows from `low` to before `high`. The edges stand in `edges` from each of `begins`
+    to before the same of `ends`; those into one row keep their order. The rows of a block are in
+    the cache from its first edge until they are settled.
 
     Returns:
-        (the source for which there was no more room, or `last`; the position in its list; how many
-        edges stand in `edges`; edges pushed)
+        (rows touched, which stand in `touched` in ascending order; how many of these stand in
+        `again`, to be summed afresh)
     """
-    pushed = 0
-    for i in range(first, last):
-        if i + 2 * STAGE < last:
-            fetch(out.start, ids[i + 2 * STAGE])
-            fetch(out.degree, ids[i + 2 * STAGE])
-        if i + STAGE < last:
-            fetch(out.neighbor, out.start[ids[i + STAGE]])
-        at = base + i - first
-        if moved[at] == -1:
-            continue
-        u = np.uint64(ids[i])
-        begin = out.start[u] + position
-        behind = min(out.start[u] + out.degree[u], begin + edges.shape[0] - end)
-        for k in range(begin, behind):
-            v = out.neighbor[k]
-            edges[end, 0], edges[end, 1] = at, v
-            if edges.shape[1] > 2:
-                edges[end, 2] = out.edge[k]
-            end += not (drop and v == u)
-        pushed += behind - begin
-        position += behind - begin
-        if position < out.degree[u]:
-            return i, position, end, pushed
-        position = 0
-    return last, 0, end, pushed
+    shift = 0
+    while max(state.strides[0], 1) << shift < BLOCK or high - low > BLOCKS << shift:
+        shift += 1
+    blocks = ((high - low) >> shift) + 1
+    place = np.zeros(blocks + 1, np.int64)
+    for p in range(begins.size):
+        for e in range(begins[p], ends[p]):
+            v = edges[e, 1]
+            if low <= v < high:
+                place[((v - low) >> shift) + 1] += 1
+    for b in range(blocks):
+        place[b + 1] += place[b]
+    mine = np.empty((place[blocks], edges.shape[1]), np.int32)
+    for p in range(begins.size):
+        for e in range(begins[p], ends[p]):
+            v = edges[e, 1]
+            if low <= v < high:
+                b = (v - low) >> shift
+                for k in range(edges.shape[1]):
+                    mine[place[b], k] = edges[e, k]
+                place[b] += 1
+    count = fresh = begin = 0
+    for b in range(blocks):  # where the next one began is now where this one ends
+        end, first = place[b], low + (b << shift)
+        add_along(
+            mine[begin:end], end - begin, difference, moved, weight, state, drift, touched[count:],
+            0, stamp, epoch,
+        )  # fmt: skip
+        begin = end
+        if settles:
+            some = touched[count:]
+            found = marked(stamp, epoch, first, min(first + (1 << shift), high), some)
+            fresh += sum_settle(state, drift, limit, scale, inn, some, found, again[fresh:])
+            count += found
+    return count, fresh
 
 
 @inner()
-def _add_along(  # type: ignore[no-untyped-def]
-    edges, count, difference, moved, weight, state, drift, touched, n, stamp, epoch
-):
-    """Add differences along the first `count` of `edges`.
+def _is_wide(state, ids, out, rows):  # type: ignore[no-untyped-def]
+    """Whether so much is pushed that most waits for memory are saved block by block."""
+    if ids.size < FEW_ROWS or rows * state.strides[0] < LARGE:
+        return False
+    edges = 0
+    for i in range(ids.size):
+        edges += out.degree[ids[i]]
+    return edges * DENSE > rows
 
-    Collects the rows touched behind the `n` in `touched`; returns how many there are then.
-    """
-    ahead = rows_ahead(state)
-    for e in range(count):
-        if e + ahead < count:
-            fetch(state, edges[e + ahead, 1])
-        row, diff = state[np.uint64(edges[e, 1])], difference[np.uint64(edges[e, 0])]
-        if weight.size:
-            w = weight[np.uint64(edges[e, 2])]
-            for f in range(row.size):
-                row[f] += w * diff[f]
-        else:
-            for f in range(row.size):
-                row[f] += diff[f]
-    for e in range(count):  # another loop: so it waits for other memory than the first
-        if e + FAR < count:
-            fetch(drift, edges[e + FAR, 1])
-            fetch(stamp, edges[e + FAR, 1])
-        v = np.uint64(edges[e, 1])  # no index from the end
-        size = moved[np.uint64(edges[e, 0])]
-        drift[v] += abs(weight[np.uint64(edges[e, 2])]) * size if weight.size else size
-        if stamp[v] != epoch:
-            stamp[v] = epoch
-            touched[n] = v
-            n += 1
-    return n
+
+@inner()
+def _push_by_blocks(  # type: ignore[no-untyped-def]
+    state, drift, limit, scale, message, weight, ids, old, out, inn, drop, touched, stamp, epoch
+):
+    """`sum_push` along many edges."""
+    again, begins, ends = (
+        np.empty(stamp.size, np.int64),
+        np.zeros(1, np.int64),
+        np.zeros(1, np.int64),
+    )
+    first = pushed = count = fresh = 0
+    while first < ids.size:
+        last, size = first, 0
+        while last < ids.size and (not size or size + out.degree[ids[last]] <= AT_ONCE):
+            size += out.degree[ids[last]]
+            last += 1
+        difference = np.empty((last - first, state.shape[1]), state.dtype)
+        moved = np.empty(last - first, state.dtype)
+        edges = np.empty((size, 3 if weight.size else 2), np.int32)
+        differences(message, ids, old, first, last, scale, difference, moved)
+        _, _, end, more = list_edges(ids, first, np.int64(0), last, out, drop, moved, 0, edges, 0)
+        ends[0], first, pushed = end, last, pushed + more
+        count, fresh = _by_blocks(
+            state, drift, limit, scale, weight, inn, difference, moved, edges, begins, ends,
+            touched, stamp, epoch, 0, stamp.size, again, last == ids.size,
+        )  # fmt: skip
+    return count, pushed, again[:fresh]
 
 
 @njit(cache=True)
 def sum_push(  # type: ignore[no-untyped-def]
-    state, drift, scale, message, weight, ids, old, out, drop, touched, count, stamp, epoch
-):
+    state, drift, limit, scale, message, weight, ids, old, out, inn, drop, touched, count, stamp,
+    epoch,
+):  # fmt: skip
     """Push `message - old` of the rows `ids` along their out-edges.
 
-    Each part of that is a loop of its own, which can ask far ahead for what it will read.
+    Then settle every row touched (see `sum_settle`), while it is in the cache where they are many.
+    Else each part of that is a loop of its own, which can ask far ahead for what it will read.
 
     Returns:
-        (rows touched, edges pushed)
+        (rows touched, edges pushed, rows to be summed afresh)
     """
+    if _is_wide(state, ids, out, stamp.size):
+        return _push_by_blocks(
+            state, drift, limit, scale, message, weight, ids, old, out, inn, drop, touched, stamp,
+            epoch,
+        )  # fmt: skip
     size = min(ids.size, FEW_ROWS)
     difference, moved = np.empty((size, state.shape[1]), state.dtype), np.empty(size, state.dtype)
     edges, pushed = np.empty((FEW if size else 0, 3 if weight.size else 2), np.int32), 0
     for begin in range(0, ids.size, FEW_ROWS):
         last = min(begin + FEW_ROWS, ids.size)
-        _differences(message, ids, old, begin, last, scale, difference, moved)
+        differences(message, ids, old, begin, last, scale, difference, moved)
         source, position = begin, 0
         while source < last:
-            source, position, end, more = _list_edges(
+            source, position, end, more = list_edges(
                 ids, source, position, last, out, drop, moved, source - begin, edges, 0
             )  # fmt: skip
             pushed += more
-            count = _add_along(
+            count = add_along(
                 edges, end, difference, moved, weight, state, drift, touched, count, stamp, epoch
             )  # fmt: skip
-    _in_order(touched, count, stamp, epoch, 0, stamp.size)
-    return count, pushed
+    again = _settled(state, drift, limit, scale, inn, touched, count, stamp, epoch)
+    return count, pushed, again
 
 
 @inner()
@@ -266,13 +262,13 @@ def sum_spread(  # type: ignore[no-untyped-def]
     """`sum_push` for threads, begun: what the sources from `first` to before `last` will push.
 
     Row `i` of `difference` takes `message - old` of source `i`, and `moved[i]` its magnitude. The
-    edges along which it goes stand in `edges` from `begin` on; see `_list_edges`.
+    edges along which it goes stand in `edges` from `begin` on; see `along.list_edges`.
 
     Returns:
         (behind the last of these edges, edges pushed)
     """
-    _differences(message, ids, old, first, last, scale, difference[first:], moved[first:])
-    _, _, end, pushed = _list_edges(
+    differences(message, ids, old, first, last, scale, difference[first:], moved[first:])
+    _, _, end, pushed = list_edges(
         ids, first, np.int64(0), last, out, drop, moved, first, edges, begin
     )
     return end, pushed
@@ -281,7 +277,7 @@ def sum_spread(  # type: ignore[no-untyped-def]
 @inner()
 def sum_collect(  # type: ignore[no-untyped-def]
     state, drift, limit, scale, message, weight, difference, moved, edges, begins, ends, inn, drop,
-    touched, count, stamp, epoch, low, high,
+    touched, stamp, epoch, low, high,
 ):  # fmt: skip
     """`sum_push` for threads, finished: add what `sum_spread` wrote down.
 
@@ -291,17 +287,10 @@ def sum_collect(  # type: ignore[no-untyped-def]
     Returns:
         (rows touched, rows summed afresh, edges read for that)
     """
-    mine = np.empty((FEW, edges.shape[1]), np.int32)
-    for p in range(begins.size):
-        for begin in range(begins[p], ends[p], FEW):
-            n = 0
-            for e in range(begin, min(begin + FEW, ends[p])):
-                for k in range(edges.shape[1]):
-                    mine[n, k] = edges[e, k]
-                n += low <= edges[e, 1] < high
-            count = _add_along(
-                mine, n, difference, moved, weight, state, drift, touched, count, stamp, epoch
-            )  # fmt: skip
-    _in_order(touched, count, stamp, epoch, low, min(high, stamp.size))
-    fresh, read = sum_mend(state, drift, limit, scale, message, weight, inn, drop, touched, count)
-    return count, fresh, read
+    high = min(high, stamp.size)
+    again = np.empty(max(0, high - low), np.int64)
+    count, fresh = _by_blocks(
+        state, drift, limit, scale, weight, inn, difference, moved, edges, begins, ends, touched,
+        stamp, epoch, low, high, again, True,
+    )  # fmt: skip
+    return count, fresh, sum_rows(again[:fresh], state, drift, message, weight, inn, drop)

@@ -84,19 +84,21 @@ def sum_settle(
 def sum_push(
     state: Tensor,
     drift: Tensor,
+    limit: float,
     scale: Tensor,
     message: Tensor,
     weight: Tensor,
     ids: Tensor,
     old: Tensor,
     out: Adjacency,
+    inn: Adjacency,
     drop: bool,
     touched: Tensor,
     count: int,
     stamp: Tensor,
     epoch: int,
-) -> tuple[int, int]:
-    """Push changed messages along out-edges; arrays as above."""
+) -> tuple[int, int, Tensor]:
+    """Push changed messages along out-edges, and settle what they reach; arrays as above."""
     diff = message[ids].to(state.dtype) - old[: len(ids)].to(state.dtype)
     moving = (diff != 0).any(1).nonzero().flatten().cpu()
     ids, diff = ids[moving], diff[moving.to(diff.device)]
@@ -106,4 +108,6 @@ def sum_push(
     at, index = target.to(state.device), index.to(state.device)
     state.index_add_(0, at, w[:, None] * diff[index])
     drift.index_add_(0, at, w.abs() * (diff.abs() * scale).sum(1)[index])
-    return unite(target, touched, count, stamp, epoch), edges
+    count = unite(target, touched, count, stamp, epoch)
+    again = torch.empty(count, dtype=torch.int64)
+    return count, edges, again[: sum_settle(state, drift, limit, scale, inn, touched, count, again)]

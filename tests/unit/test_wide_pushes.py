@@ -1,0 +1,118 @@
+"""Sums along so many edges that their rows are written block by block: the same bits."""
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.nn import GraphConv, GraphSAGE
+
+from pyg_incremental import to_incremental
+from pyg_incremental.kernels.adjacency import Adjacency
+from pyg_incremental.kernels.compiled import sums
+from pyg_incremental.kernels.compiled.rows import DENSE
+
+ROWS, WIDTH = 40_000, 64
+
+
+def drawn(sources, degree, seed):
+    """Arguments of `sum_push` that its callers share, float64, and where sources send to."""
+    draw = np.random.default_rng(seed)
+    ids = draw.permutation(ROWS)[:sources].astype(np.int64)
+    out = Adjacency(
+        np.zeros(ROWS, np.int64), np.zeros(ROWS, np.int32), np.zeros(ROWS, np.int32),
+        draw.integers(0, ROWS, sources * degree, np.int32),
+        np.arange(sources * degree, dtype=np.int32),
+    )  # fmt: skip
+    out.start[ids], out.degree[ids] = degree * np.arange(sources), degree
+    message, old = draw.normal(size=(ROWS, WIDTH)), draw.normal(size=(sources, WIDTH))
+    return ids, out, message, old
+
+
+def push(parts, ids, out, message, old, weight, drop):
+    """State, magnitudes moved and rows touched after pushing in so many calls."""
+    state, drift = np.zeros((ROWS, WIDTH)), np.zeros(ROWS)
+    inn = out._replace(degree=np.ones(ROWS, np.int32))
+    stamp, found, edges = np.zeros(ROWS, np.int64), [], 0
+    for part in np.array_split(np.arange(ids.size), parts):
+        touched = np.full(ROWS, -1)
+        count, pushed, fresh, _ = sums.sum_push(
+            state, drift, 1e300, np.zeros(WIDTH), message, weight, ids[part], old[part], out, inn,
+            drop, touched, 0, stamp, len(found) + 1,
+        )  # fmt: skip
+        assert not fresh
+        assert (touched[count:] == -1).all() or parts > 1  # what lies behind is no row
+        found.append(touched[:count])
+        edges += pushed
+    return state, drift, np.unique(np.concatenate(found)), edges
+
+
+@pytest.mark.parametrize("has_weight", [False, True])
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize(
+    ("sources", "degree"), [(1_000, 20), (2_000, 2_200)], ids=["at once", "in chunks"]
+)
+def test_blocks_give_the_bits_of_a_push_in_order(sources, degree, drop, has_weight):
+    ids, out, message, old = drawn(sources, degree, seed=3)
+    out.neighbor[out.start[ids]] = ids  # a loop each
+    weight = np.random.default_rng(4).normal(size=ids.size * degree if has_weight else 0)
+    assert ROWS * WIDTH * 8 > sums.LARGE
+    assert ids.size * degree * DENSE > ROWS
+    assert degree < 100 or ids.size * degree > sums.AT_ONCE
+    wide = push(1, ids, out, message, old, weight, drop)
+    narrow = push(-(-ids.size // 200), ids, out, message, old, weight, drop)
+    assert sums.FEW_ROWS > 200  # so few sources never are wide
+    for one, other in zip(wide, narrow, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert (np.diff(wide[2]) > 0).all()
+
+
+def test_rows_that_drifted_too_far_are_summed_afresh_in_every_block():
+    ids, out, message, old = drawn(1_000, 20, seed=5)
+    state, drift, stamp = np.ones((ROWS, WIDTH)), np.full(ROWS, np.inf), np.zeros(ROWS, np.int64)
+    inn = out._replace(
+        start=np.zeros(ROWS, np.int64),
+        degree=np.ones(ROWS, np.int32),
+        neighbor=ids.astype(np.int32),
+    )
+    touched = np.empty(ROWS, np.int64)
+    count, _, fresh, read = sums.sum_push(
+        state, drift, 1e3, np.ones(WIDTH), message, np.empty(0), ids, old, out, inn, False, touched,
+        0, stamp, 1,
+    )  # fmt: skip
+    rows = touched[:count]
+    np.testing.assert_array_equal(rows, np.unique(out.neighbor))
+    assert fresh == read == count
+    assert (state[rows] == message[ids[0]]).all()
+    assert (drift[rows] == 0).all()
+    assert (np.delete(state, rows, 0) == 1).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_updates_that_push_so_much_are_exact(threads, weighted):
+    draw = torch.Generator().manual_seed(7)
+    model = (
+        GraphConv(WIDTH, WIDTH, aggr="add") if weighted else GraphSAGE(WIDTH, WIDTH, num_layers=2)
+    )
+    model = model.double().eval()
+    x = torch.randn(ROWS, WIDTH, generator=draw, dtype=torch.float64)
+    edges = torch.randint(ROWS, (2, 12 * ROWS), generator=draw)
+    weight = torch.rand(edges.shape[1], generator=draw, dtype=torch.float64) if weighted else None
+    was = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        inc = to_incremental(model, compile_after=1)
+        inc(x, edges, *([weight] if weighted else []))
+        for turn in range(3):
+            ids = torch.randperm(ROWS, generator=draw)[: 3_000 + turn]
+            added = torch.randint(ROWS, (2, 500), generator=draw)
+            update = inc.apply_delta(
+                added, edges[:, 400 * turn : 400 * (turn + 1)],
+                (ids, torch.randn(ids.numel(), WIDTH, generator=draw, dtype=torch.float64)),
+                **({"edge_weight_add": torch.rand(500, dtype=torch.float64)} if weighted else {}),
+                which="oldest",
+            )  # fmt: skip
+            pushed = max(s.edges for s in update.stats.steps if s.kind == "sum")
+            assert pushed * DENSE > ROWS
+            assert inc.verify() < 1e-9
+    finally:
+        torch.set_num_threads(was)
