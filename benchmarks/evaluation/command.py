@@ -69,7 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--kinds", nargs="+", choices=hetero.MODELS, default=list(hetero.MODELS), help="for mag")
     add("--limit", default="4GB", help="of the system, for the whole size")
     add("--part", type=float, default=0.3, help="of the limit that evaluate is given as memory")
-    add("--batch", type=int, nargs="+", default=[1, 4, 16, 64], help="node-wise: tried in turn")
+    add("--batch", type=int, nargs="*", default=[1, 4, 16, 64], help="node-wise: tried in turn")
     add("--sample", type=int, default=8, help="node-wise: targets that are timed, at least a batch")
     add("--seconds", type=float, default=30, help="node-wise: limit of time for one batch size")
     add("--updates", type=int, default=60, help="bootstrap: edges that come, one by one")

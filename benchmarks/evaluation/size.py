@@ -78,7 +78,7 @@ def models(args: argparse.Namespace) -> list[Row]:
                 "evaluate_s": ours["seconds"], "wall_s": ours["wall"],
                 "limit_GB": ours["limit"] / 1e9, "of_it_code_GB": ours["base"] / 1e9,
             }  # fmt: skip
-            rows.append(row | _node_wise(task, ours["seconds"]))
+            rows.append(row | (_node_wise(task, ours["seconds"]) if args.batch else {}))
             print(rows[-1], flush=True)
     return rows
 
