@@ -168,6 +168,7 @@ class FewRows:
             Nothing was changed then.
         """
         fast = self._fast
+        self._copy_late()
         done = None if fast is None else fast.run_few(delta)
         if fast is None or done is None:
             return None

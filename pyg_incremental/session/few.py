@@ -15,6 +15,7 @@ import torch
 from pyg_incremental.delta.journal import PlainJournal
 from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.rows import Cell
+from pyg_incremental.session import report
 from pyg_incremental.session.session import Session
 from pyg_incremental.update import Update, UpdateStats
 
@@ -55,16 +56,13 @@ class FewChanges:
             return None
         work, ids = done
         session.commit(delta_id, at_once=True)
+        edges = delta.added.shape[1], delta.gone.shape[1]
         if ids is None:
-            changed, out, _ = session.outputs.changed()
-        else:
-            ids = ids.copy()
-            ids.sort()
-            changed, out = torch.from_numpy(ids), torch.from_numpy(self._out.listed(ids))
-        stats = UpdateStats(
-            session.mode, delta.added.shape[1], delta.gone.shape[1], time.perf_counter() - began,
-            work,
-        )  # fmt: skip
+            return report.updated(session, (*edges, work), began)
+        ids = ids.copy()
+        ids.sort()
+        changed, out = torch.from_numpy(ids), torch.from_numpy(self._out.listed(ids))
+        stats = UpdateStats(session.mode, *edges, time.perf_counter() - began, work)
         return Update(changed, out, stats, session.committed.version)
 
 

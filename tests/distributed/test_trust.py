@@ -394,8 +394,8 @@ def test_messages_execute_nothing():
 
 
 ROUTED = {
-    "a large id": lambda p: p.edges["edge_index", False].said.added.__setitem__((0, 0), 10**9),
-    "a negative id": lambda p: p.edges["edge_index", False].said.added.__setitem__((1, 0), -5),
+    "a large id": lambda p: p.edges["edge_index", False].given.added.__setitem__((0, 0), 10**9),
+    "a negative id": lambda p: p.edges["edge_index", False].given.added.__setitem__((1, 0), -5),
     "ids of another dtype": lambda p: p.removed.__setitem__("", np.array([1.5])),
     "rows of another width": lambda p: p.rows.__setitem__(
         "x", (np.array([0]), torch.ones(1, 2).double())
@@ -404,7 +404,7 @@ ROUTED = {
     "an unknown input": lambda p: p.new_rows.__setitem__("y", torch.ones(1)),
     "an unknown kind": lambda p: p.new.__setitem__("film", np.array([0])),
     "an unknown graph": lambda p: p.edges.__setitem__(("adj", False), p.edges["edge_index", False]),
-    "data of no name": lambda p: p.edges["edge_index", False].said.added_data.__setitem__(
+    "data of no name": lambda p: p.edges["edge_index", False].given.added_data.__setitem__(
         "w", torch.ones(1)
     ),
     "places of other edges": lambda p: setattr(
