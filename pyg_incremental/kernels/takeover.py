@@ -69,7 +69,10 @@ def plain_kernels() -> Mapping[Any, Callable[..., Any]]:
 
 def _in_torch(plain: Callable[..., Any], *args: Any) -> Any:
     """Call a kernel in torch with NumPy arrays, in whose memory it works."""
-    return plain(*(_as_tensor(a) for a in args if not isinstance(a, OmittedArg)))
+    done = plain(*(_as_tensor(a) for a in args if not isinstance(a, OmittedArg)))
+    if not isinstance(done, tuple):
+        return done
+    return tuple(part.numpy() if isinstance(part, torch.Tensor) else part for part in done)
 
 
 def _as_tensor(value: Any) -> Any:
