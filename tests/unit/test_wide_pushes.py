@@ -65,6 +65,7 @@ def test_blocks_give_the_bits_of_a_push_in_order(sources, degree, drop, has_weig
     assert (np.diff(wide[2]) > 0).all()
 
 
+@pytest.mark.kernels
 def test_rows_that_drifted_too_far_are_summed_afresh_in_every_block():
     ids, out, message, old = drawn(1_000, 20, seed=5)
     state, drift, stamp = np.ones((ROWS, WIDTH)), np.full(ROWS, np.inf), np.zeros(ROWS, np.int64)
