@@ -153,7 +153,7 @@ class IncrementalModel(Keeping, Readings):
     def forget(self) -> None:
         """Let go of everything that is stored, as if the model had not been called yet."""
         with self._changing():
-            self._session = self._before = None
+            self._session = self._before = self._few = None
 
     def _take(self, session: Session, committed: Committed, level: int = 4) -> None:
         """From here on this session is the state. Say once that it runs full passes, if it does."""
