@@ -32,7 +32,7 @@ class HeteroSides:
         self.world = make_hetero(
             self.rng, types=case.types, data=case.data, channels=case.channels, dtype=dtype
         )
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         with warnings.catch_warnings():
             # PyG warns of types that are no target, here with good reason.
             warnings.filterwarnings("ignore", "There exist node types")

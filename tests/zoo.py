@@ -66,7 +66,7 @@ class Case:
 
     def build(self, seed=0, dtype=torch.float64):
         """The model in eval mode, and an independent copy of it for the oracle."""
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = randomise(self.make(), seed).to(dtype).eval()
         if self.twin is None:
             return model, copy.deepcopy(model)

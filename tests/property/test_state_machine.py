@@ -201,7 +201,7 @@ class Machine(RuleBasedStateMachine):
 def test_any_sequence(case, tmp_path, request):
     machine = type(f"Machine{case.name}", (Machine,), {"case": case, "folder": tmp_path})
     limits = settings(
-        max_examples=15 if request.config.getoption("all_cases") else 4,
+        max_examples=15 if request.config.getoption("all_cases") else 3,
         stateful_step_count=10,
         derandomize=True,
         database=None,
@@ -222,7 +222,7 @@ SIX = ("gcn-weights-signed", "sage-mean", "gat-heads", "gat-attr-mean", "sage-st
 def test_any_sequence_on_reference_kernels(case, tmp_path):
     about = {"case": case, "folder": tmp_path, "backend": "reference"}
     limits = settings(
-        max_examples=4,
+        max_examples=3,
         stateful_step_count=8,
         derandomize=True,
         database=None,
