@@ -16,10 +16,13 @@ from pyg_incremental.blocks.schedule import Schedule
 from pyg_incremental.call import full_pass
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
+from pyg_incremental.program.joined import Joined
 from pyg_incremental.program.steps import Domain, Input, Learned, Ones, RowMap, Value
 from pyg_incremental.rows import Backend
 
 Ids = NDArray[np.int64]
+AT_ONCE = 1 << 14
+"""Rows that are put beside those from elsewhere at a time."""
 
 
 class AtHand:
@@ -75,6 +78,10 @@ class AtHand:
     def rows_at(self, value: Value, ids: Ids | range) -> Tensor:
         """Rows of a value at some places, int64 `[k]`: `[k, ...]`, read or made of what is kept."""
         made = self._schedule.made[value]
+        if isinstance(made, Joined):
+            return self._joined(
+                made, np.arange(ids.start, ids.stop) if isinstance(ids, range) else ids
+            )
         if value in self.kept:
             rows = self.kept[value].at(ids)
         elif isinstance(made, Learned):
@@ -94,12 +101,31 @@ class AtHand:
         self.gathered += rows.nbytes
         return rows.to(self._device)
 
+    def _joined(self, step: Joined, ids: Ids) -> Tensor:
+        """Rows of a value of which some are held elsewhere, `[k, ...]`, at ids, int64 `[k]`."""
+        others, own = self.kept[step.output], step.inputs[0]
+        behind = ids >= step.begins
+        rows = others.rows.new_empty(len(ids), *others.rows.shape[1:], device=self._device)
+        for which, read, first in (
+            (np.flatnonzero(~behind), lambda some: self.rows_at(own, some), 0),
+            (np.flatnonzero(behind), others.at, step.begins),
+        ):
+            for at in range(0, len(which), AT_ONCE):
+                some = which[at : at + AT_ONCE]
+                rows[torch.from_numpy(some).to(self._device)] = read(ids[some] - first).to(
+                    self._device
+                )
+        self.gathered += int(behind.sum()) * self.row_bytes(step.output)
+        return rows
+
     def lends(self, value: Value, ids: Ids | range) -> bool:
         """Whether `rows_at` returns a part of rows that are held in memory anyway.
 
         `ids` are places of nodes, int64 `[k]`.
         """
         if not self._in_memory or self._device.type != "cpu" or not isinstance(ids, range):
+            return False
+        if isinstance(self._schedule.made[value], Joined):
             return False
         if value in self.kept:
             return self.kept[value].lends(ids)

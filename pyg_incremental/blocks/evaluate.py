@@ -136,7 +136,7 @@ def evaluate_call(
         drawn: dict[str, Drawn] = {}
         if num_neighbors is not None:
             plan, roles, drawn = _with_fewer_edges(plan, roles, num_neighbors, seed, why)
-        with _shown(progress) as bar:
+        with shown(progress) as bar:
             if why:
                 some = None if wanted is None else torch.from_numpy(wanted.get("", _NOBODY))
                 result = NodeWise(site, roles, budget).run(why, some, bar.update)
@@ -229,8 +229,12 @@ def evaluator_of(
     return Evaluator(plan, roles, tensors, memory, shelf, asked, on, rows_in_block, places, drawn)
 
 
-def _shown(progress: bool) -> Any:
-    """A bar on a terminal, of rows per second and the time left."""
+def shown(progress: bool) -> Any:
+    """A bar on a terminal, of rows per second and the time left; see `tqdm`.
+
+    Args:
+        progress: Whether there is to be one.
+    """
     from tqdm import tqdm  # torch_geometric brings it
 
     return tqdm(unit=" rows", unit_scale=True, smoothing=0, disable=None if progress else True)

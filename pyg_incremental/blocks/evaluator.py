@@ -28,6 +28,7 @@ from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.traced import Output
 from pyg_incremental.errors import RowCountError
+from pyg_incremental.program.joined import Joined
 from pyg_incremental.program.steps import Domain, Ones, Step, Value, Whole
 from pyg_incremental.transform.edge_map import EdgeMap
 
@@ -148,6 +149,9 @@ class Evaluator:
             self._at_hand.keep_edges(value, made)
             self.peak = max(self.peak, self.resident)
             return
+        if isinstance(step, Joined):
+            self._fetch(step)
+            return
         count = self.num_nodes.get(value.kind, 0)
         if isinstance(step, PaddedRows):
             ids = range(count)
@@ -164,6 +168,16 @@ class Evaluator:
         kept = self._kept[value] = self._room(value, result, count, None)
         nodes = self._places.nodes(value.kind, range(count))
         kept.write(0, result if isinstance(step, PaddedRows) else taken(result, nodes))
+
+    def _fetch(self, step: Joined) -> None:
+        """Bring the rows of a value that are held elsewhere."""
+        value, near = step.output, step.inputs[0]
+        like = self._at_hand.rows_at(near, np.zeros(1, np.int64))[:0]
+        kept = self._kept[value] = self._room(value, like, step.behind, None)
+        left = (self.memory - self.resident) // 2
+        for at, rows in step.fetch(lambda ids: self._at_hand.rows_at(near, ids), like, left):
+            kept.rows[torch.from_numpy(at)] = rows.to(kept.rows.device)
+            self.peak = max(self.peak, self.resident + 2 * rows.nbytes)
 
     def _all_rows(self, value: Value, step: Step) -> Any:
         if value.domain is Domain.WHOLE:

@@ -23,6 +23,7 @@ from pyg_incremental.aggregate import (
 )
 from pyg_incremental.blocks.budget import Lists
 from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.program.joined import Joined
 from pyg_incremental.program.steps import Domain, Input, Ones, Program, RowMap, Step, Value, Whole
 from pyg_incremental.transform.edge_map import EdgeMap
 
@@ -47,7 +48,8 @@ def _there(value: Value | None) -> Value:
 
 def needs_all_rows(step: Step) -> bool:
     """Whether a step cannot be computed for some rows without all others."""
-    return isinstance(step, (Whole, PaddedRows, EdgeMap)) or step.output.domain is Domain.WHOLE
+    alone = isinstance(step, (Whole, PaddedRows, EdgeMap, Joined))
+    return alone or step.output.domain is Domain.WHOLE
 
 
 @dataclass
@@ -178,9 +180,12 @@ class Schedule:
 
     def behind(self, value: Value) -> set[Value]:
         """The kept and given values from which the rows of a value are read or made again."""
+        made = self.made[value]
+        if isinstance(made, Joined):
+            return {value} | self.behind(made.inputs[0])
         if value in self.kept or self.is_given(value):
             return {value}
-        return {w for v in self.made[value].inputs for w in self.behind(v)}
+        return {w for v in made.inputs for w in self.behind(v)}
 
     def reads(self, layer: int) -> set[Value]:
         """What the steps of a layer read of earlier ones."""

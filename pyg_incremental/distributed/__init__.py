@@ -6,6 +6,7 @@ changed; everything else is what the single process does.
 """
 
 from pyg_incremental.distributed.errors import OutOfStepError, PartitionError, RankFailedError
+from pyg_incremental.distributed.evaluation import Evaluated
 from pyg_incremental.distributed.files.shards import write_shards
 from pyg_incremental.distributed.model import DistributedIncrementalModel
 from pyg_incremental.distributed.placement.partition import (
@@ -23,6 +24,7 @@ __all__ = [
     "Communicator",
     "DistributedIncrementalModel",
     "DistributedStats",
+    "Evaluated",
     "HeteroPartition",
     "MPICommunicator",
     "OutOfStepError",

@@ -173,7 +173,9 @@ def _first(rows: Tensor, count: int) -> Tensor:
     return rows[:count] if count <= len(rows) else rows[torch.arange(count) % len(rows)]
 
 
-def plan_of(call: Call, counts: Mapping[str, int], settings: Settings) -> CallPlan:
+def plan_of(
+    call: Call, counts: Mapping[str, int], settings: Settings, instead: str = "to_incremental"
+) -> CallPlan:
     """Trace a call, of which only a sample is at hand.
 
     A model may have learned one row for each node, and then runs on no other number of them.
@@ -182,6 +184,7 @@ def plan_of(call: Call, counts: Mapping[str, int], settings: Settings) -> CallPl
         call: The call.
         counts: The number of nodes of each kind.
         settings: What the user chose.
+        instead: What does it in one process, for those who are refused.
 
     Raises:
         UnsupportedModelError: If some step has to run on all rows.
@@ -205,6 +208,6 @@ def plan_of(call: Call, counts: Mapping[str, int], settings: Settings) -> CallPl
     if plan.fallback:
         raise UnsupportedModelError(
             f"{type(site.model).__name__} cannot be computed on parts of the graph: "
-            f"{plan.fallback}. Use to_incremental, in one process"
+            f"{plan.fallback}. Use {instead}, in one process"
         )
     return plan

@@ -15,10 +15,10 @@ from pyg_incremental.call.full_pass import difference
 from pyg_incremental.delta.describe import GraphDelta, with_fields_of
 from pyg_incremental.delta.journal import checked_id
 from pyg_incremental.distributed import verify
+from pyg_incremental.distributed.evaluation import Evaluating
 from pyg_incremental.distributed.one_process import OLD, WHICH, OneProcessOnly
 from pyg_incremental.distributed.part.part import Happened, Part
 from pyg_incremental.distributed.readings import collective
-from pyg_incremental.distributed.start import Starting
 from pyg_incremental.distributed.update import DistributedStats
 from pyg_incremental.distributed.wire.comm import Communicator, SingleProcess
 from pyg_incremental.distributed.wire.rounds import Rounds
@@ -30,7 +30,7 @@ from pyg_incremental.typing import BackendName
 from pyg_incremental.update import Update
 
 
-class DistributedIncrementalModel(Starting, OneProcessOnly):
+class DistributedIncrementalModel(Evaluating, OneProcessOnly):
     """A model over several processes: each rank owns some nodes and the edges that lead to them.
 
     Every method is a collective, unless it says otherwise: all ranks call it, in the same order. If

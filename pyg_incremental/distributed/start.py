@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from pyg_incremental.blocks.given import bytes_of
 from pyg_incremental.call.full_pass import gap
 from pyg_incremental.call.roles import Roles, classify
-from pyg_incremental.call.site import bind, device_of
+from pyg_incremental.call.site import CallSite, bind, device_of
 from pyg_incremental.distributed import verify
 from pyg_incremental.distributed.call import Call, call_from, call_of, most_of, plan_of
 from pyg_incremental.distributed.errors import PartitionError, on_all_ranks
@@ -65,22 +66,8 @@ class Starting(Readings):
                 does not give its output on this graph.
             PartitionError: If `partition_by` does not fit.
         """
-
-        def cut() -> tuple[Any, Roles, Any]:
-            self._refuse_training()
-            site = bind(self.model, args, kwargs)
-            roles = classify(site)
-            return site, roles, None if self.rank else owners_of(roles, partition_by, self.size)
-
-        site, roles, owner = self._together(cut)
-        owner = self.rounds.everywhere(owner)[0]
-        nodes = {n: (kind, site.tensors[n].detach()) for n, kind in roles.nodes.items()}
-        graphs = [
-            Graph(r, roles.edge_index[r.graph], _detached(roles.data_of(r, site.tensors)))
-            for r in roles.relations
-        ]
-        shard = shard_of(self.rank, self.size, owner, nodes, graphs)
-        self._start(call_of(site, roles), shard, Committed(), self._settings)
+        call, shard = self._cut(lambda: bind(self.model, args, kwargs), partition_by)
+        self._start(call, shard, Committed(), self._settings)
         self._check(whole=True)
         return self
 
@@ -141,6 +128,32 @@ class Starting(Readings):
     def _start_from(
         self, folder: str | os.PathLike[str], arguments: dict[str, Any], settings: Settings
     ) -> None:
+        self._start(*self._read(folder, arguments), Committed(), settings)
+        self._check(whole=False)
+
+    def _cut(self, given: Callable[[], CallSite], partition_by: Ownership) -> tuple[Call, Shard]:
+        """This rank's part of a call that every rank has been given."""
+
+        def cut() -> tuple[Any, Roles, Any]:
+            self._refuse_training()
+            site = given()
+            roles = classify(site)
+            return site, roles, None if self.rank else owners_of(roles, partition_by, self.size)
+
+        site, roles, owner = self._together(cut)
+        owner = self.rounds.everywhere(owner)[0]
+        nodes = {n: (kind, site.tensors[n].detach()) for n, kind in roles.nodes.items()}
+        graphs = [
+            Graph(r, roles.edge_index[r.graph], _detached(roles.data_of(r, site.tensors)))
+            for r in roles.relations
+        ]
+        shard = shard_of(self.rank, self.size, owner, nodes, graphs)
+        return call_of(site, roles), shard
+
+    def _read(
+        self, folder: str | os.PathLike[str], arguments: dict[str, Any]
+    ) -> tuple[Call, Shard]:
+        """This rank's part of what lies in a folder."""
         self._together(self._refuse_training)
         files = self._together(lambda: ShardFiles(folder, self.rank, self.size))
         sample = most_of(self.rounds.everywhere(self._together(files.sample)))
@@ -149,8 +162,7 @@ class Starting(Readings):
             call = files.call(self.model, sample.to(self._home()), arguments)
             return call, files.shard(call.roles.relations).to(self._home())
 
-        self._start(*self._together(read), Committed(), settings)
-        self._check(whole=False)
+        return self._together(read)
 
     @collective("save")
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -190,7 +202,8 @@ class Starting(Readings):
         """Where rows from files go: to the parameters."""
         return device_of(self.model, ())
 
-    def _start(self, call: Call, shard: Shard, committed: Committed, settings: Settings) -> None:
+    def _refuse_other_models(self) -> None:
+        """See that all ranks have the same parameters."""
         models = self.rounds.everywhere(self._together(lambda: fingerprint(self.model)))
         if any(m != models[0] for m in models):
             raise on_all_ranks(
@@ -199,6 +212,9 @@ class Starting(Readings):
                     "load them from one file"
                 )
             )
+
+    def _start(self, call: Call, shard: Shard, committed: Committed, settings: Settings) -> None:
+        self._refuse_other_models()
         self.rounds.device = device_of(self.model, shard.nodes.values())
         counts = {kind: len(ranks) for kind, ranks in shard.owner.items()}
         plan = self._together(lambda: plan_of(call, counts, settings))

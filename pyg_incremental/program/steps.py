@@ -8,6 +8,8 @@ A step takes values and makes one value. A few kinds of step are enough:
 * `Aggregate` (in `pyg_incremental.aggregate`): row `i` gathers messages over the in-edges of `i`;
 * `Whole`: anything else, run on all rows; `Only`, on the only one.
 
+Ranks have one word more, see `pyg_incremental.program.joined`.
+
 A program says nothing about deltas; executors (see `pyg_incremental.engine.loop`) do.
 """
 

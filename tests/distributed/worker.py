@@ -23,6 +23,7 @@ from pyg_incremental.distributed import (
     RankFailedError,
     TorchCommunicator,
 )
+from tests.closeness import assert_close
 from tests.distributed.worlds import CASES_BY_SIZE, small_call, travel
 from tests.strategies import EVERY, SPOILERS
 
@@ -143,6 +144,8 @@ def run(engine, folder, rank, size):
         for name in names:
             journey = travel(comms[count], name, seed=count)
             journey.walk(some_deltas(journey))
+            found = journey.inc.evaluate(gather=True, progress=False)
+            assert_close(found.out, journey.full(journey.world), what=f"{name}: evaluate")
             journey.there_and_back(["mixed"] if "mixed" in journey.plan(EVERY) else ["add_edges"])
             report["cases"].append(f"{name}-{count}")
         report[f"said-{count}"] = bad_input(comms[count])

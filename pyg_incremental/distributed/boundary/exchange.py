@@ -8,6 +8,7 @@ Streaming Graphs", Section on distributed execution) sends a mail per remote tar
 at the sender; that serves linear aggregations only, and needs no ghosts.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,13 +18,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.distributed.boundary.link import Link
-from pyg_incremental.program.steps import Step
+from pyg_incremental.distributed.errors import RankFailedError
+from pyg_incremental.program.joined import Joined
 from pyg_incremental.rows import Cell, Context, Ids
 from pyg_incremental.typing import Array
 
+LEAST = 1 << 10
+"""Rows that an exchange moves at once, however little memory there is."""
+_PER_ROW = 24
+"""Bytes beside each row that is moved: its ids here and there."""
+
 
 @dataclass(frozen=True, eq=False)
-class Exchange(Step):
+class Exchange(Joined):
     """A node value at own nodes and ghosts.
 
     Attributes:
@@ -39,6 +46,56 @@ class Exchange(Step):
     def executor(self, inputs: list[Cell], out: Cell, context: Context) -> "ExchangeExecutor":
         """The executor: it holds one round with the other ranks in every update."""
         return ExchangeExecutor(self, inputs[0], out, context)
+
+    @property
+    def begins(self) -> int:
+        """The id of the first ghost, as long as no node has come."""
+        return self.link.own.limit
+
+    @property
+    def behind(self) -> int:
+        """How many ghosts there are, as long as no node has come."""
+        return self.link.ghosts.end - self.link.own.limit
+
+    def fetch(
+        self, rows_at: Callable[[NDArray[np.int64]], Tensor], like: Tensor, memory: int
+    ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+        """Send the rows that are ghosts elsewhere, and take those of ghosts, some at a time.
+
+        All ranks hold as many rounds as the one that has most to send in the memory that the
+        scarcest one has left.
+
+        Args:
+            rows_at: Returns rows of own nodes, `[k, ...]`, at local ids, int64 `[k]`.
+            like: No row of them, `[0, ...]`.
+            memory: About how many bytes may be taken meanwhile.
+
+        Yields:
+            Which of the ghosts, counted from the first, int64 `[k]`, and their rows, `[k, ...]`.
+
+        Raises:
+            RankFailedError: If something else comes than was asked for.
+        """
+        link = self.link
+        rounds, name = link.rounds, self.output.name
+        every = (link.boundary(rank) for rank in range(rounds.size))
+        ours = np.unique(np.concatenate([*every, _NO_IDS]))
+        width = max(1, like.element_size() * like.shape[1:].numel()) + _PER_ROW
+        most = max(LEAST, memory // (width * (1 + rounds.size)))
+        told = rounds.everywhere((most, len(ours)))
+        at_once = min(t[0] for t in told)
+        for first in range(0, max(t[1] for t in told), at_once):
+            some = ours[first : first + at_once]
+            packed = []
+            for rank in range(rounds.size):
+                here, there = link.needed(rank, some)
+                packed.append((np.searchsorted(some, here), there))
+            ids, rows = link.swap(name, rows_at(some) if len(some) else like, packed)
+            if len(ids) and ids.min() < self.begins:
+                raise RankFailedError(
+                    f"rank {rounds.rank} was sent rows of '{name}' for ids that are no ghosts"
+                )
+            yield ids - self.begins, rows
 
 
 class ExchangeExecutor:

@@ -77,8 +77,13 @@ def relation_of(relation: Relation, direction: Direction, link: Link) -> Relatio
     )
 
 
-def refuse_whole(program: Program, model: str) -> None:
+def refuse_whole(program: Program, model: str, instead: str = "to_incremental") -> None:
     """See that a program runs row by row.
+
+    Args:
+        program: The program.
+        model: What the model is called.
+        instead: What does it in one process.
 
     Raises:
         UnsupportedModelError: If some step needs all rows, or an output has no row per node.
@@ -89,7 +94,7 @@ def refuse_whole(program: Program, model: str) -> None:
     if program.least_edges:
         raise UnsupportedModelError(
             f"{model} does something else on graphs with fewer than {program.least_edges} edges, "
-            "and no rank knows how many there are. Use to_incremental, in one process"
+            f"and no rank knows how many there are. Use {instead}, in one process"
         )
     for s in program.steps:
         reason = ""
@@ -108,13 +113,13 @@ def refuse_whole(program: Program, model: str) -> None:
         if reason:
             raise UnsupportedModelError(
                 f"{model}: '{s.output}' cannot be computed on parts of the graph: {reason}. Use "
-                "to_incremental, in one process"
+                f"{instead}, in one process"
             )
     for v in program.outputs:
         if v.domain is not Domain.NODE:
             raise UnsupportedModelError(
                 f"{model}: its output '{v}' has no row per node, so no rank could own its rows. "
-                "Use to_incremental, in one process"
+                f"Use {instead}, in one process"
             )
 
 

@@ -15,30 +15,17 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from pyg_incremental.call.plan import CallPlan
-from pyg_incremental.call.roles import Roles
-from pyg_incremental.call.traced import Traced
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.read.reader import DeltaReader
 from pyg_incremental.delta.resolve.resolver import ResolvedDelta
 from pyg_incremental.distributed.boundary.exchange import ExchangeExecutor
 from pyg_incremental.distributed.boundary.link import Traffic
-from pyg_incremental.distributed.boundary.rewrite import (
-    directions,
-    name_of,
-    partitioned,
-    refuse_whole,
-    relation_of,
-    suffix_of,
-)
+from pyg_incremental.distributed.boundary.rewrite import directions, name_of
 from pyg_incremental.distributed.delta.parcel import absent_everywhere
 from pyg_incremental.distributed.delta.route import Routed, Router, says_anything
-from pyg_incremental.distributed.errors import (
-    PartitionError,
-    RankFailedError,
-    is_on_all_ranks,
-    on_all_ranks,
-)
+from pyg_incremental.distributed.errors import RankFailedError, is_on_all_ranks, on_all_ranks
 from pyg_incremental.distributed.part.journal import Committed, Journal, journal_of
+from pyg_incremental.distributed.part.local_plan import agree, local_plan
 from pyg_incremental.distributed.part.merge import LocalDelta, Merger
 from pyg_incremental.distributed.part.region import Region
 from pyg_incremental.distributed.part.undo import undone
@@ -104,12 +91,7 @@ class Part:
         settings: Settings,
         committed: Committed,
     ) -> None:
-        refuse_whole(plan.program, type(plan.site.model).__name__)
-        programs = rounds.everywhere(str(plan.program))
-        if any(p != programs[0] for p in programs):
-            raise on_all_ranks(
-                PartitionError("the ranks do not run the same model, or not with the same call")
-            )
+        agree(plan, rounds)
         self.plan, self.rounds, self.others = plan, rounds, others
         roles = plan.roles
         self.region = region = Region(
@@ -131,22 +113,9 @@ class Part:
 
     def _session(self, settings: Settings, nodes: dict[str, Tensor]) -> Session:
         """The session on local ids."""
-        plan, region = self.plan, self.region
-        edges = {
-            f"{name}{suffix_of(d)}": name_of(d)
-            for name, graph in plan.roles.edges.items()
-            for d in region.links
-            if d[0] == graph
-        }
-        relations = tuple(
-            relation_of(region.relations[d[0]], d, link) for d, link in region.links.items()
-        )
-        num_nodes = region.local_counts()
-        roles = Roles(relations, plan.roles.nodes, edges, plan.roles.others, num_nodes)
-        program = partitioned(plan.program, region.links, region.own)
-        local = replace(plan, roles=roles, traced=Traced(program, plan.traced.structure))
+        region, local = self.region, local_plan(self.plan, self.region)
         graphs = {name_of(d): graph for d, graph in region.graphs.items()}
-        return Session(local, graphs, num_nodes, nodes, self.others, settings)
+        return Session(local, graphs, local.roles.num_nodes, nodes, self.others, settings)
 
     # Updates -------------------------------------------------------------------------------------
 

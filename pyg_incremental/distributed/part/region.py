@@ -51,26 +51,22 @@ class Boundary:
     leave: Ids = field(default_factory=_none)
 
 
-class Region:
-    """The part of the graphs that one rank holds; made by all ranks at the same time.
+class Borders:
+    """The nodes that one rank owns and sees; made by all ranks at the same time.
 
     Args:
         relations: The graphs.
         directions: The local graphs that the program needs.
         shard: What this rank owns.
         rounds: The conversation with the other ranks.
-        storage: Where the local graphs lie.
 
     Attributes:
+        relations: The graphs by name.
         owners: Who owns the nodes of each kind.
         num_nodes: The number of nodes of each kind, on all ranks.
         own: The nodes of each kind that this rank owns.
         links: The boundary of each local graph.
-        graphs: The local graphs.
         traffic: What exchanges have moved; who reads it clears it.
-
-    Raises:
-        PartitionError: If the shard holds edges of nodes that it does not own.
     """
 
     def __init__(
@@ -79,9 +75,7 @@ class Region:
         directions: Iterable[Direction],
         shard: Shard,
         rounds: Rounds,
-        storage: Storage,
     ) -> None:
-        self._storage = storage
         self.relations = {r.graph: r for r in relations}
         self._rounds = rounds
         self.owners = {kind: Owners(ranks, shard.size) for kind, ranks in shard.owner.items()}
@@ -93,9 +87,6 @@ class Region:
             _, far = self.kinds(d)
             own = self.own[far]
             self.links[d] = Link(f"{far}@{name_of(d)}", own, Ghosts(own), rounds, self.traffic)
-        self.graphs: Mapping[Direction, DynamicGraph] = {
-            d: self._local_graph(d, shard) for d in self.links
-        }
 
     def kinds(self, d: Direction) -> tuple[str, str]:
         """The kinds of the near nodes, all of them own ones, and of the far nodes of a graph."""
@@ -103,8 +94,22 @@ class Region:
         ends = relation.target, relation.source
         return ends[::-1] if d[1] else ends
 
-    def _local_graph(self, d: Direction, shard: Shard) -> DynamicGraph:
-        """The edges that lead to own nodes, or start there, and the ghosts that this makes."""
+    def local_edges(self, d: Direction, shard: Shard) -> tuple[Tensor, dict[str, Tensor]]:
+        """The edges that lead to own nodes, or start there, and the ghosts that this makes.
+
+        One or two rounds with the other ranks.
+
+        Args:
+            d: Which of the local graphs.
+            shard: What this rank owns.
+
+        Returns:
+            Local ids of their ends, int64 `[2, k]`, sources first, and the data of the edges by the
+            names that they have here, `[k, ...]`.
+
+        Raises:
+            PartitionError: If the shard holds edges of nodes that it does not own.
+        """
         (name, out), (near_kind, _) = d, self.kinds(d)
         edge_index, data = shard.edge_index[name], dict(shard.edges[name])
         if out:
@@ -124,11 +129,7 @@ class Region:
         boundary = Boundary(offered, link.ghosts.end, ghosts, offered)
         self.serve(self.tell({d: boundary}, [], {}))
         link.settle()
-        return DynamicGraph(
-            torch.from_numpy(local), max(self.own[near_kind].end, link.ghosts.room),
-            {f"{k}{suffix_of(d)}": v for k, v in data.items()}, self.relations[name].by_target,
-            self._storage,
-        )  # fmt: skip
+        return torch.from_numpy(local), {f"{k}{suffix_of(d)}": v for k, v in data.items()}
 
     def _turned(
         self, name: str, edge_index: Tensor, data: dict[str, Tensor]
@@ -185,6 +186,53 @@ class Region:
                 local = link.own.find(ids)
                 link.unsubscribe(rank, link.own.find(left))
                 link.subscribe(rank, local, there)
+
+    def local_counts(self) -> dict[str, int]:
+        """The number of nodes of each kind that the program knows: own ones, and far ones."""
+        far = {link.far: link.ghosts.room for link in self.links.values()}
+        return {kind: own.end for kind, own in self.own.items()} | far
+
+
+class Region(Borders):
+    """The part of the graphs that one rank holds; made by all ranks at the same time.
+
+    Args:
+        relations: The graphs.
+        directions: The local graphs that the program needs.
+        shard: What this rank owns.
+        rounds: The conversation with the other ranks.
+        storage: Where the local graphs lie.
+
+    Attributes:
+        graphs: The local graphs.
+
+    Raises:
+        PartitionError: If the shard holds edges of nodes that it does not own.
+    """
+
+    def __init__(
+        self,
+        relations: Iterable[Relation],
+        directions: Iterable[Direction],
+        shard: Shard,
+        rounds: Rounds,
+        storage: Storage,
+    ) -> None:
+        super().__init__(relations, directions, shard, rounds)
+        self._storage = storage
+        self.graphs: Mapping[Direction, DynamicGraph] = {
+            d: self._local_graph(d, shard) for d in self.links
+        }
+
+    def _local_graph(self, d: Direction, shard: Shard) -> DynamicGraph:
+        """The edges of a local graph, and the ghosts that this makes."""
+        edges, data = self.local_edges(d, shard)
+        near = self.own[self.kinds(d)[0]]
+        count = max(near.end, self.links[d].ghosts.room)
+        by_target = self.relations[d[0]].by_target
+        return DynamicGraph(edges, count, data, by_target, self._storage)
+
+    # Ghosts --------------------------------------------------------------------------------------
 
     def take(
         self,
@@ -247,11 +295,6 @@ class Region:
             link.settle()
             if boundaries[d].leave.size:
                 link.ghosts.leave(boundaries[d].leave)
-
-    def local_counts(self) -> dict[str, int]:
-        """The number of nodes of each kind that the program knows: own ones, and far ones."""
-        far = {link.far: link.ghosts.room for link in self.links.values()}
-        return {kind: own.end for kind, own in self.own.items()} | far
 
     # Reading -------------------------------------------------------------------------------------
 

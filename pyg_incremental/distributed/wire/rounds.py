@@ -31,7 +31,7 @@ T = TypeVar("T")
 FAILED = -1
 OPERATIONS = (
     "nothing", "the first call", "from_shards", "refresh", "apply_delta", "inverse", "verify",
-    "save", "load", "gather_out", "state_digest", "bootstrap",
+    "save", "load", "gather_out", "state_digest", "bootstrap", "evaluate",
 )  # fmt: skip
 """What ranks do together."""
 _ROUND, _OPERATION = 12, 4
