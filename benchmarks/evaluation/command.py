@@ -9,8 +9,9 @@ folder that PYG_INCREMENTAL_DATA names has them not) and on drawn ones.
 On a drawn graph of ogbn-products' size, or `--scale` of it, that lies on a disk, in processes that
 the system limits to `--limit` bytes of data:
 
-`models`: three models, in blocks and node-wise; `layers`: one to four of them; `sampled`: all edges
-against ten of each node; `partial`: some of the nodes; `bootstrap`: the first pass of an
+`models`: three models, in blocks and node-wise, and with `--compare` the rows of some targets
+against those of PyG's model on all that they see; `layers`: one to four of them; `sampled`: all
+edges against ten of each node; `partial`: some of the nodes; `bootstrap`: the first pass of an
 incremental store, in memory and in memory maps, and updates of one edge after it. Node-wise
 evaluation runs PyG's model on what a batch of nodes sees; its batch is the best of those that fit,
 and its time that of a few batches times all.
@@ -47,7 +48,7 @@ PLOTS: dict[str, Callable[[list[Row], Path], Path]] = {
 }
 QUICK = {
     "scale": 0.01, "hidden": 8, "graph": ["drawn", "drawn-in-groups"], "model": ["gcn"],
-    "size": "arxiv", "batch": [1, 4], "sample": 4, "part": 0.9,
+    "size": "arxiv", "batch": [1, 4], "sample": 4, "compare": 3, "part": 0.9,
 }  # fmt: skip
 
 
@@ -70,6 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--limit", default="4GB", help="of the system, for the whole size")
     add("--part", type=float, default=0.3, help="of the limit that evaluate is given as memory")
     add("--batch", type=int, nargs="*", default=[1, 4, 16, 64], help="node-wise: tried in turn")
+    add("--compare", type=int, default=0, help="targets held against the original model")
     add("--sample", type=int, default=8, help="node-wise: targets that are timed, at least a batch")
     add("--seconds", type=float, default=30, help="node-wise: limit of time for one batch size")
     add("--updates", type=int, default=60, help="bootstrap: edges that come, one by one")

@@ -59,6 +59,7 @@ def on_disk(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             "scale": args.scale, "limit": int(args.scale * limit), "batch": args.batch,
             "memory": int(args.part * args.scale * limit), "seconds": args.seconds,
             "load": args.load, "sample": args.sample, "num_nodes": size.nodes, "full_limit": limit,
+            "compare": args.compare,
         }  # fmt: skip
 
 
@@ -78,7 +79,8 @@ def models(args: argparse.Namespace) -> list[Row]:
                 "evaluate_s": ours["seconds"], "wall_s": ours["wall"],
                 "limit_GB": ours["limit"] / 1e9, "of_it_code_GB": ours["base"] / 1e9,
             }  # fmt: skip
-            rows.append(row | (_node_wise(task, ours["seconds"]) if args.batch else {}))
+            row |= _node_wise(task, ours["seconds"]) if args.batch else {}
+            rows.append(row | (_compared(task) if args.compare else {}))
             print(rows[-1], flush=True)
     return rows
 
@@ -93,6 +95,15 @@ def _node_wise(task: dict[str, Any], ours: float) -> Row:
         "node_wise_s": seconds, "ratio": seconds / ours, "batch": other["batch"],
         "too_large": failed[0] if failed else None,
         "targets": max((t.get("targets", 0) for t in other["tried"]), default=0),
+    }  # fmt: skip
+
+
+def _compared(task: dict[str, Any]) -> Row:
+    """Rows of some targets against the original model, in a process without a limit."""
+    found = worker.run(task | {"way": "compare"})
+    return {
+        "compared": found["targets"], "largest difference": found["off"],
+        "largest value": found["largest"], "most edges seen": found["most_edges"],
     }  # fmt: skip
 
 

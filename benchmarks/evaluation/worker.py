@@ -29,6 +29,8 @@ from pyg_incremental.kernels import warm_up
 
 MODELS = ("gcn", "gat", "jk-sage")
 WHERE = ("memory", "files")
+COMPARED = "compared.npy"
+"""Rows of some targets, for the process that holds them against the original model."""
 WARM = 20
 """Updates before those that are timed: the first ones compile their path."""
 
@@ -93,10 +95,12 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
     evaluate(model, small, progress=False)
     base = used()
     limit = max(task["limit"], base) if task["scale"] == 1 else base + task["limit"]
-    if task.get("where") != "memory":
+    if task.get("where") != "memory" and task["way"] != "compare":
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     if task["way"] == "node-wise":
         return node_wise(model, data, task)
+    if task["way"] == "compare":
+        return compared(model, data, task)
     if task["way"] == "bootstrap":
         return bootstrapped(model, data, task) | {
             "limit_GB": limit / 1e9,
@@ -111,6 +115,9 @@ def main(task: dict[str, Any]) -> dict[str, Any]:
         )  # fmt: skip
         seconds, wall = time.process_time() - began, time.perf_counter() - waited
         finite = bool(out[:1000].isfinite().all())
+        if task.get("compare"):
+            ids = _some(data.num_nodes, task["compare"])
+            np.save(Path(task["folder"]) / COMPARED, out[ids].numpy())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
         "seconds": seconds, "wall": wall, "limit": limit, "base": base, "peak_rss": peak,
@@ -156,9 +163,7 @@ def node_wise(model: nn.Module, data: Data, task: dict[str, Any]) -> dict[str, A
     The model runs on what a batch sees within as many hops as there are layers. Batches are tried
     until one fails for want of memory.
     """
-    folder = Path(task["folder"])
-    parts = (np.load(folder / f"in-{name}.npy", mmap_mode="r") for name in ("first", "neighbor"))
-    lists = InEdges(*parts, edge=np.empty(0, np.int32))
+    lists = _in_edges(Path(task["folder"]))
     best, batch, tried = float("inf"), 0, []
     for size in task["batch"]:
         nodes = _some(data.num_nodes, max(size, task["sample"])).numpy()
@@ -166,7 +171,8 @@ def node_wise(model: nn.Module, data: Data, task: dict[str, Any]) -> dict[str, A
         try:
             for first in range(0, len(nodes), size):
                 some = nodes[first : first + size]
-                seen = max(seen, _on_what_they_see(model, data, lists, some, task["layers"]))
+                edges = _on_what_they_see(model, data, lists, some, task["layers"])[1]
+                seen = max(seen, edges)
                 count += len(some)
                 if time.process_time() - began > task["seconds"]:
                     break
@@ -180,10 +186,38 @@ def node_wise(model: nn.Module, data: Data, task: dict[str, Any]) -> dict[str, A
     return {"price": best, "batch": batch, "tried": tried}
 
 
+def compared(model: nn.Module, data: Data, task: dict[str, Any]) -> dict[str, Any]:
+    """How far rows are from those of the original model, target by target.
+
+    It runs on what a target sees within as many hops as there are layers and one more, so that all
+    nodes whose rows count have their own degrees: no node is left out for which that is large.
+    """
+    folder = Path(task["folder"])
+    ours, lists = torch.from_numpy(np.load(folder / COMPARED)), _in_edges(folder)
+    nodes, began = _some(data.num_nodes, task["compare"]).numpy(), time.process_time()
+    rows, most = [], 0
+    for i in range(len(nodes)):
+        row, edges = _on_what_they_see(model, data, lists, nodes[i : i + 1], task["layers"] + 1)
+        rows.append(row)
+        most = max(most, edges)
+    theirs = torch.cat(rows)
+    return {
+        "targets": len(nodes), "off": float((ours - theirs).abs().max()),
+        "largest": float(theirs.abs().max()), "most_edges": most,
+        "seconds": time.process_time() - began,
+    }  # fmt: skip
+
+
+def _in_edges(folder: Path) -> InEdges:
+    """The in-edges of all nodes, in memory maps."""
+    parts = (np.load(folder / f"in-{name}.npy", mmap_mode="r") for name in ("first", "neighbor"))
+    return InEdges(*parts, edge=np.empty(0, np.int32))
+
+
 def _on_what_they_see(
     model: nn.Module, data: Data, lists: InEdges, nodes: np.ndarray, hops: int
-) -> int:
-    """Run the model there; returns the number of edges."""
+) -> tuple[Tensor, int]:
+    """Run the model there; returns the rows of the nodes, and the number of edges."""
     seen = np.unique(nodes)
     for _ in range(hops):
         inner, (degree, neighbor) = seen, _lists_of(lists, seen)
@@ -192,8 +226,7 @@ def _on_what_they_see(
     place[seen] = np.arange(len(seen))
     edges = np.stack([place[neighbor], np.repeat(place[inner], degree)]).astype(np.int64)
     out = model(data.x[torch.from_numpy(seen)], torch.from_numpy(edges))
-    assert len(out[torch.from_numpy(place[nodes]).long()]) == len(nodes)
-    return edges.shape[1]
+    return out[torch.from_numpy(place[nodes]).long()], edges.shape[1]
 
 
 def _lists_of(lists: InEdges, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
