@@ -58,6 +58,18 @@ def _drawn_in_groups(scale: float) -> tuple[Tensor, int]:
     return torch.from_numpy(name[np.stack([keys // size.nodes, keys % size.nodes])]), size.nodes
 
 
+def _drawn_shuffled(scale: float) -> tuple[Tensor, int]:
+    """The drawn one with its targets shuffled among the edges: degrees are left, and chance.
+
+    What an order saves of the drawn graph and not of this one is due to a structure that it has.
+    """
+    edges, nodes = _drawn(scale)
+    src, dst = edges.numpy()
+    dst = np.random.default_rng(0).permutation(dst)
+    keys = np.unique(src[src != dst] * nodes + dst[src != dst])
+    return torch.from_numpy(np.stack([keys // nodes, keys % nodes])), nodes
+
+
 def _caida() -> tuple[Tensor, int]:
     """The internet links that are there at the end, both ways."""
     held = _read("as_caida_stream.npz")
@@ -91,6 +103,7 @@ def _both_ways(edges: np.ndarray, held: dict[str, np.ndarray]) -> tuple[Tensor, 
 
 DRAWN: dict[str, Callable[[float], tuple[Tensor, int]]] = {
     "drawn": _drawn,
+    "drawn-shuffled": _drawn_shuffled,
     "drawn-in-groups": _drawn_in_groups,
 }
 TIMED: dict[str, Callable[[], tuple[Tensor, int]]] = {

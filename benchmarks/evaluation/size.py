@@ -9,6 +9,7 @@ took, with whatever else ran on the machine.
 from __future__ import annotations
 
 import argparse
+import itertools
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,7 +60,8 @@ def on_disk(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             "scale": args.scale, "limit": int(args.scale * limit), "batch": args.batch,
             "memory": int(args.part * args.scale * limit), "seconds": args.seconds,
             "load": args.load, "sample": args.sample, "num_nodes": size.nodes, "full_limit": limit,
-            "compare": args.compare,
+            "compare": args.compare, "channels": size.channels,
+            "num_edges": count * (1 + size.undirected),
         }  # fmt: skip
 
 
@@ -114,7 +116,12 @@ def layers(args: argparse.Namespace) -> list[Row]:
         for count in range(1, 5):
             took = worker.run(task | {"model": "gcn", "layers": count})["seconds"]
             first = rows[0]["evaluate_s"] if rows else took
-            rows.append({"model": "gcn", "layers": count, "evaluate_s": took, "of_1": took / first})
+            least = _gcn_work(task | {"layers": count}, task["num_edges"])
+            for what in [*least]:
+                least[f"{what.split('_')[0]}_of_1"] = least[what] / rows[0][what] if rows else 1.0
+            rows.append({
+                "model": "gcn", "layers": count, "evaluate_s": took, "of_1": took / first, **least,
+            })  # fmt: skip
             print(rows[-1], flush=True)
     return rows
 
@@ -123,16 +130,33 @@ def sampled(args: argparse.Namespace) -> list[Row]:
     """All edges against ten of each node, for all layers and for each."""
     rows: list[Row] = []
     with on_disk(args) as task:
+        degrees = np.diff(np.load(f"{task['folder']}/in-first.npy"))
+        kept = int(np.minimum(degrees, 10).sum())
         for name in args.model:
             full = worker.run(task | {"model": name})["seconds"]
             for most in (10, [10] * args.layers):
                 took = worker.run(task | {"model": name, "num_neighbors": most})["seconds"]
+                least = _gcn_work(task, kept) if name == "gcn" else {}
                 rows.append({
                     "model": name, "edges of each": str(most), "full_s": full, "sampled_s": took,
-                    "full_of_sampled": full / took,
+                    "full_of_sampled": full / took, "edges_of_sampled": task["num_edges"] / kept,
+                    **least,
                 })  # fmt: skip
                 print(rows[-1], flush=True)
     return rows
+
+
+def _gcn_work(task: dict[str, Any], edges: int) -> Row:
+    """What GCN cannot do without: bytes of its messages, each read once, and products.
+
+    Its products come before its sums, so that a message is as wide as the layer's output.
+    """
+    widths = [task["channels"], *[task["hidden"]] * (task["layers"] - 1), task["classes"]]
+    products = sum(a * b for a, b in itertools.pairwise(widths))
+    return {
+        "messages_GB": 4 * edges * sum(widths[1:]) / 1e9,
+        "products_GFLOP": 2 * task["num_nodes"] * products / 1e9,
+    }
 
 
 def partial(args: argparse.Namespace) -> list[Row]:
