@@ -152,6 +152,8 @@ def test_evaluation_in_a_process_that_is_limited(tmp_path):
     assert row["targets"] == 4
     assert row["limit_GB"] == pytest.approx(row["of_it_code_GB"] + 0.04)
     assert row["ratio"] == pytest.approx(row["node_wise_s"] / row["evaluate_s"])
+    assert row["compared"] == 3
+    assert row["largest difference"] < 1e-5 * row["largest value"]
 
 
 def test_evaluation_tables(tmp_path, monkeypatch):
@@ -162,6 +164,8 @@ def test_evaluation_tables(tmp_path, monkeypatch):
         if task["way"] == "node-wise":
             tried = [{"batch": 1, "targets": 4, "price": 1.0}, {"batch": 4, "failed": "Memory"}]
             return {"price": 1.0, "batch": 1, "tried": tried}
+        if task["way"] == "compare":
+            return {"targets": 3, "off": 0.0, "largest": 1.0, "most_edges": 9}
         if task["way"] == "bootstrap":
             return {"first_s": 1.0, "update_ms": 2.0, "limit_GB": task["limit"] / 1e9}
         seconds = task["layers"] * (1 if task["num_neighbors"] is None else 0.5)
@@ -176,7 +180,9 @@ def test_evaluation_tables(tmp_path, monkeypatch):
     (row,) = rows_of("models")
     assert (row["node_wise_s"], row["too_large"], row["batch"]) == (1693, 4, 1)
     assert [row["of_1"] for row in rows_of("layers")] == [1, 2, 3, 4]
-    assert [row["full_of_sampled"] for row in rows_of("sampled")] == [2, 2]
+    sampled = rows_of("sampled")
+    assert [row["full_of_sampled"] for row in sampled] == [2, 2]
+    assert all(row["edges_of_sampled"] > 1 for row in sampled)
     assert [row["targets"] for row in rows_of("partial")] == [2, 17, 169, 1693]
     assert (tmp_path / "partial.png").stat().st_size > 0
     stores = [(row["where"], row["limit_GB"]) for row in rows_of("bootstrap")]
