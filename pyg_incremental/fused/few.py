@@ -49,10 +49,15 @@ class FewChanges:
         return {name: min(FEW, self.tables.room_of(s)) for name, s in self._inputs.items()}
 
     @property
+    def _num_nodes(self) -> int:
+        """All ids are smaller."""
+        return max(nodes.num_nodes for nodes in self._kinds)
+
+    @property
     def _is_alone(self) -> bool:
         """Whether nobody but the machine has a part in an update."""
         is_known = self.tables.known == len(self.executors) and not self._exchanges
-        return is_known and len(self._kinds) == 1 and not self._edge_values.are_there
+        return is_known and not self._edge_values.are_there
 
     def takes_few(self, delta: PlainDelta) -> bool:
         """Whether `run_few` may be asked: little changes, and nothing has moved."""
@@ -61,8 +66,12 @@ class FewChanges:
             return False
         if added.shape[1] > FEW or gone.shape[1] > FEW or len(ids) > self._few_rows.get(name, 0):
             return False
-        count = self._kinds[0].num_nodes
-        place = self._backend.moves, self._kinds[0].scratch.size, (count, count)
+        kinds, moves = self._kinds, self._backend.moves
+        if len(kinds) > 1:
+            counts = [(nodes.num_nodes,) * 2 for nodes in kinds]
+            return self._placed == (moves, *[nodes.scratch.size for nodes in kinds], *counts)
+        count = kinds[0].num_nodes
+        place = moves, kinds[0].scratch.size, (count, count)
         return self._placed == place
 
     def run_few(self, delta: PlainDelta) -> tuple[int, int] | None:
@@ -74,7 +83,8 @@ class FewChanges:
         """
         added, gone, name, ids, rows, *_ = delta
         comes, leaves, graph = added.shape[1], gone.shape[1], self._graph
-        scratch, count = self._kinds[0].scratch, self._kinds[0].num_nodes
+        scratch, kinds = self.tables.nodes.scratch, self._kinds
+        count = kinds[0].num_nodes if len(kinds) == 1 else self._num_nodes
         ready = graph.ready_for(comes, leaves)
         if ready is None:
             return None

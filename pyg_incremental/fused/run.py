@@ -378,11 +378,6 @@ class FastPath(FewChanges):
         """From more elements on than these a step is one for threads."""
         return NEVER if self._has_new else self._parts.many()
 
-    @property
-    def _num_nodes(self) -> int:
-        """All ids are smaller."""
-        return max(nodes.num_nodes for nodes in self._kinds)
-
     def _locate(self) -> None:
         """See that the machine knows where everything is."""
         places = self._backend.moves, *[nodes.scratch.size for nodes in self._kinds]

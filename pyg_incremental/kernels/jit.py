@@ -15,10 +15,11 @@ from typing import Any
 
 import numba
 from numba import config
+from numba._dynfunc import make_function
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import FunctionPass, register_pass
-from numba.core.typed_passes import NopythonRewrites
+from numba.core.compiler_machinery import FunctionPass, LoweringPass, register_pass
+from numba.core.typed_passes import NativeLowering, NopythonRewrites
 
 from pyg_incremental.kernels.kept import alone, folder_of, sources
 
@@ -93,9 +94,11 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """`numba.njit` for kernels of this package.
 
     Args:
-        **options: As for Numba; with `cache=True`, which goes without saying.
+        **options: As for Numba; with `cache=True`, which goes without saying. What lets C call a
+            kernel is left out, as nobody does.
     """
     options.pop("cache", None)
+    options["no_cfunc_wrapper"] = True
 
     def compiled(function: Callable[..., Any]) -> Any:
         made: Any = numba.njit(**options)(function)
@@ -122,19 +125,48 @@ class _Unfinished(FunctionPass):
         super().__init__()  # type: ignore[no-untyped-call]
 
     def run_pass(self, state: Any) -> bool:
-        """Give the function a place for its code that is not optimized as a whole."""
-        state.library = state.targetctx.codegen().create_library(state.func_id.func_qualname)
-        state.library._optimize_final_module = lambda: None
+        """Give the function a place for its code that is neither optimized nor put into memory."""
+        library = state.targetctx.codegen().create_library(state.func_id.func_qualname)
+        library._optimize_final_module = lambda: None
+        library._finalize_final_module = lambda: setattr(library, "_finalized", True)
+        state.library, state.flags.no_compile = library, True
         return False
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)  # type: ignore[no-untyped-call]
+class _Known(LoweringPass):
+    """Makes a part known to what calls it, without machine code of its own.
+
+    Numba would make that of everything that is called at depth five, five times over, and of code
+    that is not optimized, which takes longest.
+    """
+
+    _name = "known"
+
+    def __init__(self) -> None:
+        """Nothing to keep."""
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def run_pass(self, state: Any) -> bool:
+        """Do what Numba does beside making machine code."""
+        lowered, library = state.cr, state.library
+        about = lowered.fndesc
+        name = about.qualname.split(".")[-1]
+        stands_for = make_function(about.lookup_module(), name, name, 0, lowered.env, (library,))
+        state.targetctx.insert_user_function(stands_for, about, [library])
+        state.reload_init.extend(library._reload_init)
+        state.cr = lowered._replace(cfunc=stands_for)
+        return True
 
 
 class _Part(CompilerBase):
     """Compiles a part of a kernel."""
 
     def define_pipelines(self) -> list[Any]:
-        """As ever, but for the last step."""
+        """As ever, but for the last steps."""
         passes: Any = DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
         passes.add_pass_after(_Unfinished, NopythonRewrites)
+        passes.add_pass_after(_Known, NativeLowering)
         passes.finalize()
         return [passes]
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
+from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE, HypergraphConv
 
 from pyg_incremental import GraphDelta, InvalidDeltaError, StaleStateError, to_incremental
 from pyg_incremental.fused import few as machine
@@ -178,3 +178,52 @@ def test_who_asks_for_old_rows_gets_them(seed, short):
         if turn == 1:
             assert torch.equal(update.old, out[update.changed])
     assert short == [True]  # from the second on the longer way keeps the old output, too
+
+
+HYPEREDGES = 50
+
+
+def hyper(seed):
+    """A hypergraph whose hyperedges are fewer than its nodes."""
+    rng = generator(seed)
+    x = torch.from_numpy(rng.standard_normal((N, CHANNELS)))
+    index = torch.from_numpy(rng.integers((N, HYPEREDGES), size=(3 * N, 2)).T.copy())
+    index[1, 0] = HYPEREDGES - 1
+    torch.manual_seed(5)
+    model = HypergraphConv(CHANNELS, 5).double().eval()
+    inc = to_incremental(model, compile_after=1, backend="compiled")
+    inc(x, index)
+    for _ in range(2):
+        inc.apply_delta(edge_index_add=index[:, :1])
+    return rng, inc, model
+
+
+def test_nodes_that_come_to_hyperedges_and_leave_them(seed, short):
+    rng, inc, model = hyper(seed)
+    short.clear()
+    for _ in range(6):
+        come = torch.from_numpy(rng.integers((N, HYPEREDGES), size=(4, 2)).T.copy())
+        index = inc.graph.to_edge_index()
+        ids = torch.from_numpy(rng.permutation(N)[:3])
+        gone = index[:, torch.from_numpy(rng.permutation(index.shape[1])[:4])]
+        rows = torch.from_numpy(rng.standard_normal((3, CHANNELS)))
+        up = inc.apply_delta(come, gone, (ids, rows))
+        assert torch.equal(up.out, inc.out[up.changed])
+        assert_close(inc.out, model(inc.x, inc.graph.to_edge_index()))
+    assert short[1:] == [True] * 5
+    inc.check()
+
+
+@pytest.mark.parametrize("many", [1, 3])
+def test_a_hyperedge_that_is_new_goes_the_longer_way(many, seed, short):
+    """Its id is that of a node, so that it looks like one that is there."""
+    _, inc, model = hyper(seed)
+    short.clear()
+    inc.apply_delta(edge_index_add=torch.tensor([[3], [HYPEREDGES]]).repeat(1, many))
+    assert not any(short)
+    assert_close(inc.out, model(inc.x, inc.graph.to_edge_index()))
+    with pytest.raises(InvalidDeltaError):
+        inc.apply_delta(edge_index_add=torch.tensor([[N], [3]]))
+    with pytest.raises(InvalidDeltaError, match="undirected"):
+        inc.apply_delta(edge_index_add=torch.tensor([[3], [4]]), undirected=True)
+    inc.check()

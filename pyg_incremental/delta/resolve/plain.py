@@ -57,8 +57,8 @@ class PlainResolver:
         num_nodes: The current number of nodes of each kind.
         key: How deltas call it where they say which graph they mean.
         named: Whether they have to.
-        kind: The kind that it is on.
-        name: Its features.
+        kinds: The kinds at which its edges start and to which they lead.
+        name: The features of the first one; if the other is another one, it has none.
         like: These without rows, `[0, ...]`.
         alone: Whether there is nothing else: no other graph, kind or input.
         can_grow: Whether there can be more nodes.
@@ -70,14 +70,16 @@ class PlainResolver:
         num_nodes: Mapping[str, int],
         key: Hashable,
         named: bool,
-        kind: str,
+        kinds: tuple[str, str],
         name: str,
         like: Tensor,
         alone: bool,
         can_grow: bool,
     ) -> None:
         self._graph, self._alone, self._can_grow = graph, alone, can_grow
-        self._num_nodes, self._key, self._kind = num_nodes, key, kind
+        self._num_nodes, self._key, self._kind = num_nodes, key, kinds[0]
+        self._target = kinds[1]
+        self._joins_two = self._target != self._kind
         self._name, self._like, self._named = name, like, named
 
     def resolve(
@@ -101,6 +103,8 @@ class PlainResolver:
                 return None
             ids = given[0].numpy()  # of an id listed twice others find out which row counts
             rows = given[1] if ids.size else None
+        if self._joins_two and not self._are_there(added, ids):
+            return None
         parts = added, gone, self._name, ids, rows, 0, _NO_DATA, False
         return tuple.__new__(PlainDelta, parts)  # sooner made than `PlainDelta(...)`
 
@@ -110,7 +114,7 @@ class PlainResolver:
         New nodes, data of edges that come, both directions, edges that need not be there (but are);
         or nodes that leave, and nothing else.
         """
-        if delta.edge_changes is not None or delta.which != "newest":
+        if delta.edge_changes is not None or delta.which != "newest" or self._joins_two:
             return None
         if delta.pairs_add is not None or delta.pairs_del is not None:
             return None
@@ -137,6 +141,16 @@ class PlainResolver:
         more = 0 if new is None else new.shape[0]
         ids, rows = self._joined(new, changed)
         return PlainDelta(added, gone, self._name, ids, rows, more, data)
+
+    def _are_there(self, added: Ids, ids: Ids) -> bool:
+        """Whether edges that come, `[2, k]`, join nodes of both kinds that are there already.
+
+        Compiled code holds all ids against one bound only; those of edges that leave, and negative
+        ones, need no other.
+        """
+        nodes, targets = self._num_nodes[self._kind], self._num_nodes[self._target]
+        there = _are_below(added[0], nodes) and _are_below(added[1], targets)
+        return there and _are_below(ids, nodes)
 
     def _of_leaving(self, delta: GraphDelta) -> PlainDelta | None:
         """Nodes whose edges leave, and whose features become zero."""
@@ -204,7 +218,8 @@ class PlainResolver:
         graph, count = self._graph, delta.added.shape[1]
         if count and graph.num_edges + count > MAX_EDGES:
             return None
-        slots = graph.accept(delta.added, delta.gone, delta.ids, self._num_nodes[self._kind])
+        limit = max(self._num_nodes[self._kind], self._num_nodes[self._target])
+        slots = graph.accept(delta.added, delta.gone, delta.ids, limit)
         return None if slots is None else resolved_plain(delta, slots)
 
     def _edges(self, value: Any) -> Ids | None:
@@ -230,6 +245,13 @@ class PlainResolver:
         ):
             return None
         return (ids if ids.is_contiguous() else ids.contiguous()), rows
+
+
+def _are_below(ids: Ids, count: int) -> bool:
+    """Whether all of some ids are smaller."""
+    if ids.size == 1:  # a comparison of arrays takes longer than the rest
+        return bool(ids[0] < count)
+    return not ids.size or bool(ids.max() < count)
 
 
 def _is_like(rows: Any, like: Tensor) -> bool:

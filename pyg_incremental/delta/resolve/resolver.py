@@ -85,13 +85,16 @@ class Resolver:
         """Let `plain` know the deltas of one graph, if there are such."""
         roles, num_nodes = self._roles, self._num_nodes
         main = next(r for r in roles.relations if r.graph == graph)
-        name, kind = roles.features(main.source), main.source
-        if name is None or not roles.kinds == [main.source] == [main.target]:
+        name, kind, target = roles.features(main.source), main.source, main.target
+        others = [k for k in roles.kinds if k != kind]
+        if name is None or others != [target] * (kind != target):
             return
+        if others and (kind or roles.features(target) is not None):
+            return  # only of hyperedges, which have no features, it is clear whose are meant
         self._main, self._features = graph, name
         alone = len(roles.relations) == len(num_nodes) == len(roles.nodes) == 1
         self.plain = PlainResolver(
-            self._graphs[graph], num_nodes, main.key, roles.main is None, kind, name,
+            self._graphs[graph], num_nodes, main.key, roles.main is None, (kind, target), name,
             self._rows[name], alone, alone and kind not in roles.fixed and not roles.grows(kind),
         )  # fmt: skip
 
