@@ -151,12 +151,6 @@ def _softplus(t: Translator, value: Any, beta: float = 1.0, threshold: float = 2
     return t.compute("where", t.compute("gt", scaled, threshold), value, low)
 
 
-def _same(t: Translator, value: Any, **kwargs: Any) -> Any:
-    if kwargs.get("dtype", t.dtype) != t.dtype:
-        raise UntranslatableError("rows change their dtype")
-    return value
-
-
 COMPOSED: dict[Any, Callable[..., Any]] = {
     aten.mm.default: mm,
     aten.addmm.default: addmm,
@@ -193,7 +187,7 @@ COMPOSED: dict[Any, Callable[..., Any]] = {
     aten.ones_like.default: _like(1.0),
     aten.full_like.default: _full_like,
     aten.new_full.default: _new_full,
-    aten._to_copy.default: _same,
+    aten._to_copy.default: lambda t, a, **kwargs: t.converted(a, kwargs.get("dtype")),
     aten.square.default: lambda t, a: t.compute("mul", a, a),
     aten.rsub.Scalar: lambda t, a, b: t.compute("sub", b, a),
 }

@@ -85,13 +85,14 @@ class Known:
 
     Attributes:
         space: Registers and constants of what was translated.
+        wide_space: The same of maps in float64, where rows are of float32.
         samples: Rows of values that are not stored.
         constants: Values that depend on nothing that changes, such as a weight and its transpose.
     """
 
     def __init__(self, graph: DynamicGraph, dtype: torch.dtype) -> None:
         self._graph = graph
-        self.space = Space()
+        self.space, self.wide_space = Space(), Space()
         self.samples: dict[Cell, Tensor] = {}
         self.constants: set[Cell] = set()
         self._dtype = dtype
@@ -131,14 +132,21 @@ class Known:
                 raise UntranslatableError("sums are kept in another dtype")
             if not cell.stored and cell not in self.samples:
                 raise UntranslatableError(f"'{cell.value}' is not stored")
-            if cell.stored and cell.tensor.dtype != self._dtype:
-                raise UntranslatableError(f"'{cell.value}' is of another dtype")
             rows.append(cell.tensor[:SAMPLE] if cell.stored else self.samples[cell])
+            if rows[-1].dtype not in (self._dtype, self._wide):
+                raise UntranslatableError(f"'{cell.value}' is of another dtype")
         fn = _with_contents(e.fn, e.inputs) if fixed else e.fn
-        found = translate(fn, rows, self.space)
+        sample = _tried(fn, rows)
+        wide = any(r.dtype != self._dtype for r in (*rows, sample))
+        found = translate(fn, rows, self.wide_space if wide else self.space, wide)
         if not e.out.stored:
-            self.samples[e.out] = fn(*rows)
+            self.samples[e.out] = sample
         return found
+
+    @property
+    def _wide(self) -> torch.dtype:
+        """Of which dtype some sums of rows may be kept, and what is computed of these."""
+        return torch.float64 if self._dtype == torch.float32 else self._dtype
 
     def _of_edge_map(self, e: MapExecutor) -> RowOps:
         if any(c.domain is not Domain.EDGE or not c.stored for c in (e.out, *e.inputs)):
@@ -172,13 +180,38 @@ class Known:
             raise UntranslatableError("this kind of step is not known")
         if e.context.graph is not self._graph:
             raise UntranslatableError("it goes over another graph")
-        if e.out.out_dtype is not None or e.out.tensor.dtype != self._dtype:
+        dtype = e.out.tensor.dtype
+        may_be_wide = isinstance(e, SumState) and messages is None and e.weight is None
+        if e.out.out_dtype is not None or dtype not in (
+            self._dtype,
+            self._wide if may_be_wide else self._dtype,
+        ):
             raise UntranslatableError("its state is kept in another dtype")
         if e.out.keeps_old and not isinstance(e, ExtremumState):
             raise UntranslatableError("its old rows are retracted")
         for cell in _read(e, messages):
-            if cell.rows is None or cell.rows.dtype != self._dtype:
+            if cell.rows is None or cell.rows.dtype != dtype:
                 raise UntranslatableError("its messages are of another dtype")
+
+
+def takes_edges(e: Any) -> bool:
+    """Whether an executor has to see the edges that come and go before anything else does."""
+    return isinstance(e, Aggregator) and e.takes_edges
+
+
+def _tried(fn: Callable[..., Any], rows: Sequence[Tensor]) -> Tensor:
+    """What a function makes of copies of some rows, to which it may write.
+
+    Raises:
+        UntranslatableError: If that is no tensor.
+    """
+    try:
+        made = fn(*(r.clone() for r in rows))
+    except Exception as error:
+        raise UntranslatableError(f"{type(error).__name__}: {error}") from error
+    if not isinstance(made, Tensor):
+        raise UntranslatableError("the result is no tensor")
+    return made
 
 
 def _with_contents(fn: Callable[..., Any], inputs: Sequence[Cell]) -> Callable[..., Any]:

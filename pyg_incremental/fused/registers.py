@@ -70,11 +70,13 @@ class RowOps:
         ops: int64 `[k, COLUMNS]`.
         inputs: Where the registers of the inputs stand.
         output: Where that of the result stands.
+        wide: Whether they compute in float64 where most rows are of float32.
     """
 
     ops: np.ndarray[Any, np.dtype[np.int64]]
     inputs: tuple[int, ...]
     output: int
+    wide: bool = False
 
 
 @dataclass(frozen=True)

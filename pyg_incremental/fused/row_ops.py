@@ -23,25 +23,28 @@ from pyg_incremental.kernels.compiled.row_ops import COLUMNS, run_rows
 from pyg_incremental.program.tracer_lock import ONE_TRACER
 
 
-def translate(fn: Callable[..., Any], rows: Sequence[Tensor], space: Space) -> RowOps:
+def translate(
+    fn: Callable[..., Any], rows: Sequence[Tensor], space: Space, wide: bool = False
+) -> RowOps:
     """The operations of a row map.
 
     Args:
         fn: The map: tensors `[k, ...]` to a tensor `[k, ...]`.
         rows: Register to try it on, `[n, ...]` of one floating dtype for every input.
         space: Takes registers and constants.
+        wide: Whether it computes in float64; rows are of that or of float32 then.
 
     Raises:
         UntranslatableError: If the function has none; `space` is as it was.
     """
-    dtype = rows[0].dtype
-    if any(r.dtype != dtype for r in rows):
+    dtype = torch.float64 if wide else rows[0].dtype
+    if any(r.dtype != dtype and not (wide and r.dtype == torch.float32) for r in rows):
         raise UntranslatableError("inputs differ in dtype")
     before = space.size, len(space.constants), len(space.index), space.index_size
     try:
         examples = _examples(rows)
         with ONE_TRACER:
-            found = _written(fn, [e[:ROWS] for e in examples], space, dtype)
+            found = _written(fn, [e[:ROWS] for e in examples], space, dtype, wide)
         _hold_against(fn, examples, found, space, dtype)
     except Exception as error:
         space.size, constants, index, space.index_size = before
@@ -69,10 +72,10 @@ def _examples(rows: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _written(
-    fn: Callable[..., Any], examples: list[Tensor], space: Space, dtype: torch.dtype
+    fn: Callable[..., Any], examples: list[Tensor], space: Space, dtype: torch.dtype, wide: bool
 ) -> RowOps:
     operations, returned = listed(fn, examples)
-    translator = Translator(space, dtype, COMPOSED)
+    translator = Translator(space, dtype, COMPOSED, wide)
     inputs = [translator.input(example) for example in examples]
     found: list[Any] = []
 
@@ -89,7 +92,7 @@ def _written(
     shape = result.place.shape if isinstance(result, Register) else result.shape
     output = translator.operand(result, shape)
     ops = np.array(translator.ops, np.int64).reshape(-1, COLUMNS)
-    return RowOps(ops, tuple(r.at for r in inputs), output)
+    return RowOps(ops, tuple(r.at for r in inputs), output, wide)
 
 
 def _hold_against(
@@ -104,14 +107,12 @@ def _hold_against(
             whole[at : at + given.numel()] = given
         run_rows(flat, found.ops, 0, len(found.ops), index, rows)
         expected = fn(*(e[-rows:].clone() for e in examples))
-        if expected.dtype != dtype or expected.shape[0] != rows:
+        is_narrow = found.wide and expected.dtype == torch.float32
+        if (expected.dtype != dtype and not is_narrow) or expected.shape[0] != rows:
             raise UntranslatableError("the result has another dtype or other rows")
         got = whole[found.output : found.output + expected.numel()].view(expected.shape)
-        bound = (
-            {"rtol": 1e-4, "atol": 1e-4}
-            if dtype == torch.float32
-            else {"rtol": 1e-10, "atol": 1e-10}
-        )
+        near = 1e-6 if is_narrow else 1e-4 if dtype == torch.float32 else 1e-10
+        bound, expected = {"rtol": near, "atol": near}, expected.to(dtype)
         if not expected.numel():
             continue
         # A sum of many elements is as far off as the largest of them allows.

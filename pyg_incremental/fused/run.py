@@ -22,9 +22,10 @@ from pyg_incremental.fused.chain import Chain, chain_from
 from pyg_incremental.fused.edge_values import EdgeValues
 from pyg_incremental.fused.ends import Ends, edges_of, ends_of, events_of
 from pyg_incremental.fused.few import FewChanges, named
+from pyg_incremental.fused.known import takes_edges
 from pyg_incremental.fused.others import Begin, Others
 from pyg_incremental.fused.parts import NEVER, Parts
-from pyg_incremental.fused.tables import Tables, takes_edges
+from pyg_incremental.fused.tables import Tables
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents
 from pyg_incremental.kernels import graph_at

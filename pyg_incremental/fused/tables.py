@@ -17,7 +17,7 @@ from pyg_incremental.aggregate.edge_function import FunctionState
 from pyg_incremental.aggregate.extremum import ExtremumState, StoredMessages
 from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.aggregate.sum import SumState
-from pyg_incremental.fused.known import Known, messages_of
+from pyg_incremental.fused.known import Known, messages_of, takes_edges
 from pyg_incremental.fused.registers import RowOps, UntranslatableError
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.address import address_of
@@ -27,7 +27,7 @@ from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Cell, Ids, NodeSet
 from pyg_incremental.transform.maps import InputExecutor, MapExecutor, OnesExecutor
 
-_ONE_THREAD = m.EDGE_MAP, m.FUNCTION_TOTAL, m.FUNCTION_SOFTMAX, m.FUNCTION_EXTREMUM
+_ONE_THREAD = m.EDGE_MAP, m.WIDE_TOTAL, m.FUNCTION_TOTAL, m.FUNCTION_SOFTMAX, m.FUNCTION_EXTREMUM
 MOST = 1 << 24
 """Elements at most of the rows that are kept of one value: those that changed, or their ids."""
 
@@ -86,6 +86,7 @@ class Tables:
         self.known = len(self.executors) - len(unknown)
         self._constants = known.constants
         self.space, self.index = known.space.arrays(dtype)
+        self.wide_space, self.wide_index = known.wide_space.arrays(torch.float64)
         self._lay_out(found, unknown)
         if any(takes_edges(self.executors[s]) for s in unknown):  # which read edge values first
             self.runs_edge_maps = False
@@ -134,7 +135,7 @@ class Tables:
             elif isinstance(e, MapExecutor):
                 continue
             step[m.LAST_INPUT] = len(inputs)
-            self._describe(e, step, self.numbers[s])
+            self._describe(e, step, self.numbers[s], found)
             step[m.OUT] = self._cell(e.out)
         self.inputs = np.array(inputs, np.int64).reshape(-1, m.INPUT_COLUMNS)
         self._inputs_of = [
@@ -159,6 +160,8 @@ class Tables:
             (self.index, m.INDEX, m.INDEX_SIZE), (self.cells, m.CELLS, m.NUM_CELLS),
             (self.steps, m.STEPS, m.NUM_STEPS), (self.inputs, m.INPUTS, m.NUM_INPUTS),
             (self.where, m.WHERE, m.WHERE_SIZE),
+            (self.wide_space, m.WIDE_SPACE, m.WIDE_SPACE_SIZE),
+            (self.wide_index, m.WIDE_INDEX, m.WIDE_INDEX_SIZE),
         ):  # fmt: skip
             self.plan[at], self.plan[size] = address_of(table), len(table)
         self.plan[m.NUMBERS], self.plan[m.STATS] = address_of(self.numbers), address_of(self.stats)
@@ -185,7 +188,7 @@ class Tables:
         cells = map(self._cell, messages.cells)
         return [*zip(cells, found.inputs, ends, own, strict=True)]
 
-    def _describe(self, e: Any, step: Any, numbers: Any) -> None:
+    def _describe(self, e: Any, step: Any, numbers: Any, found: RowOps | None) -> None:
         """Write what kind of step an executor is, and what it reads, into its row of the table."""
         step[m.SOURCE] = step[m.LOOP] = -1
         messages = messages_of(e)
@@ -194,7 +197,8 @@ class Tables:
         elif isinstance(e, OnesExecutor):
             step[m.KIND] = m.ONES
         elif isinstance(e, MapExecutor):
-            step[m.KIND] = m.MAP if e.out.domain is Domain.NODE else m.EDGE_MAP
+            on_nodes = m.WIDE_MAP if found is not None and found.wide else m.MAP
+            step[m.KIND] = on_nodes if e.out.domain is Domain.NODE else m.EDGE_MAP
         elif messages is not None:
             kinds = (FunctionSoftmaxState, m.FUNCTION_SOFTMAX), (ExtremumState, m.FUNCTION_EXTREMUM)
             step[m.KIND] = next((k for c, k in kinds if isinstance(e, c)), m.FUNCTION_TOTAL)
@@ -203,7 +207,8 @@ class Tables:
             step[m.HEADS], step[m.LOOP] = messages.heads, -1 if messages.loop is None else 0
             step[m.MESSAGE] = e.out.tensor.shape[1:].numel() - messages.heads
         elif isinstance(e, SumState):
-            step[m.KIND], step[m.SOURCE] = m.TOTAL, self._cell(e.source)
+            step[m.KIND] = m.TOTAL if e.out.tensor.dtype == self._dtype else m.WIDE_TOTAL
+            step[m.SOURCE] = self._cell(e.source)
         elif isinstance(e, SoftmaxState):
             step[m.KIND], step[m.SOURCE] = m.SOFTMAX, self._cell(e.source)
             step[m.TARGET] = self._cell(e.target)
@@ -227,7 +232,8 @@ class Tables:
         """Room for what changes in a cell. It costs nothing before it is used."""
         sample = cell.rows if cell.stored else self._samples.get(cell)
         width = 0 if sample is None else sample.shape[1:].numel()
-        dtype, fresh, old = self.space.dtype, None, None
+        row[m.WIDE] = sample is not None and sample.dtype == torch.float64 != self._dtype
+        dtype, fresh, old = (self.wide_space if row[m.WIDE] else self.space).dtype, None, None
         has_fresh = not cell.stored and sample is not None
         kept = max(width * (cell.keeps_old + has_fresh), 1)
         room = min(self.nodes.scratch.size, max(MOST // kept, 1))
@@ -392,8 +398,3 @@ class Tables:
         """Another update begins."""
         if self._shared:
             self._shared = []
-
-
-def takes_edges(e: Any) -> bool:
-    """Whether an executor has to see the edges that come and go before anything else does."""
-    return isinstance(e, Aggregator) and e.takes_edges

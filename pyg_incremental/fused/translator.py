@@ -69,16 +69,23 @@ class Translator:
         space: Takes registers and constants.
         dtype: That of all rows.
         composed: What writes operations that are made of others; it is given this translator first.
+        wide: Whether `dtype` is float64, while some rows are of float32; nothing is computed of
+            these before they are converted.
 
     Attributes:
         ops: The operations so far.
     """
 
     def __init__(
-        self, space: Space, dtype: torch.dtype, composed: Mapping[Any, Callable[..., Any]]
+        self,
+        space: Space,
+        dtype: torch.dtype,
+        composed: Mapping[Any, Callable[..., Any]],
+        wide: bool = False,
     ) -> None:
         self.space = space
-        self._composed = composed
+        self._composed, self._wide = composed, wide
+        self._narrow: set[int] = set()
         self.dtype = dtype
         self.ops: list[list[int]] = []
 
@@ -86,7 +93,10 @@ class Translator:
 
     def input(self, example: Tensor) -> Register:
         """The register of an input, `[ROWS, ...]`."""
-        return self.register(example.shape[1:])
+        made = self.register(example.shape[1:])
+        if example.dtype != self.dtype:
+            self._narrow.add(made.at)
+        return made
 
     def register(self, shape: Sequence[int]) -> Register:
         """A fresh register for rows `[...]` of that shape."""
@@ -141,6 +151,36 @@ class Translator:
 
     def compute(self, name: str, *values: Any) -> Register:
         """An operation on elements, with broadcasting."""
+        self.refuse_narrow(values)
+        return self._computed(name, *values)
+
+    def refuse_narrow(self, values: Sequence[Any]) -> None:
+        """See that nothing is computed in a wider dtype than that which the function has it in.
+
+        Raises:
+            UntranslatableError: If something would be.
+        """
+        if any(isinstance(v, Register) and v.at in self._narrow for v in values):
+            raise UntranslatableError("it computes in two dtypes")
+
+    def converted(self, value: Register, dtype: torch.dtype | None) -> Register:
+        """The same rows in another dtype.
+
+        Raises:
+            UntranslatableError: If rows of that dtype are not known here.
+        """
+        is_narrow = value.at in self._narrow
+        if dtype is None or (dtype == self.dtype and not is_narrow):
+            return value
+        if self._wide and dtype == self.dtype:
+            return self._computed("mul", value, 1.0)  # from here on something else
+        if not self._wide or dtype != torch.float32:
+            raise UntranslatableError("rows change their dtype")
+        made = self._computed("round", value)
+        self._narrow.add(made.at)
+        return made
+
+    def _computed(self, name: str, *values: Any) -> Register:
         shapes = [
             v.place.shape if isinstance(v, Register) else torch.as_tensor(v).shape for v in values
         ]
@@ -152,6 +192,7 @@ class Translator:
 
     def reduce(self, name: str, value: Register, dims: Sequence[int], keep: bool) -> Register:
         """Sum or maximum over dimensions other than the rows."""
+        self.refuse_narrow([value])
         dims = sorted(d % value.place.dim() for d in dims)
         if 0 in dims:
             raise UntranslatableError("rows are summed")
@@ -179,6 +220,7 @@ class Translator:
         """
         if not isinstance(matrix, Tensor) or value.place.dim() != 2 or isinstance(bias, Register):
             raise UntranslatableError("a product is not one of rows and a matrix")
+        self.refuse_narrow([value])
         inner, width = matrix.shape
         a = self.operand(value, value.place.shape)
         out = self.register([width])
@@ -212,6 +254,7 @@ class Translator:
 
 def side_by_side(t: Translator, values: Sequence[Any], dim: int = 0) -> Register:
     """Copies side by side along a dimension other than that of the rows."""
+    t.refuse_narrow(values)
     shapes = [v.place.shape if isinstance(v, Register) else v.shape for v in values]
     dim %= len(shapes[0])
     if dim == 0:

@@ -69,9 +69,9 @@ def _are_distinct(ids, num_nodes):  # type: ignore[no-untyped-def]
         before = ids[i]
     if ascend:
         return True
-    in_order, distinct = np.sort(ids), True
-    for i in range(1, in_order.size):
-        distinct &= in_order[i] != in_order[i - 1]
+    order, distinct = adjacency.ascending(ids), True
+    for i in range(1, order.size):
+        distinct &= ids[order[i]] != ids[order[i - 1]]
     return distinct
 
 
@@ -155,7 +155,8 @@ def accept_now(places, added, gone, ids, num_nodes, free, num_free, end, slots):
         if not adjacency.fits(added[side], lists_at(places, INN if side else OUT), tops[side]):
             return False
     reused = min(taken.size, num_free)
-    taken[:reused] = free[num_free - reused : num_free]
+    for i in range(reused):
+        taken[i] = free[num_free - reused + i]
     for i in range(reused, taken.size):
         taken[i] = end + i - reused
     slots[:, 0] = 1
@@ -193,4 +194,5 @@ def has_changed(free, num_free, slots, added, removed):  # type: ignore[no-untyp
     The slots of those that left go on the stack.
     """
     reused = min(added, num_free)
-    free[num_free - reused : num_free - reused + removed] = slots[0, 1 : 1 + removed]
+    for i in range(removed):
+        free[num_free - reused + i] = slots[0, 1 + i]

@@ -6,7 +6,7 @@ It leads to the slot added last; earlier slots of the same pair are chained behi
 import numpy as np
 
 from pyg_incremental.kernels.address import fetch
-from pyg_incremental.kernels.adjacency import STAGE
+from pyg_incremental.kernels.adjacency import STAGE, ascending
 from pyg_incremental.kernels.jit import inner, njit
 
 EMPTY = -1
@@ -143,7 +143,12 @@ def leave(gone, table, slots):  # type: ignore[no-untyped-def]
     """Take slots out of the table, which keep their ends until they are taken again."""
     mask = table.size - 1
     if gone.size > 1:  # youngest first: a chain of parallel edges is taken apart from its head
-        gone = gone[np.argsort(-slots.order[gone], kind="mergesort")]
+        ages, oldest_first = np.empty(gone.size, np.int64), gone
+        for i in range(gone.size):
+            ages[i] = -slots.order[gone[i]]
+        order, gone = ascending(ages), np.empty(gone.size, np.int64)
+        for i in range(gone.size):
+            gone[i] = oldest_first[order[i]]
     for i in range(gone.size):
         if i + 2 * STAGE < gone.size:
             _ask_for_slot(gone[i + 2 * STAGE], slots)

@@ -168,7 +168,8 @@ def _machine(dtype: Any, places: Any) -> None:
     pair = np.zeros((2, 0), np.int64)
     bit = _bits(dtype)(0)
     none = ids[:0]
-    row_ops.run_rows(np.zeros(1, dtype), np.zeros((0, row_ops.COLUMNS), np.int64), 0, 0, none, 1)
+    for kind in {dtype, np.float64}:  # some maps are in float64, whatever rows are
+        row_ops.run_rows(np.zeros(1, kind), np.zeros((0, row_ops.COLUMNS), np.int64), 0, 0, none, 1)
     plan, rows = np.zeros(layout.PLAN_SIZE, np.int64), np.zeros((0, 1), dtype)
     zero, ends = dtype(0), (none,) * 6
     machine.update(

@@ -74,7 +74,7 @@ def list_edges(ids, first, position, last, out, drop, moved, base, edges, end): 
         if position < out.degree[u]:
             return i, position, end, pushed
         position = 0
-    return last, 0, end, pushed
+    return last, position, end, pushed
 
 
 @inner()

@@ -134,7 +134,8 @@ def _cover(state, owner, best, own, sign, afresh):  # type: ignore[no-untyped-de
         best[f] = m if o != NOBODY else none
         own[f] = o if o != NOBODY else empty
     if afresh:
-        state[:], owner[:] = best, own
+        for f in range(best.size):
+            state[f], owner[f] = best[f], own[f]
         return
     for f in range(best.size):
         covers = owner[f] == EXPOSED

@@ -19,18 +19,19 @@ from pyg_incremental.typing import Array
 # A cell for every value: where its rows are, how many there are and how wide; room for the ids of
 # `ROOM` changed rows, for their OLD rows if somebody retracts these, and for the new rows if these
 # are not stored; how many rows have changed; whether rows are compared by value, not bit by bit;
-# how many nodes there are of the kind whose rows they are, and the first of them that is new.
-ROWS, CAPACITY, WIDTH, IDS, OLD, FRESH, ROOM, COUNT, BY_VALUE, NODES, FIRST_NEW = range(11)
-CELL_COLUMNS = 11
+# how many nodes there are of the kind whose rows they are, and the first of them that is new; and
+# whether rows are of float64 where most are not.
+ROWS, CAPACITY, WIDTH, IDS, OLD, FRESH, ROOM, COUNT, BY_VALUE, NODES, FIRST_NEW, WIDE = range(12)
+CELL_COLUMNS = 12
 
 # A step for each executor.
 KIND, OUT, SOURCE, DROP, REVERSE, WEIGHT, SLOTS, DRIFT, SCALE, TARGET, LOOP, OWNER = range(12)
 LARGEST, FIRST_INPUT, LAST_INPUT, FIRST_OP, LAST_OP, RESULT, HEADS, MESSAGE = range(12, 20)
 STEP_COLUMNS = 20
 NOTHING, INPUT, MAP, TOTAL, SOFTMAX, EXTREMUM, EXCHANGE, ONES, EDGE_MAP, OTHER = range(10)
-FUNCTION_TOTAL, FUNCTION_SOFTMAX, FUNCTION_EXTREMUM = range(10, 13)
-"""Kinds of step. `OTHER` is one that its executor carries out; the last three are those of messages
-that are functions of edges, which have `MESSAGE` elements."""
+WIDE_MAP, WIDE_TOTAL, FUNCTION_TOTAL, FUNCTION_SOFTMAX, FUNCTION_EXTREMUM = range(10, 15)
+"""Kinds of step. `OTHER` is one that its executor carries out; wide ones compute in float64; the
+last three are those of messages that are functions of edges, which have `MESSAGE` elements."""
 
 LIMIT, SLOPE = range(2)
 """Columns of the numbers of a step, which are floats."""
@@ -44,9 +45,10 @@ STAT_COLUMNS = 9
 # Where all that is, in one line.
 (
     SPACE, SPACE_SIZE, OPS, NUM_OPS, INDEX, INDEX_SIZE, CELLS, NUM_CELLS, STEPS, NUM_STEPS, NUMBERS,
-    INPUTS, NUM_INPUTS, STATS, STAMP, TOUCHED, NUM_ROWS, WHERE, WHERE_SIZE,
-) = range(19)  # fmt: skip
-PLAN_SIZE = 19
+    INPUTS, NUM_INPUTS, STATS, STAMP, TOUCHED, NUM_ROWS, WHERE, WHERE_SIZE, WIDE_SPACE,
+    WIDE_SPACE_SIZE, WIDE_INDEX, WIDE_INDEX_SIZE,
+) = range(23)  # fmt: skip
+PLAN_SIZE = 23
 
 
 class Machine(NamedTuple):
@@ -56,6 +58,8 @@ class Machine(NamedTuple):
         space: Registers and constants of the maps (see `row_ops`).
         ops: What the maps do.
         index: Positions that `ops` refers to.
+        wide_space: Registers and constants of the maps in float64.
+        wide_index: Positions that these refer to.
         cells: The values.
         steps: The executors.
         numbers: Floats that go with the steps.
@@ -75,6 +79,8 @@ class Machine(NamedTuple):
     space: Array
     ops: Array
     index: Array
+    wide_space: Array
+    wide_index: Array
     cells: Array
     steps: Array
     numbers: Array
@@ -100,6 +106,8 @@ def machine_of(plan, places, events, num_nodes, zero, bits, op_columns):  # type
         line_at(plan[SPACE], plan[SPACE_SIZE], zero),
         rows_at(plan[OPS], plan[NUM_OPS], op_columns, long),
         line_at(plan[INDEX], plan[INDEX_SIZE], long),
+        line_at(plan[WIDE_SPACE], plan[WIDE_SPACE_SIZE], np.float64(0)),
+        line_at(plan[WIDE_INDEX], plan[WIDE_INDEX_SIZE], long),
         rows_at(plan[CELLS], plan[NUM_CELLS], CELL_COLUMNS, long),
         rows_at(plan[STEPS], steps, STEP_COLUMNS, long),
         rows_at(plan[NUMBERS], steps, 2, np.float64(0)),

@@ -27,21 +27,32 @@ from pyg_incremental.kernels.compiled.layout import (
     SOFTMAX,
     SOURCE,
     TOTAL,
+    WIDE_MAP,
+    WIDE_TOTAL,
     WIDTH,
     id_room,
     machine_of,
 )
 from pyg_incremental.kernels.compiled.machine_extremum import extremum
 from pyg_incremental.kernels.compiled.machine_functions import function, function_events
-from pyg_incremental.kernels.compiled.machine_maps import compute, edge_map, ones_map, put, row_map
+from pyg_incremental.kernels.compiled.machine_maps import (
+    compute,
+    edge_map,
+    ones_map,
+    put,
+    row_map,
+    wide_map,
+)
 from pyg_incremental.kernels.compiled.machine_steps import (
     collect,
-    edges_changed,
+    edges_of_softmax,
+    edges_of_sum,
     reach_of,
     shares_of,
     softmax,
     spread,
     total,
+    wide_total,
 )
 from pyg_incremental.kernels.compiled.row_ops import COLUMNS
 from pyg_incremental.kernels.compiled.rows import ALL
@@ -69,12 +80,14 @@ def _most(m, s):  # type: ignore[no-untyped-def]
     be computed.
     """
     step = m.steps[s]
-    if step[SOURCE] < 0:
+    kind = step[KIND]
+    is_over_edges = kind in (TOTAL, WIDE_TOTAL, SOFTMAX, EXTREMUM) or kind >= FUNCTION_TOTAL
+    if step[SOURCE] < 0 or not is_over_edges:
         return False
-    if step[KIND] >= FUNCTION_TOTAL:
+    if kind >= FUNCTION_TOTAL:
         return reach_of(m, s) * max(step[MESSAGE], 1) > MOST
     count, part = m.cells[step[SOURCE], COUNT], 2
-    if step[KIND] == EXTREMUM and m.cells[step[OUT], WIDTH] >= WIDE:
+    if kind == EXTREMUM and m.cells[step[OUT], WIDTH] >= WIDE:
         part = PART
     return count > MANY and part * count > m.num_nodes
 
@@ -82,7 +95,8 @@ def _most(m, s):  # type: ignore[no-untyped-def]
 @inner()
 def _forget(m):  # type: ignore[no-untyped-def]
     """Forget the update before."""
-    m.cells[:, COUNT] = 0
+    for c in range(m.cells.shape[0]):
+        m.cells[c, COUNT] = 0
     m.stats[:] = 0
 
 
@@ -94,8 +108,13 @@ def _begin(m, low, high):  # type: ignore[no-untyped-def]
     """
     if m.events[0].size or m.events[3].size:
         for s in range(m.steps.shape[0]):
-            if m.steps[s, KIND] == TOTAL or (m.steps[s, KIND] == SOFTMAX and high == ALL):
-                edges_changed(m, s, low, high)
+            kind = m.steps[s, KIND]
+            if kind == TOTAL:
+                edges_of_sum(m, s, low, high, m.zero)
+            elif kind == WIDE_TOTAL and high == ALL:
+                edges_of_sum(m, s, low, high, np.float64(0))
+            elif kind == SOFTMAX and high == ALL:
+                edges_of_softmax(m, s)
 
 
 @inner()
@@ -259,8 +278,14 @@ def update(  # type: ignore[no-untyped-def]
             done, count = row_map(m, s, epoch, many)
             if not done:
                 return s, count, used
-        elif (kind in (TOTAL, SOFTMAX, EXTREMUM) or kind >= FUNCTION_TOTAL) and _most(m, s):
+        elif kind == WIDE_MAP:
+            if not wide_map(m, s, epoch):
+                return s, 0, used
+        elif _most(m, s):
             return s, 0, used
+        elif kind == WIDE_TOTAL:
+            if not wide_total(m, s, epoch):
+                return s + 1, 0, used
         elif kind == TOTAL:
             if reach_of(m, s) * m.cells[m.steps[s, OUT], WIDTH] > many:
                 return s, FOR_THREADS, used

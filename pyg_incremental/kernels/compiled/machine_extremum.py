@@ -46,6 +46,24 @@ _YES, _NO = np.bool_(True), np.bool_(False)
 
 
 @inner()
+def _written(to, rows):  # type: ignore[no-untyped-def]
+    """Copy some rows; an assignment to a slice takes a second to compile."""
+    for i in range(rows.shape[0]):
+        for f in range(rows.shape[1]):
+            to[i, f] = rows[i, f]
+
+
+@inner()
+def _taken(rows, ids):  # type: ignore[no-untyped-def]
+    """A copy of the rows `ids`."""
+    found = np.empty((ids.size, rows.shape[1]), rows.dtype)
+    for i in range(ids.size):
+        for f in range(rows.shape[1]):
+            found[i, f] = rows[ids[i], f]
+    return found
+
+
+@inner()
 def _offered(m, s, src, dst, slots):  # type: ignore[no-untyped-def]
     """Messages, `[k, width]`, and which of them each of some edges has."""
     step = m.steps[s]
@@ -55,7 +73,7 @@ def _offered(m, s, src, dst, slots):  # type: ignore[no-untyped-def]
     for begin in range(0, src.size, BLOCK):
         end = min(begin + BLOCK, src.size)
         rows = messages(m, s, src[begin:end], dst[begin:end], slots[begin:end], end - begin, _NO)
-        made[begin:end] = rows
+        _written(made[begin:end], rows)
     return made, np.arange(src.size)
 
 
@@ -122,9 +140,7 @@ def extremum(m, s, epoch):  # type: ignore[no-untyped-def]
     width = out[WIDTH]
     rows, state = m.touched[:count].copy(), stored(out, m.zero)
     owner = rows_at(step[OWNER], out[CAPACITY], width, np.int32(0))
-    before = np.empty((count, width), state.dtype)
-    for i in range(count):
-        before[i] = state[rows[i]]
+    before = _taken(state, rows)
     exposed, channels, read_over = _fill(m, s, state, owner, rows[:afresh], read, _YES)
     extremum_retract(owner, gone, gone_slots, m.stamp, lost)
     extremum_retract(owner, again, again_slots, m.stamp, lost)
@@ -146,9 +162,9 @@ def extremum(m, s, epoch):  # type: ignore[no-untyped-def]
             store, before.view(store.dtype), rows, out[FIRST_NEW], m.stamp, lost, read, changed
         )
     if out[OLD]:
-        old_rows(out, m.zero)[:n] = before[:n]
+        _written(old_rows(out, m.zero), before[:n])
     out[COUNT] = n
-    m.stats[s] = np.array(
-        [count, n, edges, exposed, channels, resilient, no_reset, covered, exposed]
-    )
+    stats = m.stats[s]
+    stats[0], stats[1], stats[2], stats[3], stats[4] = count, n, edges, exposed, channels
+    stats[5], stats[6], stats[7], stats[8] = resilient, no_reset, covered, exposed
     return True

@@ -18,6 +18,7 @@ from pyg_incremental.kernels.compiled.layout import (
     REGISTER,
     RESULT,
     ROOM,
+    WIDE,
     WIDTH,
     changed_ids,
     id_room,
@@ -65,7 +66,9 @@ def put(cell, ids, new, done, where, zero, bits):  # type: ignore[no-untyped-def
     """
     if cell[FRESH]:
         _copy(rows_at(cell[FRESH], cell[ROOM], cell[WIDTH], zero)[done:], new)
-        id_room(cell)[done : done + ids.size] = ids
+        room = id_room(cell)
+        for i in range(ids.size):
+            room[done + i] = ids[i]
         return ids.size
     changed = id_room(cell)[done:]
     if cell[BY_VALUE]:
@@ -161,6 +164,49 @@ def row_map(m, s, epoch, many):  # type: ignore[no-untyped-def]
 
 
 @inner()
+def _load_wide(register, cell, ids, begin, like):  # type: ignore[no-untyped-def]
+    """Put a block of rows of a cell, of the type of `like`, into a register of float64."""
+    if cell[FRESH]:
+        fresh = rows_at(cell[FRESH], cell[ROOM], cell[WIDTH], like)
+        _copy(register, fresh[begin : begin + register.shape[0]])
+    else:
+        rows = stored(cell, like)
+        _gather(register, rows, ids, begin, rows[:0])
+
+
+@inner()
+def wide_map(m, s, epoch):  # type: ignore[no-untyped-def]
+    """Compute rows where an input changed in float64; returns whether there is room for them."""
+    step, space, cells, where = m.steps[s], m.wide_space, m.cells, m.where
+    ids = _dirty(m, step, epoch)
+    out, done = cells[step[OUT]], _ZERO
+    width = out[WIDTH]
+    if ids.size > out[ROOM]:
+        return False
+    rounded = np.empty((min(ids.size, BLOCK), width), m.space.dtype)
+    for begin in range(0, ids.size, BLOCK):
+        rows = min(BLOCK, ids.size - begin)
+        for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
+            cell, at = cells[m.inputs[k, CELL]], m.inputs[k, REGISTER]
+            register = space[at : at + rows * cell[WIDTH]].reshape(rows, cell[WIDTH])
+            if cell[WIDE]:
+                _load_wide(register, cell, ids, begin, np.float64(0))
+            else:
+                _load_wide(register, cell, ids, begin, m.zero)
+        run_rows(space, m.ops, step[FIRST_OP], step[LAST_OP], m.wide_index, rows)
+        result = space[step[RESULT] : step[RESULT] + rows * width].reshape(rows, width)
+        some = ids[begin : begin + rows]
+        if out[WIDE]:
+            done += put(out, some, result, done, where, np.float64(0), np.int64(0))
+        else:
+            _copy(rounded, result)
+            done += put(out, some, rounded[:rows], done, where, m.zero, m.bits)
+    out[COUNT] = done
+    m.stats[s, 0], m.stats[s, 1] = ids.size, done
+    return True
+
+
+@inner()
 def ones_map(m, s):  # type: ignore[no-untyped-def]
     """Give new nodes their one."""
     cell = m.cells[m.steps[s, OUT]]
@@ -182,5 +228,6 @@ def edge_map(m, s):  # type: ignore[no-untyped-def]
         run_rows(m.space, m.ops, step[FIRST_OP], step[LAST_OP], m.index, rows)
         result = m.space[step[RESULT] : step[RESULT] + rows * width].reshape(rows, width)
         for i in range(rows):
-            out[slots[begin + i]] = result[i]
+            for f in range(width):
+                out[slots[begin + i], f] = result[i, f]
     m.stats[s, 0], m.stats[s, 1] = slots.size, slots.size

@@ -13,7 +13,6 @@ from pyg_incremental.kernels.compiled.layout import (
     DRIFT,
     DROP,
     FIRST_NEW,
-    KIND,
     LIMIT,
     LOOP,
     NODES,
@@ -25,7 +24,6 @@ from pyg_incremental.kernels.compiled.layout import (
     SLOTS,
     SOURCE,
     TARGET,
-    TOTAL,
     WEIGHT,
     WIDTH,
     changed_ids,
@@ -41,6 +39,7 @@ from pyg_incremental.kernels.compiled.softmax import (
     softmax_settle,
 )
 from pyg_incremental.kernels.compiled.sums import (
+    push_few,
     sum_collect,
     sum_edges_within,
     sum_push,
@@ -88,16 +87,14 @@ def _chosen(values, slots):  # type: ignore[no-untyped-def]
 
 
 @inner()
-def edges_changed(m, s, low, high):  # type: ignore[no-untyped-def]
+def edges_of_sum(m, s, low, high, zero):  # type: ignore[no-untyped-def]
     """Retract and insert the messages of edges that left and came, all OLD.
 
-    Of a sum, only those into the rows from `low` to before `high`.
+    Only those into the rows from `low` to before `high`; `zero` is one of the dtype of the sum.
     """
     step = m.steps[s]
-    drop = step[DROP] != 0
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
-    wide = source[WIDTH]
-    state, message = stored(out, m.zero), stored(source, m.zero)
+    weights = rows_at(step[WEIGHT], step[SLOTS], 1, zero)
     removed_src, removed_dst, removed_slots, added_src, added_dst, added_slots = m.events
     for src, dst, slots, sign in (
         (removed_src, removed_dst, removed_slots, -1),
@@ -107,22 +104,35 @@ def edges_changed(m, s, low, high):  # type: ignore[no-untyped-def]
             continue
         if step[REVERSE]:
             src, dst = dst, src
-        if step[KIND] == TOTAL:
-            weight = _chosen(rows_at(step[WEIGHT], step[SLOTS], 1, m.zero), slots)
-            sum_edges_within(
-                state, line_at(step[DRIFT], out[CAPACITY], m.zero),
-                line_at(step[SCALE], wide, m.zero), message, src, dst, weight.ravel(), sign, drop,
-                low, high,
-            )  # fmt: skip
-        else:
-            target = m.cells[step[TARGET]]
-            heads = target[WIDTH]
-            softmax_edges(
-                state, rows_at(step[DRIFT], out[CAPACITY], 2, m.zero),
-                line_at(step[SCALE], wide - heads, m.zero), message, stored(target, m.zero), src,
-                dst, _chosen(rows_at(step[WEIGHT], step[SLOTS], heads, m.zero), slots),
-                m.numbers[s, SLOPE], sign, drop,
-            )  # fmt: skip
+        sum_edges_within(
+            stored(out, zero), line_at(step[DRIFT], out[CAPACITY], zero),
+            line_at(step[SCALE], source[WIDTH], zero), stored(source, zero), src, dst,
+            _chosen(weights, slots).ravel(), sign, step[DROP] != 0, low, high,
+        )  # fmt: skip
+
+
+@inner()
+def edges_of_softmax(m, s):  # type: ignore[no-untyped-def]
+    """The same for a softmax."""
+    step = m.steps[s]
+    source, target, out = m.cells[step[SOURCE]], m.cells[step[TARGET]], m.cells[step[OUT]]
+    heads = target[WIDTH]
+    removed_src, removed_dst, removed_slots, added_src, added_dst, added_slots = m.events
+    for src, dst, slots, sign in (
+        (removed_src, removed_dst, removed_slots, -1),
+        (added_src, added_dst, added_slots, 1),
+    ):
+        if not slots.size:
+            continue
+        if step[REVERSE]:
+            src, dst = dst, src
+        softmax_edges(
+            stored(out, m.zero), rows_at(step[DRIFT], out[CAPACITY], 2, m.zero),
+            line_at(step[SCALE], source[WIDTH] - heads, m.zero), stored(source, m.zero),
+            stored(target, m.zero), src, dst,
+            _chosen(rows_at(step[WEIGHT], step[SLOTS], heads, m.zero), slots),
+            m.numbers[s, SLOPE], sign, step[DROP] != 0,
+        )  # fmt: skip
 
 
 @inner()
@@ -164,9 +174,19 @@ def done(m, s, count, edges, reread, read):  # type: ignore[no-untyped-def]
     if count > m.cells[at, ROOM]:
         m.cells[at, COUNT] = -count
         return False
-    id_room(m.cells[at])[:count] = m.touched[:count]
+    room = id_room(m.cells[at])
+    for i in range(count):
+        room[i] = m.touched[i]
     m.cells[at, COUNT] = count
     return True
+
+
+@inner()
+def _summed(m, step, zero):  # type: ignore[no-untyped-def]
+    """What a sum is kept in and made of, of the dtype of `zero`: sum, drift, scale, messages."""
+    source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
+    drift, scale = line_at(step[DRIFT], out[CAPACITY], zero), line_at(step[SCALE], out[WIDTH], zero)
+    return stored(out, zero), drift, scale, stored(source, zero)
 
 
 @inner()
@@ -174,16 +194,34 @@ def total(m, s, epoch):  # type: ignore[no-untyped-def]
     """Push what changed in the messages of a sum."""
     step = m.steps[s]
     count = reached(m, step, m.touched, _ZERO, epoch, _ZERO, _EVERYTHING)
-    source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
+    source = m.cells[step[SOURCE]]
     if not source[COUNT] and not count:
         return True
     pushed, read_over = lists_of(m, step)
-    state, drift = stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero)
-    scale, message = line_at(step[SCALE], out[WIDTH], m.zero), stored(source, m.zero)
+    state, drift, scale, message = _summed(m, step, m.zero)
     weight, drop = line_at(step[WEIGHT], step[SLOTS], m.zero), step[DROP] != 0
     count, edges, again = sum_push(
         state, drift, m.numbers[s, LIMIT], scale, message, weight, changed_ids(source),
         old_rows(source, m.zero), pushed, read_over, drop, m.touched, count, m.stamp, epoch,
+    )  # fmt: skip
+    read = sum_rows(again, state, drift, message, weight, read_over, drop)
+    return done(m, s, count, edges, again.size, read)
+
+
+@inner()
+def wide_total(m, s, epoch):  # type: ignore[no-untyped-def]
+    """The same of a sum in float64, without weights."""
+    step, zero = m.steps[s], np.float64(0)
+    count = reached(m, step, m.touched, _ZERO, epoch, _ZERO, _EVERYTHING)
+    source = m.cells[step[SOURCE]]
+    if not source[COUNT] and not count:
+        return True
+    pushed, read_over = lists_of(m, step)
+    state, drift, scale, message = _summed(m, step, zero)
+    weight, drop = line_at(0, 0, zero), step[DROP] != 0
+    count, edges, again = push_few(
+        state, drift, m.numbers[s, LIMIT], scale, message, weight, changed_ids(source),
+        old_rows(source, zero), pushed, read_over, drop, m.touched, count, m.stamp, epoch,
     )  # fmt: skip
     read = sum_rows(again, state, drift, message, weight, read_over, drop)
     return done(m, s, count, edges, again.size, read)

@@ -29,9 +29,9 @@ NAMES = (
     # Within a row: `a[index]`; one element `a[index]` everywhere; elements from `a[index]` on;
     # `out[index] = a` in rows that are `b` wide; sum and maximum of `a[index]` in groups.
     "copy", "splat", "slice", "place", "sum", "amax",
-    # One operand.
+    # One operand; `round` is to float32.
     "neg", "abs", "relu", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sigmoid", "tanh", "erf",
-    "log1p", "expm1", "isnan", "isinf", "logical_not", "sign",
+    "log1p", "expm1", "isnan", "isinf", "logical_not", "sign", "round",
     # Two operands.
     "add", "sub", "mul", "div", "pow", "atan2", "maximum", "minimum", "eq", "ne", "lt", "le", "gt",
     "ge",
@@ -41,8 +41,8 @@ NAMES = (
 CODES = {name: code for code, name in enumerate(NAMES)}
 (
     LINEAR, COPY, SPLAT, SLICE, PLACE, SUM, AMAX, NEG, ABS, RELU, EXP, LOG, SQRT, RSQRT, RECIPROCAL,
-    SIGMOID, TANH, ERF, LOG1P, EXPM1, ISNAN, ISINF, NOT, SIGN, ADD, SUB, MUL, DIV, POW, ATAN2,
-    MAXIMUM, MINIMUM, EQ, NE, LT, LE, GT, GE, WHERE,
+    SIGMOID, TANH, ERF, LOG1P, EXPM1, ISNAN, ISINF, NOT, SIGN, ROUND, ADD, SUB, MUL, DIV, POW,
+    ATAN2, MAXIMUM, MINIMUM, EQ, NE, LT, LE, GT, GE, WHERE,
 ) = range(len(NAMES))  # fmt: skip
 
 
@@ -106,6 +106,8 @@ def _rare(op, a, b):  # type: ignore[no-untyped-def]
         return a if (a < b) | (a != a) else b
     if op == SIGN:
         return 1.0 if a > 0 else (-1.0 if a < 0 else 0.0)
+    if op == ROUND:
+        return np.float32(a)
     if op == ISNAN:
         return 1.0 if a != a else 0.0
     if op == ISINF:
@@ -172,7 +174,9 @@ def _within(space, op, ops, o, index, rows):  # type: ignore[no-untyped-def]
         to = ops[o, TO] + i * (ops[o, B] if op == PLACE else width)
         out = space[to : to + width]
         if op == SLICE:
-            out[:] = a[index[at] : index[at] + width]
+            first = index[at]
+            for f in range(width):
+                out[f] = a[first + f]
         elif op == COPY:
             for f in range(width):
                 out[f] = a[index[at + f]]

@@ -7,6 +7,8 @@ from pyg_incremental.kernels.compiled.along import add_along, differences, list_
 from pyg_incremental.kernels.compiled.rows import AHEAD, ALL, DENSE, magnitude, marked, rows_ahead
 from pyg_incremental.kernels.jit import inner, njit
 
+_ZERO, _EVERYTHING, _YES = np.int64(0), np.int64(ALL), np.bool_(True)
+"""Values that Numba does not compile a function once more for, as it does for a literal."""
 FEW = 4096
 """Edges that are written down at a time before something is added along them."""
 FEW_ROWS = 256
@@ -60,7 +62,7 @@ def sum_edges(  # type: ignore[no-untyped-def]
     state, drift, scale, message, src, dst, factor, sign, drop
 ):
     """Add `sign * factor * message` of each listed edge to its target; no `factor` means one."""
-    sum_edges_within(state, drift, scale, message, src, dst, factor, sign, drop, 0, ALL)
+    sum_edges_within(state, drift, scale, message, src, dst, factor, sign, drop, _ZERO, _EVERYTHING)
 
 
 @inner()
@@ -121,7 +123,7 @@ def _settled(state, drift, limit, scale, inn, touched, count, stamp, epoch):  # 
     Many are brought into ascending order: whoever reads them finds neighbours in memory.
     """
     if count * DENSE > stamp.size:
-        marked(stamp, epoch, 0, stamp.size, touched)
+        marked(stamp, epoch, _ZERO, stamp.size, touched)
     again = np.empty(count, np.int64)
     return again[: sum_settle(state, drift, limit, scale, inn, touched, count, again)]
 
@@ -167,7 +169,7 @@ def _by_blocks(  # type: ignore[no-untyped-def]
         end, first = place[b], low + (b << shift)
         add_along(
             mine[begin:end], end - begin, difference, moved, weight, state, drift, touched[count:],
-            0, stamp, epoch,
+            _ZERO, stamp, epoch,
         )  # fmt: skip
         begin = end
         if settles:
@@ -199,7 +201,7 @@ def _push_by_blocks(  # type: ignore[no-untyped-def]
         np.zeros(1, np.int64),
         np.zeros(1, np.int64),
     )
-    first = pushed = count = fresh = 0
+    first = pushed = count = fresh = _ZERO
     while first < ids.size:
         last, size = first, 0
         while last < ids.size and (not size or size + out.degree[ids[last]] <= AT_ONCE):
@@ -209,11 +211,11 @@ def _push_by_blocks(  # type: ignore[no-untyped-def]
         moved = np.empty(last - first, state.dtype)
         edges = np.empty((size, 3 if weight.size else 2), np.int32)
         differences(message, ids, old, first, last, scale, difference, moved)
-        _, _, end, more = list_edges(ids, first, np.int64(0), last, out, drop, moved, 0, edges, 0)
+        _, _, end, more = list_edges(ids, first, _ZERO, last, out, drop, moved, _ZERO, edges, _ZERO)
         ends[0], first, pushed = end, last, pushed + more
         count, fresh = _by_blocks(
             state, drift, limit, scale, weight, inn, difference, moved, edges, begins, ends,
-            touched, stamp, epoch, 0, stamp.size, again, last == ids.size,
+            touched, stamp, epoch, _ZERO, stamp.size, again, last == ids.size,
         )  # fmt: skip
     return count, pushed, again[:fresh]
 
@@ -236,16 +238,28 @@ def sum_push(  # type: ignore[no-untyped-def]
             state, drift, limit, scale, message, weight, ids, old, out, inn, drop, touched, stamp,
             epoch,
         )  # fmt: skip
+    return push_few(
+        state, drift, limit, scale, message, weight, ids, old, out, inn, drop, touched, count,
+        stamp, epoch,
+    )  # fmt: skip
+
+
+@inner()
+def push_few(  # type: ignore[no-untyped-def]
+    state, drift, limit, scale, message, weight, ids, old, out, inn, drop, touched, count, stamp,
+    epoch,
+):  # fmt: skip
+    """`sum_push` along edges in the order in which they come."""
     size = min(ids.size, FEW_ROWS)
     difference, moved = np.empty((size, state.shape[1]), state.dtype), np.empty(size, state.dtype)
     edges, pushed = np.empty((FEW if size else 0, 3 if weight.size else 2), np.int32), 0
     for begin in range(0, ids.size, FEW_ROWS):
         last = min(begin + FEW_ROWS, ids.size)
         differences(message, ids, old, begin, last, scale, difference, moved)
-        source, position = begin, 0
+        source, position = np.int64(begin), _ZERO
         while source < last:
             source, position, end, more = list_edges(
-                ids, source, position, last, out, drop, moved, source - begin, edges, 0
+                ids, source, position, last, out, drop, moved, source - begin, edges, _ZERO
             )  # fmt: skip
             pushed += more
             count = add_along(
@@ -268,9 +282,7 @@ def sum_spread(  # type: ignore[no-untyped-def]
         (behind the last of these edges, edges pushed)
     """
     differences(message, ids, old, first, last, scale, difference[first:], moved[first:])
-    _, _, end, pushed = list_edges(
-        ids, first, np.int64(0), last, out, drop, moved, first, edges, begin
-    )
+    _, _, end, pushed = list_edges(ids, first, _ZERO, last, out, drop, moved, first, edges, begin)
     return end, pushed
 
 
@@ -291,6 +303,6 @@ def sum_collect(  # type: ignore[no-untyped-def]
     again = np.empty(max(0, high - low), np.int64)
     count, fresh = _by_blocks(
         state, drift, limit, scale, weight, inn, difference, moved, edges, begins, ends, touched,
-        stamp, epoch, low, high, again, True,
+        stamp, epoch, low, high, again, _YES,
     )  # fmt: skip
     return count, fresh, sum_rows(again[:fresh], state, drift, message, weight, inn, drop)
