@@ -25,6 +25,7 @@ from benchmarks import (
     side_by_side,
     tasks,
     threads,
+    without,
 )
 from benchmarks.evaluation import command as evaluation
 from benchmarks.ranks import speed, traffic, weak_scaling
@@ -42,6 +43,7 @@ WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "evaluate": evaluate.run,
     "evaluation": evaluation.run,
     "threads": threads.run,
+    "without": without.run,
     "readers": readers.run,
     "sampling": sampling.run,
     "traffic": traffic.run,
@@ -86,6 +88,12 @@ def main(argv: list[str] | None = None) -> None:
         description=bound.__doc__, formatter_class=raw,
     )  # fmt: skip
     bound.add_options(least)
+
+    worth = commands.add_parser(
+        "without", help="what some mechanisms are worth: updates with and without them",
+        description=without.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    without.add_options(worth)
 
     first = commands.add_parser(
         "first-minute", help="an empty folder for kernels: the first updates, and the demo",

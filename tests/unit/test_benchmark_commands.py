@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import convs, report, sources
+from benchmarks import convs, report, sources, without
 from benchmarks.__main__ import main
 from benchmarks.conv_models import SAMPLES
 from benchmarks.evaluation import worker
@@ -47,37 +47,19 @@ def test_side_by_side(tmp_path, capsys):
     assert "edges touched" in printed
 
 
-def test_without_data_and_without_network(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PYG_INCREMENTAL_DATA", str(tmp_path / "none"))
-    main(["peers", "--quick", "--workload", "caida", "--model", "sage", "--peer", OURS,
-          "--out", str(tmp_path)])  # fmt: skip
-    assert "caida: skipped, there is no as_caida_stream.npz" in capsys.readouterr().out
-    assert json.loads((tmp_path / "peers.json").read_text())["results"] == []
-
-
-def test_first_minute(tmp_path, capsys):
-    """With the kernels that are there: whoever makes them takes a minute."""
-    main(["first-minute", "--warm", "--no-demo", "--updates", "40", "--out", str(tmp_path)])
-    (row,) = json.loads((tmp_path / "first_minute.json").read_text())["results"]
-    assert row["kernels"] == "there"
-    assert 0 < row["first_update_s"] < row["kernels_after_s"]
-    assert row["slowest_ms"] * 1e3 > row["p50_us"]
-    assert row["max_abs_diff"] < 1e-4
-    assert "kernels_after_s" in capsys.readouterr().out
-
-
-def test_bound(tmp_path):
-    sizes = ["--scale", "0.002", "--turns", "4", "--hidden", "16", "--batch", "1", "10"]
-    main(["bound", *sizes, "--model", "gcn", "sage", "--out", str(tmp_path)])
-    rows = json.loads((tmp_path / "bound.json").read_text())["results"]
-    assert [(row["model"], row["batch"]) for row in rows] == [
-        (model, batch) for model in ("gcn", "sage") for batch in (1, 10)
-    ]
-    for one, ten in zip(rows[::2], rows[1::2], strict=True):
-        assert 0 < one["lines"] < ten["lines"]
+@pytest.mark.parametrize("name", without.MECHANISMS)
+def test_without(name, tmp_path):
+    own = without.MECHANISMS[name].own
+    sizes = ["--scale", "0.002" if own else "0.02", "--most", "10" if own else "1000"]
+    main(["without", *sizes, "--only", name, "--turns", "2", "--out", str(tmp_path)])
+    rows = json.loads((tmp_path / "without.json").read_text())["results"]
     for row in rows:
-        assert row["x lines"] > row["x lines and products"] > 0
         assert row["relative_diff"] < 1e-4
+        assert row["lines"] > 40
+        if name == "stored rows":
+            assert row["x memory"] < 0.8  # the switch is off where it should be
+        if own:
+            assert row["x time"] > 3
 
 
 def test_readers(tmp_path):
