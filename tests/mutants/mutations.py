@@ -185,7 +185,7 @@ MUTATIONS = [
              '        if delta.missing == "error":', '        if delta.missing == "ignore":',
              "a delta that names edges that are not there is taken", DELTAS),
     Mutation("repeated ids look plain", "kernels/graph_at.py",
-             "        distinct &= in_order[i] != in_order[i - 1]", "        distinct &= True",
+             "        distinct &= ids[order[i]] != ids[order[i - 1]]", "        distinct &= True",
              "a delta in which an id is listed twice takes the short way", DELTAS),
     Mutation("ages are not kept", "graph/edge_store.py",
              "        self.next_order += count\n        self.num_edges += count",
