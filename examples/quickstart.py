@@ -34,7 +34,7 @@ from pyg_incremental import GraphDelta, IncrementalModel, to_incremental
 
 TOLERANCE = 1e-4
 CHECKS = 20  # how often in a stream the output is held against a full pass
-AT_MOST = 34.0  # seconds from the start after which nobody waits for compiled kernels any more
+AT_MOST = 30.0  # seconds from the start after which nobody waits for compiled kernels any more
 LARGE = 5_000_000  # with more edges, train on a part of the graph and check only three times
 
 
