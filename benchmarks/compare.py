@@ -1,4 +1,8 @@
-"""Programs side by side: every delta goes to each of them in turn, each at its own state.
+"""Programs side by side: each of them takes the same deltas in turn, each at its own state.
+
+A turn is a stretch of several deltas, in which a program finds in the caches what its own last
+update has left there, as where it runs alone. (Turns of one delta favour programs that share code,
+as the peers do that are written here: each finds that of the one before.)
 
 Within one cell of the table (workload, model, batch size) a program takes part until it has used
 its seconds; what it missed it makes up for, as one delta and off the clock, before the next cell.
@@ -40,11 +44,13 @@ class Effort:
         seconds: Per program and cell; the least number of updates may take longer.
         least: Counted updates per program and cell, at least.
         most: Counted updates per program and cell, at most.
+        stretch: Deltas in a turn.
     """
 
     seconds: float
     least: int
     most: int
+    stretch: int
 
 
 @dataclass
@@ -143,17 +149,22 @@ def _one_cell(
 ) -> list[GraphDelta]:
     """Give deltas of one size to all programs until each is done; returns the deltas."""
     applied: list[GraphDelta] = []
+    turn = 0
     while not all(c.is_done for c in contenders):
-        turn = len(applied)
-        delta = all_nodes(x, turn) if batch == ALL else stream.take(int(batch))
-        applied.append(delta)
+        if batch == ALL:
+            deltas = [all_nodes(x, turn)]
+        else:
+            deltas = [stream.take(int(batch)) for _ in range(effort.stretch)]
+        applied += deltas
         first = turn % len(contenders)  # so that nobody always follows the same one
         for contender in contenders[first:] + contenders[:first]:
-            if contender.is_done:
-                contender.missed.append(delta)
-                continue
-            contender.take(delta)
-            contender.is_done = contender.has_done(effort)
+            for delta in deltas:
+                if contender.is_done:
+                    contender.missed.append(delta)
+                    continue
+                contender.take(delta)
+                contender.is_done = contender.has_done(effort)
+        turn += 1
     return applied
 
 

@@ -50,6 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--seconds", type=float, default=0.6, help="per program and batch size")
     add("--least", type=int, default=2, help="counted updates of the slowest programs")
     add("--most", type=int, default=300, help="counted updates per program and batch size")
+    add("--stretch", type=int, default=10, help="deltas that a program takes in a row, in its turn")
     add("--threads", type=int, default=1)
     add("--seed", type=int, default=0)
     add("--quick", action="store_true", help="a tiny graph, some seconds: only shows that it runs")
@@ -103,7 +104,7 @@ def _one_workload(
             ready = compare.start(net, work, args.peer, why)
             skipped += [{**cell, "program": p, "reason": reason} for p, reason in why.items()]
             here: list[Row] = []
-            effort = Effort(args.seconds, args.least, args.most)
+            effort = Effort(args.seconds, args.least, args.most, args.stretch)
             for some in compare.compare(work, net, ready, args.batch, effort):
                 if "off_by" in some[0]:
                     _note(here, some)
