@@ -149,8 +149,8 @@ class FewRows:
         self._clean()
         done = fast.run_at_once(delta, stats)
         if done is None:
-            for nodes in self.nodes.values() if delta.more else ():
-                nodes.begin(nodes.first_new, nodes.first_new, NO_IDS)
+            if delta.more:
+                self._forget_new()
             return None
         self._end_of(fast, done, delta, stats)
         return stats
@@ -169,16 +169,25 @@ class FewRows:
         """
         fast = self._fast
         self._copy_late()
-        done = None if fast is None else fast.run_few(delta)
-        if fast is None or done is None:
+        if fast is None:
+            return None
+        if delta.more:
+            self._make_room_for(delta.more)
+            fast.locate()
+        done = fast.run_few(delta)
+        if done is None:
+            if delta.more:
+                self._forget_new()
+                fast.locate()
             return None
         step, why = done
         if step == len(fast.executors):
             ids = fast.tables.ids_of(self._outputs[0])
             if len(ids) < MANY:
                 return [fast.work], ids
-        for nodes in self.nodes.values():
-            nodes.begin_plain()
+        if not delta.more:
+            for nodes in self.nodes.values():
+                nodes.begin_plain()
         self._clean()
         fast.begin()
         stats: Work = []
@@ -192,6 +201,11 @@ class FewRows:
             for graph in self.graphs.values():
                 graph.make_node_room(nodes.num_nodes)
         self._grow()
+
+    def _forget_new(self) -> None:
+        """The new nodes have not come after all."""
+        for nodes in self.nodes.values():
+            nodes.begin(nodes.first_new, nodes.first_new, NO_IDS)
 
     def _update_in_two(self, fast: FastPath, delta: PlainDelta, stats: Work) -> bool:
         """The same where aggregations that the machine does not know see the edges first."""

@@ -6,13 +6,14 @@ asked again: while nothing has moved since an update that went that way, one cal
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from pyg_incremental.aggregate import Aggregator
 from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.fused.edge_values import EdgeValues
-from pyg_incremental.fused.parts import Parts
+from pyg_incremental.fused.parts import NEVER, Parts
 from pyg_incremental.fused.tables import Tables
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.compiled.machine import GRAPH, SPARE, update
@@ -60,28 +61,39 @@ class FewChanges:
         return is_known and not self._edge_values.are_there
 
     def takes_few(self, delta: PlainDelta) -> bool:
-        """Whether `run_few` may be asked: little changes, and nothing has moved."""
+        """Whether `run_few` may be asked: little changes, and nothing has moved.
+
+        Nodes of the update before are no new ones any more.
+        """
         added, gone, name, ids, _, more, data, leave = delta
-        if not self._takes_few or more or data or leave:
+        if not self._takes_few or data or leave:
             return False
         if added.shape[1] > FEW or gone.shape[1] > FEW or len(ids) > self._few_rows.get(name, 0):
             return False
         kinds, moves = self._kinds, self._backend.moves
         if len(kinds) > 1:
             counts = [(nodes.num_nodes,) * 2 for nodes in kinds]
-            return self._placed == (moves, *[nodes.scratch.size for nodes in kinds], *counts)
-        count = kinds[0].num_nodes
-        place = moves, kinds[0].scratch.size, (count, count)
+            placed = moves, *[nodes.scratch.size for nodes in kinds], *counts
+            return not more and self._placed == placed
+        nodes = kinds[0]
+        if more:
+            return True  # room is made for them, and everything located, see `locate`
+        if nodes.first_new != nodes.num_nodes:
+            nodes.begin_plain()
+            self.locate()
+        place = moves, nodes.scratch.size, (nodes.num_nodes, nodes.num_nodes)
         return self._placed == place
 
     def run_few(self, delta: PlainDelta) -> tuple[int, int] | None:
         """Take a delta that was not looked at yet, in one call.
 
+        For new nodes there is room, and they begin here.
+
         Returns:
             The first step that was not done, and why, as `machine.update` says it; None if the
             delta is not valid, or something has to grow. Nothing was changed then.
         """
-        added, gone, name, ids, rows, *_ = delta
+        added, gone, name, ids, rows, more, *_ = delta
         comes, leaves, graph = added.shape[1], gone.shape[1], self._graph
         scratch, kinds = self.tables.nodes.scratch, self._kinds
         count = kinds[0].num_nodes if len(kinds) == 1 else self._num_nodes
@@ -92,13 +104,19 @@ class FewChanges:
             self.tables.plan, graph.places(), added, gone, *ready, self._slots, scratch.epoch,
             count, -1 if rows is None else self._inputs[name], ids,
             self._no_rows if rows is None else self.flat(rows), self._zero, self._bits,
-            self._parts.many(), GRAPH,
+            NEVER if more else self._parts.many(), GRAPH,
         )  # fmt: skip
         if step < 0:
             return None
+        if more:
+            graph.num_nodes += more
         scratch.epoch += SPARE * (len(self.executors) + 1)
         graph.changed(comes, leaves, used)
         return step, why
+
+    @abstractmethod
+    def locate(self) -> None:
+        """See that the machine knows where everything is."""
 
     def flat(self, rows: Any) -> Any:
         """Rows as the kernels take them."""

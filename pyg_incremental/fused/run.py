@@ -308,7 +308,7 @@ class FastPath(FewChanges):
             elif count == FOR_OTHERS:
                 self._tell(stats, step)
                 step, fits = self.others.run(step, events_of(ends), stats)
-                self._locate()
+                self.locate()
                 if not fits or step == len(self.executors):
                     break
             elif count == FOR_THREADS:
@@ -333,7 +333,7 @@ class FastPath(FewChanges):
 
     def begin(self) -> None:
         """Another update begins."""
-        self._locate()
+        self.locate()
         self._told = 0
         self.tables.begin()
         self.others.has_begun = False
@@ -379,7 +379,7 @@ class FastPath(FewChanges):
         """From more elements on than these a step is one for threads."""
         return NEVER if self._has_new else self._parts.many()
 
-    def _locate(self) -> None:
+    def locate(self) -> None:
         """See that the machine knows where everything is."""
         places = self._backend.moves, *[nodes.scratch.size for nodes in self._kinds]
         if self._located != places:

@@ -47,7 +47,8 @@ class FewChanges:
                 return None
             before = x.listed(delta.ids)
         order = session.graphs[engine.main].next_order
-        about = session.committed.version + 1, delta, engine.main, order, before, session.num_nodes
+        num_nodes = dict(session.num_nodes) if delta.more else session.num_nodes
+        about = session.committed.version + 1, delta, engine.main, order, before, num_nodes
         engine.forget_at_once()
         session.journal = tuple.__new__(PlainJournal, about)  # sooner made than `PlainJournal(...)`
         done = engine.update_few(delta)
@@ -55,6 +56,9 @@ class FewChanges:
             session.journal = None
             return None
         work, ids = done
+        if delta.more:
+            (kind,) = num_nodes
+            session.num_nodes[kind] = num_nodes[kind] + delta.more
         session.commit(delta_id, at_once=True)
         edges = delta.added.shape[1], delta.gone.shape[1]
         if ids is None:

@@ -266,18 +266,22 @@ def test_what_is_refused_leaves_every_byte(delta, seed):
     assert inc.verify() < 1e-12
 
 
-@pytest.mark.parametrize("place", ["_grow", "_make_room_for", "_finish"])
+@pytest.mark.parametrize("place", ["_grow", "_make_room_for", "_finish", "ids_of"])
 def test_an_arrival_that_fails_is_taken_back(place, seed, monkeypatch):
+    """While room is made for it, and behind the call that computes it, on both ways."""
     rng = generator(seed)
     inc, _ = pair("sage", rng)
     inc.apply_delta(index([(1, 2)]))
     before, out = inc.graph.to_edge_index(), inc.out.clone()
+    if place == "_finish":
+        inc._few = None
 
     def fail(*_):
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(inc._session.engine), place, fail)
+        of = tables.Tables if place == "ids_of" else type(inc._session.engine)
+        patched.setattr(of, place, fail)
         with pytest.raises(MemoryError):
             inc.apply_delta(**arrival(inc, rng))
     assert inc.num_nodes == N

@@ -80,14 +80,43 @@ def test_the_same_as_the_longer_way(name, size, seed, short):
     few.check()
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_nodes_that_arrive_too(name, seed, short):
+    """Other deltas between and behind them, also where a store has to grow."""
+    rng, x, edges = drawn(seed)
+    few, longer = made(name, x, edges), made(name, x, edges)
+    longer._few = None
+    short.clear()
+    for count in (1, 0, 3, 1, 0, machine.FEW, machine.FEW, 1, 0):
+        n = few.num_nodes
+        come = torch.from_numpy(rng.integers(n, size=(2, 3)))
+        come[0] = torch.arange(n, n + 3) % (n + count)
+        delta = GraphDelta(come, few.graph.to_edge_index()[:, :2])
+        if count:
+            rows = torch.from_numpy(rng.standard_normal((count, CHANNELS)))
+            delta = GraphDelta(come, few.graph.to_edge_index()[:, :2], x_add=rows)
+        ours, theirs = few.apply_delta(delta), longer.apply_delta(delta)
+        assert few.num_nodes == longer.num_nodes == n + count
+        assert torch.equal(ours.changed, theirs.changed)
+        assert torch.equal(ours.out, theirs.out)
+        assert ours.stats.steps == theirs.stats.steps
+        assert torch.equal(few.out, longer.out)
+        assert few.verify() < 1e-9
+    assert sum(short) >= 6  # some find too little room for slots, or for lists
+    few.check()
+
+
 @pytest.mark.parametrize(
     "delta",
     [
+        GraphDelta(
+            torch.tensor([[N], [N + 1]]), x_add=torch.zeros(1, CHANNELS, dtype=torch.float64)
+        ),
         GraphDelta(edge_index_add=torch.tensor([[0], [N]])),
         GraphDelta(edge_index_del=torch.tensor([[0, 0], [0, 0]])),
         GraphDelta(x_changes=(torch.tensor([-1]), torch.zeros(1, CHANNELS).double())),
     ],
-    ids=["end", "missing", "id"],
+    ids=["end of an edge of a new node", "end", "missing", "id"],
 )
 def test_what_is_refused_changes_nothing(delta, seed, short):
     _, x, edges = drawn(seed)
