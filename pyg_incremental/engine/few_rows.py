@@ -178,7 +178,6 @@ class FewRows:
         if done is None:
             if delta.more:
                 self._forget_new()
-                fast.locate()
             return None
         step, why = done
         if step == len(fast.executors):
