@@ -6,7 +6,6 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pyg_incremental.distributed.numbering.first_ids import BYTES_PER_ID, FirstIds
 from pyg_incremental.kernels.address import fetch
 from pyg_incremental.kernels.jit import njit
 
@@ -66,7 +65,6 @@ class IdTable:
     """From global ids to local numbers; constant time each, memory by the number of entries."""
 
     def __init__(self) -> None:
-        self._first = FirstIds(_NONE, 0)
         self._make(16)
 
     def _make(self, size: int) -> None:
@@ -79,33 +77,20 @@ class IdTable:
         Those that were `found` elsewhere are kept as they are.
         """
         found = np.full(ids.size, -1, np.int64) if found is None else found
-        if self._first.find(ids, found) and self._used:
-            _find(ids, self._table, found)
+        _find(ids, self._table, found)
         return found
 
     def put(self, ids: Ids, numbers: Ids) -> None:
         """Enter ids with their numbers, int64 `[k]` each."""
-        if not self._used and not self._first.size and _follow_each_other(ids, numbers):
-            self._first = FirstIds(ids, int(numbers[0]))
-            return
-        self._first.drop(ids)
         if 2 * (self._used + ids.size) > len(self._table):
             live = self._table[self._table[:, 0] >= 0]
-            self._make(1 << int(4 * (len(live) + ids.size)).bit_length())
+            self._make(1 << int(3 * (len(live) + ids.size)).bit_length())
             self._used = _put(live[:, 0], live[:, 1], self._table)
         self._used += _put(ids, numbers, self._table)
 
     def drop(self, ids: Ids) -> None:
         """Forget some ids, int64 `[k]`."""
-        if self._first.drop(ids) < ids.size:
-            _drop(ids, self._table)
-
-
-def _follow_each_other(ids: Ids, numbers: Ids) -> bool:
-    """Whether `FirstIds` can know some ids, and takes less memory than a table."""
-    if not ids.size or BYTES_PER_ID * (ids[-1] + 1) > 64 * ids.size:
-        return False
-    return bool((ids[1:] > ids[:-1]).all() and (numbers[1:] == numbers[:-1] + 1).all())
+        _drop(ids, self._table)
 
 
 class Grown(Generic[T]):
