@@ -12,14 +12,12 @@ from torch import Tensor
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.program.steps import Step, Value
-from pyg_incremental.rows import Cell, Context, Ids, Rows
+from pyg_incremental.rows import AT_ONCE, Cell, Context, Ids, Rows
 from pyg_incremental.typing import DRIFT_LIMIT, Array
 
 Loops = Literal["keep", "drop", "only"]
 LOOPS: dict[Loops, int] = {"keep": 0, "drop": 1, "only": 2}
 """How kernels are told which edges count."""
-CHUNK = 1 << 17
-"""Rows or edges that are computed at a time, about."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,20 +204,19 @@ class Aggregator(ABC):
         index, neighbor, slot = (array[:count] for array in arrays)
         return index, neighbor, slot
 
-    def _parts(self, ids: Ids, lists: Array, size: int | None = None) -> Iterator[tuple[int, Ids]]:
-        """`ids` in parts of at most `size` rows and edges, each with the position of its first.
+    def _parts(self, ids: Ids, lists: Array) -> Iterator[tuple[int, Ids]]:
+        """`ids` in parts of at most `AT_ONCE` rows and edges, each with the position of its first.
 
         A row with more edges is a part of its own.
         """
-        size = size or CHUNK
         ends = np.cumsum(np.asarray(lists.degree[ids.array]), dtype=np.int64)
-        if ids.count and max(ids.count, ends[-1]) <= size:
+        if ids.count and max(ids.count, ends[-1]) <= AT_ONCE:
             yield 0, ids
             return
         first = done = 0
         while first < ids.count:
-            last = int(np.searchsorted(ends, done + size, "right"))
-            last = max(first + 1, min(last, first + size))
+            last = int(np.searchsorted(ends, done + AT_ONCE, "right"))
+            last = max(first + 1, min(last, first + AT_ONCE))
             yield first, self.context.backend.ids_from(ids.array[first:last])
             first, done = last, int(ends[last - 1])
 

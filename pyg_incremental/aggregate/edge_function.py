@@ -23,10 +23,8 @@ from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids
 from pyg_incremental.typing import Array
 
-AT_ONCE = 1 << 14
-"""Rows or edges, about, that a pass over all rows computes at a time: few enough for a cache."""
 MANY_EDGES = 1 << 13
-"""Edges whose functions all threads of PyTorch compute."""
+"""Edges whose functions all threads of PyTorch compute: half of `AT_ONCE`, so whole parts are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,10 +83,10 @@ class FunctionState(Retracting):
     def full(self) -> None:
         """Compute all rows, some at a time."""
         nodes = self.context.all_nodes
-        _, sample = next(self._parts(nodes, self._lists()[1], AT_ONCE), (0, nodes))
+        _, sample = next(self._parts(nodes, self._lists()[1]), (0, nodes))
         _, src, dst, slot, real = self._in_edges(sample)
         self._begin(self._messages(src, dst, slot, real))
-        self.pull(nodes, AT_ONCE)
+        self.pull(nodes)
 
     @property
     def _edges_differ(self) -> bool:
@@ -153,14 +151,14 @@ class FunctionState(Retracting):
         drift = self.drift.tensor[ids.to(self.drift.tensor.device)]
         return ((drift if drift.dim() == 1 else drift[:, 0]) < torch.inf).cpu()
 
-    def pull(self, ids: Ids, size: int | None = None) -> int:
-        """Make rows, int64 `[k]`, of all of their messages, about `size` at a time.
+    def pull(self, ids: Ids) -> int:
+        """Make rows, int64 `[k]`, of all of their messages, some at a time.
 
         Returns the number of edges read.
         """
         inn = self._lists()[1]
         read = 0
-        for _, some in self._parts(ids, inn, size):
+        for _, some in self._parts(ids, inn):
             index, src, dst, slot, real = self._in_edges(some)
             read += len(index)
             rows = some.tensor

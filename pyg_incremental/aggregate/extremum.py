@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.base import CHUNK, Aggregate, Aggregator
+from pyg_incremental.aggregate.base import Aggregate, Aggregator
 from pyg_incremental.aggregate.message import BoundFunction, EdgeFunction
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph.edge_store import Edges
@@ -77,8 +77,9 @@ class Extremum(Aggregate):
         return ExtremumState(self, cell(self.output), messages, context)
 
 
-CACHED = 1 << 13
-"""Edges whose rows are read, written and compared while they are in the cache, about."""
+CHUNK = 1 << 17
+"""Edges whose messages are offered at a time, which bounds the memory for these. With an eighth as
+many a change of 10,000 took 1.4 times as long: each call looks at rows of all over the memory."""
 
 
 class _Listed(NamedTuple):
@@ -272,7 +273,7 @@ class ExtremumState(Aggregator):
         lost, read = scratch.next(), scratch.next()
         done = _Done(np.zeros(3, np.int64), np.zeros(3, np.int64), [], [])
         rows, owner = scratch.taken(count).array, self.owner.array
-        for _, part in self._parts(backend.ids_from(rows[:afresh]), self._lists()[1], CACHED):
+        for _, part in self._parts(backend.ids_from(rows[:afresh]), self._lists()[1]):
             before = self._as_it_is(part)
             done.read += self._fill(part, read, afresh=True)
             self._settle(part.array, before, lost, read, done)

@@ -24,7 +24,8 @@ from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids, Rows
 
 ROOM = 1 << 20
-"""Messages and padding computed at a time."""
+"""Messages and padding computed at a time, 4 MB of float32 for each channel. Every row is as long
+as the longest here, so fewer would be a row at a time in a graph with a hub."""
 COUNT, LOW, FILL, SHOWS = range(4)
 SEEN = 4
 """What is known of a row and one sort: its number of messages, the negative of the smallest one and

@@ -14,11 +14,8 @@ from pyg_incremental.aggregate.base import Touched
 from pyg_incremental.aggregate.sum import Sum, Summing
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.program.steps import Domain, Value
-from pyg_incremental.rows import Cell, Context, Ids
+from pyg_incremental.rows import AT_ONCE, Cell, Context, Ids
 from pyg_incremental.typing import Array
-
-ROWS = 1 << 14
-"""Sources whose messages are computed at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,8 +134,8 @@ class RecomputedSumState(Summing):
 
     def _some(self, ids: Ids) -> Iterator[Ids]:
         """`ids` in parts of so many that their messages take little memory."""
-        for first in range(0, ids.count, ROWS):
-            yield self.context.backend.ids_from(ids.array[first : first + ROWS])
+        for first in range(0, ids.count, AT_ONCE):
+            yield self.context.backend.ids_from(ids.array[first : first + AT_ONCE])
 
     def _moved(self, ids: Ids) -> tuple[Ids, Array]:
         """The messages among `ids` that differ from what they were, and by how much."""

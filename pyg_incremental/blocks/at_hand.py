@@ -18,11 +18,9 @@ from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.program.joined import Joined
 from pyg_incremental.program.steps import Domain, Input, Learned, Ones, RowMap, Value
-from pyg_incremental.rows import Backend
+from pyg_incremental.rows import AT_ONCE, Backend
 
 Ids = NDArray[np.int64]
-AT_ONCE = 1 << 14
-"""Rows that are put beside those from elsewhere at a time."""
 
 
 class AtHand:

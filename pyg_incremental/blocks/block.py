@@ -17,14 +17,14 @@ from pyg_incremental.aggregate import (
     FunctionSum,
     NeighborhoodRows,
 )
-from pyg_incremental.aggregate.base import CHUNK
-from pyg_incremental.aggregate.edge_function import AT_ONCE
+from pyg_incremental.aggregate.extremum import CHUNK
 from pyg_incremental.blocks.aggregation import aggregated
-from pyg_incremental.blocks.budget import PER_EDGE, SIZE, Lists, Prices
+from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices
 from pyg_incremental.blocks.in_edges import BlockEdges
 from pyg_incremental.errors import RowCountError
 from pyg_incremental.program.steps import Domain, RowMap, Step, Value
-from pyg_incremental.rows import Backend
+from pyg_incremental.rows import AT_ONCE, Backend
+from pyg_incremental.transform.maps import PART as OF_MAPS
 
 Ids = NDArray[np.int64]
 Place = tuple[str, Lists] | str | None
@@ -160,7 +160,7 @@ class Block:
             rows = self._rows.pop(key)
             self._held[key[1]] -= 0 if key in self._lent else rows.nbytes
             # Of so many rows maps have made copies, and none of what they made is a part of these.
-            if self._spare is not None and key[0] in self._sums and len(rows) > SIZE:
+            if self._spare is not None and key[0] in self._sums and len(rows) > OF_MAPS:
                 self._spare.append(rows)
 
     def _hold(self, key: tuple[Value, Place], rows: Tensor, lent: bool = False) -> None:
@@ -186,8 +186,8 @@ class Block:
         """
         count = len(self._ids)
         found: dict[Value, Tensor] = {}
-        for first in range(0, max(count, 1), SIZE):
-            last = min(first + SIZE, count)
+        for first in range(0, max(count, 1), OF_MAPS):
+            last = min(first + OF_MAPS, count)
             for value, rows in self._part(maps, wanted, first, last).items():
                 if value not in found:
                     found[value] = self._found(value, rows, kept)
@@ -302,7 +302,7 @@ class Block:
         """Write down what this block has shown of the prices of its steps; they only go up."""
         count = max(len(self._ids), 1)
         prices.row = max(prices.row, -(-self._most[None] // count))
-        prices.part = max(prices.part, -(-self._most[PART] // min(count, SIZE)))
+        prices.part = max(prices.part, -(-self._most[PART] // min(count, OF_MAPS)))
         for key, edges in self._edges.items():
             numbers = len(edges.nodes)
             most = min(len(edges.neighbor) + len(self._ids), num_sources[key])
@@ -316,5 +316,5 @@ class Block:
                 key = lists_of(s)
                 width = MEANWHILE * self._widths.get(s.output, 0)
                 prices.message[key] = max(prices.message.get(key, 0), width)
-                size = AT_ONCE if isinstance(s, (FunctionSum, FunctionSoftmax)) else CHUNK
+                size = CHUNK if isinstance(s, Extremum) else AT_ONCE
                 prices.at_once[key] = max(prices.at_once.get(key, 0), size)

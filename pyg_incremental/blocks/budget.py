@@ -15,15 +15,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pyg_incremental.aggregate.base import CHUNK
+from pyg_incremental.rows import AT_ONCE
+from pyg_incremental.transform.maps import PART
 
 Ids = NDArray[np.int64]
 Lists = tuple[str, bool]
 """The in-edges of a graph, or its out-edges where it is gathered in reverse."""
 AIM = 0.9
 """The part of the limit that a block is to take."""
-SIZE = 1 << 11
-"""Rows that maps compute at a time: these stay in the cache from one map to the next."""
 FIRST_ROWS, FIRST_EDGES = 64, 4096
 """The first block has about so many."""
 PER_EDGE = 24
@@ -60,11 +59,11 @@ class Prices:
             edges: That of its in-edges, for each list.
             sources: That of its neighbours, its own rows included.
         """
-        total = self.row * rows + self.part * min(rows, SIZE)
+        total = self.row * rows + self.part * min(rows, PART)
         for key, count in edges.items():
             total += self.edge.get(key, PER_EDGE) * count
             total += self.source.get(key, 0) * sources[key]
-            total += self.message.get(key, 0) * min(count, self.at_once.get(key, CHUNK))
+            total += self.message.get(key, 0) * min(count, self.at_once.get(key, AT_ONCE))
         return total
 
 

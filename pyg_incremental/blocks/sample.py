@@ -16,7 +16,7 @@ from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.program.steps import Program
 
 AT_ONCE = 1 << 20
-"""Edges that are looked at at a time."""
+"""Edges that are looked at at a time, which bounds what is held beside the sample."""
 
 
 def sampled(site: CallSite, roles: Roles, program: Program, most: int, seed: int) -> Roles:

@@ -26,7 +26,8 @@ _NOTHING: dict[type[torch.nn.Module], float] = {
 
 
 FEW = 64
-"""Edges up to which a relation is looked for, where that is as soon done as looked up."""
+"""Edges up to which a relation is looked for among all, which compiled code can do. More are looked
+up: to look for them is as many times the work as there are relations."""
 
 
 def relations(kinds: Tensor, count: int) -> Tensor:

@@ -43,7 +43,7 @@ def _times(conv: GatedGraphConv, layer: int) -> Callable[[Tensor], Tensor]:
 
 
 FEW = 64
-"""Degrees that are looked through sooner one by one."""
+"""Degrees that are looked through one by one: for so few that is done before `unique` has begun."""
 
 
 def _added(rows: Tensor, layer: Callable[[Tensor], Tensor], own: Tensor | None) -> Tensor:

@@ -13,9 +13,9 @@ from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.fused import FastPath
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Ids
+from pyg_incremental.kernels.compiled.machine import MANY
 from pyg_incremental.rows import NO_IDS, Backend, Cell, NodeSet
 from pyg_incremental.rows.late import Late
-from pyg_incremental.rows.nodes import MANY
 from pyg_incremental.transform.maps import InputExecutor
 from pyg_incremental.update import Work
 

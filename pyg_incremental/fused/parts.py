@@ -35,12 +35,12 @@ from pyg_incremental.kernels.threads import (
     number_of_threads,
     shares,
 )
+from pyg_incremental.transform.maps import PART
 
-ROWS = 2048
-"""Rows with which a thread goes through several maps: they are in its cache then."""
 NEVER = 1 << 62
 SEEN = 64
-"""Targets of each list of edges that are looked at to see where most are."""
+"""Targets of each list of edges that are looked at to see where most are: more would even out the
+parts of threads a little better, and have to be sorted."""
 
 
 class Parts:
@@ -170,7 +170,7 @@ class Parts:
         tables, ends, steps = self._tables, (ids[:0],) * 6, np.array(chain)
         bounds = shares(len(ids), self.count)
         if len(chain) > 1:
-            bounds = [*range(0, len(ids), min(ROWS, bounds[1] + 1)), len(ids)]
+            bounds = [*range(0, len(ids), min(PART, bounds[1] + 1)), len(ids)]
         plans = [self._plan(p) for p in range(min(self.count, len(bounds) - 1))]
         none = np.empty((0, 1), tables.space.dtype)
 

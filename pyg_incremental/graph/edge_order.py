@@ -7,7 +7,8 @@ import numpy as np
 from pyg_incremental.graph.edge_store import EdgeStore, Ids
 
 MOST_GONE = 1 << 16
-"""Ages of edges that left are remembered up to this number, or that of the edges that are there."""
+"""Ages of edges that left are remembered up to this number, half a megabyte, or that of the edges
+that are there: a look at all of these, which begins anew, is paid for by as many that left."""
 
 
 class EdgeOrder:

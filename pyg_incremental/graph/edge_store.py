@@ -19,11 +19,11 @@ from pyg_incremental.typing import MAX_EDGES, MAX_NODES, Array
 
 Ids = NDArray[np.int64]
 PART = 1 << 22
-"""Slots looked at at a time, where all are."""
+"""Slots looked at at a time, where all are: it bounds what is held beside them to 32 MB."""
 SLACK = 2
-"""Entries of every list that are free at first, so that few edges move one."""
+"""Entries of every list that are free at first, so that few edges move one; 16 bytes for a node."""
 ROOM = 1 << 22
-"""Entries of a pool that are too few to save memory on."""
+"""Entries of a pool, 32 MB, that are too few to save memory on: it grows by as much as a half."""
 
 _NONE = np.empty(0, np.int64)
 _NO_EDGES = np.empty((2, 0), np.int64)

@@ -7,7 +7,8 @@ import numpy as np
 from pyg_incremental.graph.edge_store import EdgeStore, Ids
 
 LONG = 64
-"""Edges of one pair from which on the neighbour list of an end is looked through for them."""
+"""Edges of one pair from which on the neighbour list of an end is looked through for them. Until
+then they are followed from one to the next, for all pairs together, one step of Python for each."""
 
 
 def occurrences(graph: EdgeStore, src: Ids, dst: Ids) -> tuple[Ids, Ids]:

@@ -19,9 +19,8 @@ from pyg_incremental.kernels.lent import Lent
 
 T = TypeVar("T")
 MANY = 1 << 18
-"""Elements to compute, to push or to copy that are worth waking threads."""
-FEW = 1 << 19
-"""Elements up to which one call of NumPy takes rows faster than anything else."""
+"""Elements to compute, to push or to copy that are worth waking threads: to go through a megabyte
+of float32 takes longer than to wake another thread. Fewer rows are taken by one call of NumPy."""
 TURNS = 4
 """Parts that one thread computes in turn, if none is slower than another."""
 _COMPILED = (np.float32, np.float64)
@@ -173,7 +172,7 @@ def take(rows: Any, ids: Any, lent: Lent | None = None) -> Any:
 
     Not to be called in one of them: it would wait for itself.
     """
-    if ids.size * rows.size < FEW * len(rows) or rows.dtype not in _COMPILED:
+    if ids.size * rows.size < MANY * len(rows) or rows.dtype not in _COMPILED:
         return rows.take(ids, 0)
     found = (lent or Lent()).array(rows.dtype, ids.size, *rows.shape[1:])
     take_into(rows.reshape(len(rows), -1), ids, found.reshape(ids.size, -1))

@@ -2,11 +2,11 @@
 
 from pyg_incremental.rows.backend import NO_IDS, Backend, Ids, ascending
 from pyg_incremental.rows.cell import Cell, Maker
-from pyg_incremental.rows.context import NO_EDGES, NO_EVENTS, Context
+from pyg_incremental.rows.context import AT_ONCE, NO_EDGES, NO_EVENTS, Context
 from pyg_incremental.rows.growing import Rows
 from pyg_incremental.rows.nodes import NodeSet, Scratch
 
 __all__ = [
-    "NO_EDGES", "NO_EVENTS", "NO_IDS", "Backend", "Cell", "Context", "Ids", "Maker", "NodeSet",
-    "Rows", "Scratch", "ascending",
+    "AT_ONCE", "NO_EDGES", "NO_EVENTS", "NO_IDS", "Backend", "Cell", "Context", "Ids", "Maker",
+    "NodeSet", "Rows", "Scratch", "ascending",
 ]  # fmt: skip

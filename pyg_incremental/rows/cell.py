@@ -12,16 +12,18 @@ from torch import Tensor
 
 from pyg_incremental.errors import RowCountError, UnsupportedModelError
 from pyg_incremental.kernels.adjacency import out_of_range
+from pyg_incremental.kernels.compiled.machine import MANY
 from pyg_incremental.kernels.lent import Lent
 from pyg_incremental.kernels.threads import take
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows.backend import NO_IDS, Backend, Ids
 from pyg_incremental.rows.growing import Rows
-from pyg_incremental.rows.nodes import MANY, NodeSet
+from pyg_incremental.rows.nodes import NodeSet
 from pyg_incremental.typing import Array
 
 ENOUGH = 64
-"""One in so many rows tells how many of all will change."""
+"""One in so many rows tells how many of all will change: by then that is known to some percent, and
+keeping OLD rows until then has cost little."""
 
 
 class Maker(Protocol):

@@ -12,7 +12,8 @@ from pyg_incremental.rows.backend import Ids
 from pyg_incremental.rows.cell import Cell
 
 MANY = 1 << 20
-"""Elements of a result from which on it is."""
+"""Elements of a result from which on it is: fewer are copied in half a millisecond, which is little
+beside an update that changes so many."""
 
 
 class Late:

@@ -6,10 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyg_incremental.kernels.compiled.machine import MANY
 from pyg_incremental.rows.backend import NO_IDS, Backend, Ids
-
-MANY = 1024
-"""So few nodes are never most of them."""
 
 
 class Scratch:

@@ -17,7 +17,8 @@ from torch.utils.hooks import RemovableHandle
 from pyg_incremental.kernels.samples import mixed
 
 SAMPLES = 8
-"""So many words of each parameter are looked at before every update."""
+"""So many words of each parameter are looked at before every update: a step of an optimizer changes
+nearly all of them, and a look at all would take longer than a small update."""
 _WORD = 4
 _is_training = attrgetter("training")
 _training_of = itemgetter("training")

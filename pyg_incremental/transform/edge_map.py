@@ -15,10 +15,7 @@ from torch import Tensor
 
 from pyg_incremental.program.messages import Message
 from pyg_incremental.program.steps import Step
-from pyg_incremental.rows import Cell, Context, Ids
-
-PART = 1 << 16
-"""Edges computed at a time."""
+from pyg_incremental.rows import AT_ONCE, Cell, Context, Ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +43,11 @@ class EdgeMapExecutor:
         """Compute the rows of all edges."""
         graph, backend = self.context.graph, self.context.backend
         slots = graph.slots_in_order()
-        first = self._rows(slots[:PART])
+        first = self._rows(slots[:AT_ONCE])
         rows = backend.zeros(first, graph.slot_capacity, *first.shape[1:])
-        rows[self._at(slots[:PART])] = first
-        for begin in range(PART, slots.size, PART):
-            some = slots[begin : begin + PART]
+        rows[self._at(slots[:AT_ONCE])] = first
+        for begin in range(AT_ONCE, slots.size, AT_ONCE):
+            some = slots[begin : begin + AT_ONCE]
             rows[self._at(some)] = self._rows(some)
         self.out.hold(rows)
 
@@ -62,8 +59,8 @@ class EdgeMapExecutor:
         if not slots.size:
             return
         changed = [added]
-        for begin in range(0, slots.size, PART):
-            some = slots[begin : begin + PART]
+        for begin in range(0, slots.size, AT_ONCE):
+            some = slots[begin : begin + AT_ONCE]
             at, new = self._at(some), self._rows(some)
             moved = _differ(out.read(at), new).cpu().numpy()
             moved[: max(0, added.size - begin)] = False  # they count as changed in any case

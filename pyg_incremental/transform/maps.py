@@ -16,7 +16,8 @@ from pyg_incremental.rows import Cell, Context, Ids
 from pyg_incremental.update import Work
 
 PART = 1 << 11
-"""Rows of a map computed at a time: what is in memory once more stays small, and in the cache."""
+"""Rows of a map computed at a time, here, by threads and in blocks: what is in memory once more
+stays small, and in the cache. With 512 to 4,096 it takes the same time."""
 
 
 class InputExecutor:

@@ -134,7 +134,7 @@ def pair(name, rng):
 @pytest.mark.parametrize("name", MODELS)
 def test_the_same_work(name, changes, at_a_time, seed, monkeypatch):
     """Rows, edges and channels are counted alike."""
-    monkeypatch.setattr(parts, "ROWS", at_a_time)
+    monkeypatch.setattr(parts, "PART", at_a_time)
     rng = generator(seed)
     fast, slow = pair(name, rng)
     for _ in range(6):

@@ -52,7 +52,7 @@ def test_reference_kernels(case, seed):
 
 @pytest.mark.parametrize("case", REDUCTION_CASES[::5], ids=str)
 def test_a_few_rows_at_a_time(case, seed, monkeypatch):
-    monkeypatch.setattr(base, "CHUNK", 5)
+    monkeypatch.setattr(base, "AT_ONCE", 5)
     monkeypatch.setattr(padded, "ROOM", 5)
     SideBySide(case, case.formats[-1], seed=seed + 3).walk()
 

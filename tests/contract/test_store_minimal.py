@@ -58,8 +58,8 @@ def test_several_kinds_of_nodes(case, seed):
 
 @pytest.mark.parametrize("case", CONV_CASES[::4], ids=str)
 def test_a_few_rows_and_edges_at_a_time(case, seed, monkeypatch):
-    monkeypatch.setattr(recomputed_sum, "ROWS", 5)
-    monkeypatch.setattr(base, "CHUNK", 3)
+    monkeypatch.setattr(recomputed_sum, "AT_ONCE", 5)
+    monkeypatch.setattr(base, "AT_ONCE", 3)
     monkeypatch.setattr(executors, "PART", 4)
     SideBySide(case, seed=seed + 7, **MINIMAL).walk()
 

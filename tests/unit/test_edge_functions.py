@@ -169,7 +169,7 @@ def test_close_in_float32(options, seed):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("options", [Options(), Options(softmax=True, loop=True)], ids=str)
 def test_a_few_edges_at_a_time(options, backend, seed, monkeypatch):
-    monkeypatch.setattr(base, "CHUNK", 5)
+    monkeypatch.setattr(base, "AT_ONCE", 5)
     SideBySide(case(options), seed=seed, backend=backend).walk()
 
 

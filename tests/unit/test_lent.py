@@ -70,9 +70,9 @@ def test_very_much_is_not_kept(monkeypatch):
 @pytest.mark.kernels
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.bool_])
 @pytest.mark.parametrize("tail", [(), (3,), (2, 5), (0,)])
-@pytest.mark.parametrize("few", [1, threads.FEW])
+@pytest.mark.parametrize("few", [1, threads.MANY])
 def test_rows_are_those_of_numpy(dtype, tail, few, seed, monkeypatch):
-    monkeypatch.setattr(threads, "FEW", few)
+    monkeypatch.setattr(threads, "MANY", few)
     rng = generator(seed)
     rows = (10 * rng.standard_normal((50, *tail))).astype(dtype)
     for ids in (rng.permutation(50)[:20], np.empty(0, np.int64)):
@@ -82,7 +82,7 @@ def test_rows_are_those_of_numpy(dtype, tail, few, seed, monkeypatch):
 
 
 def test_results_of_earlier_updates_stay_as_they_were(seed, monkeypatch):
-    monkeypatch.setattr(threads, "FEW", 1)
+    monkeypatch.setattr(threads, "MANY", 1)
     rng = generator(seed)
     torch.manual_seed(0)
     inc = to_incremental(GraphSAGE(8, 16, 2, 5).double().eval(), compile_after=1)
@@ -103,7 +103,7 @@ def test_results_of_earlier_updates_stay_as_they_were(seed, monkeypatch):
 
 def test_results_may_be_the_next_features(seed, monkeypatch):
     """Also in another order: they are read while the next ones are made."""
-    monkeypatch.setattr(threads, "FEW", 1)
+    monkeypatch.setattr(threads, "MANY", 1)
     rng = generator(seed)
     torch.manual_seed(0)
     inc = to_incremental(GraphSAGE(8, 16, 2, 8).double().eval(), compile_after=1)

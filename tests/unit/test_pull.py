@@ -5,7 +5,7 @@ import torch
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE, SimpleConv
 
 from pyg_incremental import StaleStateError, to_incremental
-from pyg_incremental.aggregate import extremum
+from pyg_incremental.aggregate import base
 from pyg_incremental.kernels.compiled.extremum import WIDE
 from pyg_incremental.rows import nodes
 from pyg_incremental.session.session import Session
@@ -106,7 +106,7 @@ CASES = [*CONV_CASES, *ATTENTION_CASES, *EDGE_FUNCTION_CASES, *MODEL_CASES]
 def test_exact_in_random_sequences_of_deltas(case, seed, monkeypatch):
     monkeypatch.setattr(nodes, "MANY", 0)  # so that most nodes of a small graph are enough
     monkeypatch.setattr(executors, "PART", 2)
-    monkeypatch.setattr(extremum, "CACHED", 5)
+    monkeypatch.setattr(base, "AT_ONCE", 5)
     SideBySide(case, case.formats[0], seed=seed, compile_after=None).walk()
 
 

@@ -14,7 +14,8 @@ from pyg_incremental.program.steps import Relation
 from pyg_incremental.typing import MAX_NODES
 
 CHUNK = 1 << 22
-"""So many entries of a file that need not fit into memory are looked at together."""
+"""So many entries of a file that need not fit into memory are looked at together: 64 MB of ends of
+edges, so that reading them does not wait for Python."""
 
 
 def owners_fit(checked: Checked, kind: str, ranks: Any, size: int) -> None:

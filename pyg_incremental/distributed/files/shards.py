@@ -16,12 +16,12 @@ from pyg_incremental.call.roles import ends_of
 from pyg_incremental.call.site import name_in
 from pyg_incremental.distributed.errors import PartitionError
 from pyg_incremental.distributed.files import manifests
+from pyg_incremental.distributed.files.checked import CHUNK
 from pyg_incremental.distributed.files.shard_files import Leaf, Manifest, folder_of, of_kind
 from pyg_incremental.distributed.placement.partition import HeteroPartition, Partition
 from pyg_incremental.distributed.placement.shard import Owner
 from pyg_incremental.encoding.whole_file import sync_file, sync_folder
 
-CHUNK = 1 << 22
 Array = NDArray[Any]
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pyg_incremental.delta.journal import remembered
 from pyg_incremental.distributed.boundary.rewrite import Direction, name_of
 from pyg_incremental.distributed.numbering.owners import Ranks
 from pyg_incremental.distributed.part.merge import LocalDelta
@@ -19,9 +20,6 @@ from pyg_incremental.distributed.part.region import Region
 from pyg_incremental.encoding.framing import record
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.session.session import Session
-
-REMEMBERED = 1024
-"""So many of the last ids that callers gave to deltas are remembered."""
 
 
 @record
@@ -42,10 +40,7 @@ class Committed:
         version = self.version + 1
         if delta_id is None:
             return Committed(version, self.deltas)
-        deltas = {**self.deltas, delta_id: version}
-        for oldest in list(deltas)[: max(0, len(deltas) - REMEMBERED)]:
-            del deltas[oldest]
-        return Committed(version, deltas)
+        return Committed(version, remembered(self.deltas, delta_id, version))
 
 
 class Journal(NamedTuple):
