@@ -79,7 +79,7 @@ class Extremum(Aggregate):
 
 CHUNK = 1 << 17
 """Edges whose messages are offered at a time, which bounds the memory for these. With an eighth as
-many a change of 10,000 took 1.4 times as long: each call looks at rows of all over the memory."""
+many a change of 10,000 took 1.4 times as long."""
 
 
 class _Listed(NamedTuple):

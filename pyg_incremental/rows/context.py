@@ -19,7 +19,7 @@ _NONE = np.empty(0, np.int64)
 AT_ONCE = 1 << 14
 """Rows or edges, about, that PyTorch computes at a time: they stay in a cache from one operation to
 the next, and beginning each costs little beside them. With eight times as many, GATv2 took 1.7
-times as long where all rows changed, and a median 1.5 times; half as many made no difference."""
+times as long where all rows changed, and a median 1.5 times."""
 NO_EDGES = Edges(_NONE, _NONE, _NONE)
 NO_EVENTS = EdgeEvents(NO_EDGES, NO_EDGES, NO_EDGES, {})
 T = TypeVar("T", Adjacency, Edges)
