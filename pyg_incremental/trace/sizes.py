@@ -48,6 +48,8 @@ class Sizes:
     def __init__(self, roles: Roles, probe: Probe, edges: int) -> None:
         self._env = ShapeEnv()
         self._mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
+        # What it keeps of an operation goes by its symbols, which no other call has.
+        self._mode.cache_enabled = False
         self._numbers: dict[Any, int] = {}
         self.nodes: dict[str, Size] = {
             kind: count
