@@ -28,12 +28,13 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 PINS := pyproject.toml constraints.txt
 # No build isolation: the build, too, then uses the pinned setuptools, and the `sparse` extra finds torch.
-INSTALL := $(BIN)/python -m pip install --quiet --no-build-isolation $(PIP_ARGS) -c constraints.txt
+# What is installed is compiled to bytecode when it is first imported; most of it never is.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --no-build-isolation $(PIP_ARGS) -c constraints.txt
 
 # On a new machine the kernels compile for two minutes of one core: two processes share that, and meanwhile one
 # more runs the tests that need none of them compiled. What coverage counts is a part of the tests: those that
-# are not marked `unmeasured`, and of the arguments of each test the first two and each 16th (`leave_unmeasured`
-# in tests/conftest.py). All tests together run more lines than it says. Without the JIT no others are run here;
+# are not marked `unmeasured` and not in tests/unmeasured.txt, and of the arguments of each test the first two
+# and each 16th (`leave_unmeasured` in tests/conftest.py). All tests together run more lines than it says. Without the JIT no others are run here;
 # `make test-nojit` runs them all.
 ## test         Tests but those of benchmarks, kernels once more without the JIT, coverage by a part of them >= 95%
 CHOSEN := -m "not bench"
