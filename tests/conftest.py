@@ -20,6 +20,7 @@ from pyg_incremental.kernels import kept, warm_up
 from pyg_incremental.kernels.takeover import KERNELS
 from tests import strategies
 from tests.signatures import representatives
+from tests.unmeasured import unmeasured, without_arguments
 
 REQUIRED = {
     "in_channels": 8, "out_channels": 8, "channels": 8, "K": 1, "alpha": 0.5, "num_layers": 1,
@@ -30,6 +31,8 @@ REQUIRED = {
 
 FIRST, EACH = 2, 16  # of the arguments of a test coverage sees the first two, then each 16th
 IN_CHILDREN = "COVERAGE_PROCESS_CONFIG"  # where processes that a test starts see that they count
+EACH_TEST = "COVERAGE_OF_EACH_TEST" in os.environ  # see tests/unmeasured.py
+AS_PYTHON = os.environ.get("NUMBA_DISABLE_JIT") == "1"
 SEED = int(os.environ.get("PYG_INCREMENTAL_SEED", "0"))
 
 
@@ -46,7 +49,7 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell
         signal.signal(signal.SIGINT, signal.default_int_handler)
     KERNELS.wait()  # plain kernels stand in only where a test says so
-    if os.environ.get("NUMBA_DISABLE_JIT") == "1":  # then hashes wrap and NaN spreads audibly
+    if AS_PYTHON:  # then hashes wrap and NaN spreads audibly
         config.addinivalue_line("filterwarnings", "ignore:.* encountered in .*:RuntimeWarning")
     make_each_conv_once()
 
@@ -65,7 +68,7 @@ def make_each_conv_once():
 @pytest.hookimpl(tryfirst=True)  # xdist starts its workers in a hook that says `trylast`
 def pytest_sessionstart(session):
     """Compile the kernels first: else plain ones would be tested until they are there."""
-    if os.environ.get("NUMBA_DISABLE_JIT") == "1" or all(map(kept.is_complete, kept.DTYPES)):
+    if AS_PYTHON or all(map(kept.is_complete, kept.DTYPES)):
         return
     plugins = session.config.pluginmanager
     if (terminal := plugins.get_plugin("terminalreporter")) is not None:
@@ -83,7 +86,7 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if not is_left_out(item)]
         config.hook.pytest_deselected(items=left_out)
     leave_unmeasured(items)
-    if os.environ.get("NUMBA_DISABLE_JIT") == "1" and coverage.Coverage.current() is not None:
+    if AS_PYTHON and coverage.Coverage.current() is not None:
         # Kernels as plain Python are there to be counted; compiled, they go through all tests.
         unseen = [item for item in items if "unmeasured" in item.keywords]
         items[:] = [item for item in items if "unmeasured" not in item.keywords]
@@ -111,13 +114,17 @@ def is_left_out(item):
 
 
 def leave_unmeasured(items):
-    """Most models lead along the same lines, which are traced for some of them."""
+    """Most models lead along the same lines, which are traced for some of them.
+
+    The table is of tests of compiled code: as Python, kernels have lines that only they run.
+    """
     met = collections.Counter()
     for item in items:
         if "measured" in item.keywords:
             continue
-        test = item.nodeid.split("[")[0]
-        if met[test] >= FIRST and met[test] % EACH:
+        test = without_arguments(item.nodeid)
+        known = test in unmeasured() and not (EACH_TEST or AS_PYTHON)
+        if known or (met[test] >= FIRST and met[test] % EACH):
             item.add_marker("unmeasured")
         met[test] += 1
 
@@ -125,7 +132,10 @@ def leave_unmeasured(items):
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item, nextitem):
     """Tracing makes a test last up to twice as long, so it pauses where few lines would be new."""
-    if "unmeasured" not in item.keywords or coverage.Coverage.current() is None:
+    measured = coverage.Coverage.current()
+    if "unmeasured" not in item.keywords or measured is None:
+        if EACH_TEST and measured is not None:
+            measured.switch_context(item.nodeid)
         yield
         return
     asked, here, in_threads = (

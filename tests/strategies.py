@@ -368,7 +368,7 @@ SPOILERS = ("nan_comes", "infinity_comes", "not_finite_goes")
 
 
 EVERY = len(DELTAS)
-some = 10
+some = 6
 """How many kinds of delta a journey goes through if nobody says; `--all-cases`: all of them."""
 
 

@@ -201,7 +201,7 @@ class Machine(RuleBasedStateMachine):
 def test_any_sequence(case, tmp_path, request):
     machine = type(f"Machine{case.name}", (Machine,), {"case": case, "folder": tmp_path})
     limits = settings(
-        max_examples=15 if request.config.getoption("all_cases") else 3,
+        max_examples=15 if request.config.getoption("all_cases") else 2,
         stateful_step_count=10,
         derandomize=True,
         database=None,
