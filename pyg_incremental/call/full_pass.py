@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch_geometric import EdgeIndex
+from torch_geometric.inspector import Inspector
 
 from pyg_incremental.call.formats import to_format
 from pyg_incremental.call.roles import Roles
@@ -103,6 +104,8 @@ def deep_copy(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
         for held in vars(m).values():
             if type(held) is OrderedDict and not held:  # half of the time went into these
                 memo[id(held)] = OrderedDict()
+            elif type(held) is Inspector:  # signatures of a conv's class, read when it was made
+                memo[id(held)] = held
     made: nn.Module = copy.deepcopy(model, memo)
     for m in made.modules():
         if "_incremental" in vars(m):
