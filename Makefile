@@ -15,6 +15,9 @@ ARGS ?=
 # One worker for each core, but not more than help.
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 
+# The tests with a mark: pytest need not import the files without it.
+marked = -m $(1) $(sort $(shell grep --recursive --files-with-matches --include='*.py' 'mark\.$(1)\b' tests))
+
 # The tests start some sixty processes: without kept bytecode each of them, and each worker, compiles all again.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -43,7 +46,7 @@ WARM_UP := $(BIN)/python -m pyg_incremental warm-up --dtype
 test: $(STAMPS)/test
 	$(BIN)/coverage erase
 	$(WARM_UP) float32 & one=$$!; $(WARM_UP) float64 & two=$$!; \
-	    NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -m kernels tests && wait $$one && wait $$two
+	    NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest $(call marked,kernels) && wait $$one && wait $$two
 	$(BIN)/coverage run -m pytest $(PARALLEL) $(CHOSEN)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
@@ -66,13 +69,13 @@ test-quick: $(STAMPS)/test
 ## test-nojit   Kernel tests as plain Python, with Numba's JIT off
 .PHONY: test-nojit
 test-nojit: $(STAMPS)/test
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -m kernels tests
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(call marked,kernels)
 
 ## test-sparse  Tests for SparseTensor input; without WHEELS=folder the first call compiles for 10 to 15 minutes
 .PHONY: test-sparse
 test-sparse: $(STAMPS)/sparse
 	$(BIN)/python -c "import torch_sparse"
-	$(BIN)/python -m pytest $(PARALLEL) -m sparse tests
+	$(BIN)/python -m pytest $(PARALLEL) $(call marked,sparse)
 
 ## fuzz         Random models along random deltas, held against the original; ARGS="--minutes 60"
 .PHONY: fuzz
