@@ -37,8 +37,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --no-build-isolatio
 # On a new machine the kernels compile for two minutes of one core: two processes share that, and meanwhile one
 # more runs the tests that need none of them compiled. What coverage counts is a part of the tests: those that
 # are not marked `unmeasured` and not in tests/unmeasured.txt, and of the arguments of each test the first two
-# and each 16th (`leave_unmeasured` in tests/conftest.py). All tests together run more lines than it says. Without the JIT no others are run here;
-# `make test-nojit` runs them all.
+# and each 16th (`leave_unmeasured` in tests/conftest.py). All tests together run more lines than it says. Without
+# the JIT no others are run here; `make test-nojit` runs them all.
 ## test         Tests but those of benchmarks, kernels once more without the JIT, coverage by a part of them >= 95%
 CHOSEN := -m "not bench"
 WARM_UP := $(BIN)/python -m pyg_incremental warm-up --dtype

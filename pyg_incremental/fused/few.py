@@ -78,11 +78,11 @@ class FewChanges:
         nodes = kinds[0]
         if more:
             return True  # room is made for them, and everything located, see `locate`
-        counts = nodes.num_nodes, nodes.num_nodes
-        if self._placed and self._placed[2] != counts:
+        count = nodes.num_nodes, nodes.num_nodes
+        if self._placed and self._placed[2] != count:
             nodes.begin_plain()
             self.locate()
-        return self._placed == (moves, nodes.scratch.size, counts)
+        return self._placed == (moves, nodes.scratch.size, count)
 
     def run_few(self, delta: PlainDelta) -> tuple[int, int] | None:
         """Take a delta that was not looked at yet, in one call.
