@@ -204,19 +204,20 @@ class Aggregator(ABC):
         index, neighbor, slot = (array[:count] for array in arrays)
         return index, neighbor, slot
 
-    def _parts(self, ids: Ids, lists: Array) -> Iterator[tuple[int, Ids]]:
-        """`ids` in parts of at most `AT_ONCE` rows and edges, each with the position of its first.
+    def _parts(self, ids: Ids, lists: Array, size: int = 0) -> Iterator[tuple[int, Ids]]:
+        """`ids` in parts of at most `size` rows and edges, each with the position of its first.
 
-        A row with more edges is a part of its own.
+        By default `AT_ONCE`. A row with more edges is a part of its own.
         """
+        size = size or AT_ONCE
         ends = np.cumsum(np.asarray(lists.degree[ids.array]), dtype=np.int64)
-        if ids.count and max(ids.count, ends[-1]) <= AT_ONCE:
+        if ids.count and max(ids.count, ends[-1]) <= size:
             yield 0, ids
             return
         first = done = 0
         while first < ids.count:
-            last = int(np.searchsorted(ends, done + AT_ONCE, "right"))
-            last = max(first + 1, min(last, first + AT_ONCE))
+            last = int(np.searchsorted(ends, done + size, "right"))
+            last = max(first + 1, min(last, first + size))
             yield first, self.context.backend.ids_from(ids.array[first:last])
             first, done = last, int(ends[last - 1])
 
