@@ -81,7 +81,7 @@ class ByHand(Maker):
 def test_plain_kernels_alone(case, choose, seed):
     asked = choose(lambda: True)
     sides = SideBySide(case, seed=seed, compile_after=None)
-    sides.walk()
+    sides.walk(kinds=12)
     assert len(asked) > 100
     assert sides.inc.check() == []
 

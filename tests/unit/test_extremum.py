@@ -252,7 +252,7 @@ def test_from_no_edges_and_back(case, seed):
 
 @pytest.mark.parametrize("case", CASES[::3], ids=str)
 def test_a_few_edges_at_a_time(case, seed, monkeypatch):
-    monkeypatch.setattr(base, "AT_ONCE", 5)
+    monkeypatch.setattr(module, "CACHED", 5)
     monkeypatch.setattr(module, "CHUNK", 5)
     rng = generator([seed, 300 + CASES.index(case)])
     world = make_world(rng, data=(("edge_weight", None),), signed=True)
