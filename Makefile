@@ -31,8 +31,9 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 PINS := pyproject.toml constraints.txt
 # No build isolation: the build, too, then uses the pinned setuptools, and the `sparse` extra finds torch.
-# What is installed is compiled to bytecode when it is first imported; most of it never is.
-INSTALL := $(BIN)/python -m pip install --quiet --no-compile --no-build-isolation $(PIP_ARGS) -c constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --no-build-isolation $(PIP_ARGS) -c constraints.txt
+# What is installed for tests is compiled to bytecode when it is first imported; most of it never is.
+NOT_COMPILED := --no-compile
 
 # On a new machine the kernels compile for two minutes of one core: two processes share that, and meanwhile one
 # more runs the tests that need none of them compiled. What coverage counts is a part of the tests: those that
@@ -88,7 +89,11 @@ torture: $(STAMPS)/test
 	$(BIN)/python -m tests.torture $(ARGS)
 
 ## demo         The quickstart; ARGS="--model gat --dataset Cora"
+# A full pass of PyG takes and frees gigabytes. A virtual machine may need seconds for each of them, so what was
+# freed is kept, for whoever asks next (read by glibc).
 .PHONY: demo
+demo: export MALLOC_MMAP_THRESHOLD_ := 17179869184
+demo: export MALLOC_TRIM_THRESHOLD_ := 17179869184
 demo: $(STAMPS)/examples
 	@echo "the demo (half a minute): a model's graph changes, and its output keeps up; loading torch and PyG"
 	@$(BIN)/python examples/quickstart.py $(ARGS)
@@ -178,11 +183,11 @@ $(STAMPS)/bench: $(STAMPS)/build
 # The tests run the examples and the benchmarks.
 $(STAMPS)/test: $(STAMPS)/build
 	@echo "installing the package and what the tests and the examples need (about a minute)"
-	$(INSTALL) -e ".[test,examples,bench,mpi,partition]"
+	$(INSTALL) $(NOT_COMPILED) -e ".[test,examples,bench,mpi,partition]"
 	touch $(STAMPS)/examples $(STAMPS)/bench $@
 
 $(STAMPS)/docs: $(STAMPS)/build
-	$(INSTALL) -e ".[docs]"
+	$(INSTALL) $(NOT_COMPILED) -e ".[docs]"
 	touch $@
 
 # Wheels that install and still fail to load were built against another torch; they give way to the sources.

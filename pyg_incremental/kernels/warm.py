@@ -1,8 +1,11 @@
 """One call of every compiled kernel with every type of argument that the engine uses."""
 
+import contextlib
+import os
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +13,13 @@ import numpy as np
 from numba import config, typeof
 
 from pyg_incremental.kernels import adjacency, compiled, graph_at, kept, pairs
-from pyg_incremental.kernels.compiled import layout, machine, row_ops
+from pyg_incremental.kernels.compiled import machine, row_ops
 from pyg_incremental.kernels.compiled.rows import take_rows
 from pyg_incremental.kernels.loading import compile_all
 from pyg_incremental.kernels.samples import mixed
+
+_GIVES_WAY = 5
+"""By how much a second process that compiles is nicer than the first."""
 
 
 def warm_up(*dtypes: str) -> float:
@@ -29,11 +35,11 @@ def warm_up(*dtypes: str) -> float:
         Seconds spent.
     """
     began = time.perf_counter()
-    with kept.alone("graph"):
-        graph = _run_graph_kernels()
+    graph = _graph_kernels()
     for dtype in dtypes or kept.DTYPES:  # processes that are given one each share the work
         with kept.alone(dtype):
-            _run_row_kernels(np.dtype(dtype).type, *graph)
+            _row_kernels(np.dtype(dtype).type, *graph)
+            _machine(np.dtype(dtype).type)
             kept.is_now_complete(dtype)
     return time.perf_counter() - began
 
@@ -41,12 +47,48 @@ def warm_up(*dtypes: str) -> float:
 def fill(dtypes: Sequence[str], jobs: bytes) -> None:
     """What the process does that compiles for another one."""
     compile_all(pickle.loads(jobs))
-    if dtypes:
-        warm_up(*dtypes)
+    for dtype in dtypes:
+        of = np.dtype(dtype).type
+        with kept.alone(dtype), _beside(partial(_all_but_machine, of)):
+            _machine(of)
+        warm_up(dtype)  # loads all of that, and compiles what has not come about
 
 
-def _run_graph_kernels() -> tuple[Any, ...]:
-    """Compile or load the kernels of the graph, on one of two nodes and one edge."""
+@contextlib.contextmanager
+def _beside(work: Callable[[], None]) -> Iterator[None]:
+    """Have some work done by a process of its own meanwhile, if there is a core for it.
+
+    It gives way to whoever serves updates. What becomes of it has to be looked at afterwards.
+    """
+    if not hasattr(os, "fork") or (os.cpu_count() or 1) < 2:
+        yield
+        return
+    process = os.fork()  # of a process that has no other threads
+    if not process:
+        try:
+            os.nice(_GIVES_WAY)
+            work()
+        finally:
+            os._exit(0)
+    try:
+        yield
+    finally:
+        os.waitpid(process, 0)
+
+
+def _graph_kernels() -> tuple[Any, Any]:
+    """Compile or load the kernels of the graph, on one of two nodes and one edge.
+
+    One process at a time: whoever waits for another one finds them there.
+
+    Returns:
+        Its neighbour lists.
+    """
+    with kept.alone("graph"):
+        return _run_graph_kernels()
+
+
+def _run_graph_kernels() -> tuple[Any, Any]:
     ids = np.zeros(1, np.int64)
     one = np.ones(1, np.int32)
     edges = (ids.astype(np.int32), one.copy())
@@ -96,15 +138,18 @@ def _run_graph_kernels() -> tuple[Any, ...]:
     compiled.unite_ends(u, v, False, touched, 0, stamp, 2)
     compiled.reach(ids, out, False, touched, 0, stamp, 3)
     compiled.expand(ids, out, 0, *(np.zeros(8, np.int64) for _ in range(3)))
-    return out, inn, places
+    return out, inn
 
 
-def _run_row_kernels(dtype: Any, out: Any, inn: Any, places: Any) -> None:
-    """The same for the kernels of rows of one dtype."""
+def _all_but_machine(dtype: Any) -> None:
+    _row_kernels(dtype, *_graph_kernels())
+
+
+def _row_kernels(dtype: Any, out: Any, inn: Any) -> None:
+    """The same for the kernels of rows of one dtype, but for those of `_machine`."""
     _sums(dtype, out, inn)
     _extrema(dtype)
     _softmaxes(dtype, out, inn)
-    _machine(dtype, places)
 
 
 def _bits(dtype: Any) -> Any:
@@ -163,20 +208,19 @@ def _softmaxes(dtype: Any, out: Any, inn: Any) -> None:
     )  # fmt: skip
 
 
-def _machine(dtype: Any, places: Any) -> None:
-    ids, _, _, _ = _room()
-    pair = np.zeros((2, 0), np.int64)
-    bit = _bits(dtype)(0)
-    none = ids[:0]
+def _machine(dtype: Any) -> None:
+    """The same for the machine and its parts, which have nothing to do without a plan of steps."""
+    none, pair = np.zeros(0, np.int64), np.zeros((2, 0), np.int64)
+    ends = (none,) * 6
+    zero, bit = dtype(0), _bits(dtype)(0)
     for kind in {dtype, np.float64}:  # some maps are in float64, whatever rows are
         row_ops.run_rows(np.zeros(1, kind), np.zeros((0, row_ops.COLUMNS), np.int64), 0, 0, none, 1)
-    plan, rows = np.zeros(layout.PLAN_SIZE, np.int64), np.zeros((0, 1), dtype)
-    zero, ends = dtype(0), (none,) * 6
-    machine.update(
-        plan, places, pair, pair, none, 0, 0, 0, np.zeros((2, 1), np.int64), 0, 2, -1, none,
-        rows, zero, bit, 0, machine.GRAPH,
+    plan, places, rows = none, none, np.zeros((0, 1), dtype)
+    _compile(
+        machine.update, plan, places, pair, pair, none, 0, 0, 0, pair, 0, 2, -1, none, rows, zero,
+        bit, 0, machine.GRAPH,
     )  # fmt: skip
-    machine.begin_part(plan, places, 2, ends, 0, 0, zero, bit)
+    _compile(machine.begin_part, plan, places, 2, ends, 0, 0, zero, bit)
     _compile(machine.arrive, plan, places, 0, 2, ends, none, rows, zero, bit)
     _compile(machine.shares_of_parts, plan, places, 0, 2, ends, 1, zero, bit)
     _compile(machine.chain_of_part, plan, places, pair, 2, ends, none, rows, 0, 0, zero, bit)
@@ -188,6 +232,6 @@ def _machine(dtype: Any, places: Any) -> None:
 
 
 def _compile(kernel: Any, *like: Any) -> None:
-    """Compile or load what cannot be called without a plan that has steps."""
+    """Compile or load a kernel for arguments like these."""
     if not config.DISABLE_JIT:  # type: ignore[attr-defined]
         kernel.compile(tuple(map(typeof, like)))
