@@ -18,6 +18,8 @@ from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.typing import Array, BackendName
 
 NO_IDS = torch.empty(0, dtype=torch.int64)
+SPARSE = 64
+"""As many ids as nodes over this are sorted no faster than they are marked and listed."""
 _BITS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
 _TORCH_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -139,7 +141,16 @@ class Backend:
 
 def ascending(ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """Distinct ids, int64 `[k]`, sorted; the array itself if it is large and ascends already."""
-    return ids if ids.size > 1024 and (ids[1:] > ids[:-1]).all() else np.sort(ids)
+    if ids.size <= 1024:
+        return np.sort(ids)
+    if (ids[1:] > ids[:-1]).all():
+        return ids
+    last = int(ids.max())
+    if ids.size * SPARSE < last:
+        return np.sort(ids)
+    marks = np.zeros(last + 1, np.bool_)
+    marks[ids] = True
+    return np.flatnonzero(marks)
 
 
 def _sorted(ids: Tensor) -> Tensor:
