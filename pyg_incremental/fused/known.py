@@ -137,6 +137,8 @@ class Known:
                 raise UntranslatableError(f"'{cell.value}' is of another dtype")
         fn = _with_contents(e.fn, e.inputs) if fixed else e.fn
         sample = _tried(fn, rows)
+        if sample.dtype not in (self._dtype, self._wide):  # it would be written as one of these
+            raise UntranslatableError("its rows are of another dtype")
         wide = any(r.dtype != self._dtype for r in (*rows, sample))
         found = translate(fn, rows, self.wide_space if wide else self.space, wide)
         if not e.out.stored:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch_geometric.nn import PNAConv
+from torch_geometric.nn import GCNConv, PNAConv
 
 from pyg_incremental import to_incremental
 from pyg_incremental.fused import tables
@@ -69,3 +69,26 @@ def test_moments_of_most_rows(threads, seed):
     finally:
         torch.set_num_threads(before)
     assert not fast_of(inc).tables.why
+
+
+class Narrowed(torch.nn.Module):
+    """A conv whose result is rounded to float32."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = GCNConv(CHANNELS, 8)
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index).float()
+
+
+@pytest.mark.parametrize("kind", ["edges", "arrival"])
+def test_rows_in_float32_of_rows_in_float64_are_left_to_their_executor(kind, seed):
+    """Compiled code would write them twice as wide as they are."""
+    pair = Pair(Narrowed(), generator(seed), torch.float64)
+    for _ in range(4):
+        pair.step(kind)
+    for inc in pair.both:
+        assert inc.out.dtype == torch.float32
+        assert inc.verify() < 1e-5
+    assert "another dtype" in fast_of(pair.both[0]).tables.why
