@@ -72,6 +72,7 @@ class Memento:
         if not size or (place, size) in known:
             return
         if place not in self._few:
+            array = _each_once(array) if is_tensor else array
             known[place, size] = array, array.clone() if is_tensor else array.copy()
         elif is_tensor:  # a view of the same rows for kernels comes with it
             ids = torch.from_numpy(self._few[place]).to(array.device)
@@ -93,6 +94,18 @@ class Memento:
         for owner, attributes in reversed(self._attributes):
             vars(owner).clear()
             vars(owner).update(attributes)
+
+
+def _each_once(array: Tensor) -> Tensor:
+    """A view of the elements of a tensor, each once, as those of an expanded one are not.
+
+    Writing to it is none of anybody's business who counts that, as what is put back is what stands
+    there: parameters of the model and tensors of the user may be among what a session holds.
+    """
+    array = array.data
+    for dim, stride in enumerate(array.stride()):
+        array = array if stride else array.narrow(dim, 0, 1)
+    return array
 
 
 def _may_change(found: object) -> bool:

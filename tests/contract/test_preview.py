@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch_geometric.nn import SAGEConv
+from torch_geometric.nn import AntiSymmetricConv, GCNConv, GraphNorm, SAGEConv, Sequential
 
 from pyg_incremental import GraphDelta, InvalidDeltaError, StaleStateError, to_incremental
 from pyg_incremental.session.memento import Memento
@@ -143,6 +143,27 @@ def test_rows_are_put_back_where_only_those_in_reach_were_copied():
                 break
         assert small > 3
         assert_close(inc.out, full(model, world))
+
+
+@pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: AntiSymmetricConv(CHANNELS, num_iters=2),
+        lambda: Sequential("x, e", [(GCNConv(CHANNELS, 4), "x, e -> x"), (GraphNorm(4), "x -> x")]),
+    ],
+    ids=["a parameter", "an expanded mean"],
+)
+def test_what_a_session_holds_besides_rows(make):
+    """A parameter counts who writes to it, and an expanded tensor refuses it."""
+    world = make_world(generator(6), channels=CHANNELS)
+    inc = to_incremental(make().double().eval())
+    inc(world.x, world.edge_index())
+    digest = inc.state_digest()
+    up = inc.preview(edge_index_add=edge(1, 2))
+    assert inc.stale is None
+    assert inc.state_digest() == digest
+    assert torch.equal(inc.apply_delta(edge_index_add=edge(1, 2)).changed, up.changed)
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
