@@ -34,6 +34,12 @@ def test_some_nodes(seed, tmp_path):
     assert len(np.load(tmp_path / "out.npy")) == 2
 
 
+def test_no_nodes_at_all(seed, tmp_path):
+    data, model = graph(seed), model_of()
+    for _ in range(2):  # the second one reads what the first has left
+        assert evaluate(model, data, nodes=[], directory=tmp_path).shape == (0, 3)
+
+
 def test_features_in_a_memory_map(seed, tmp_path):
     data, model = graph(seed), model_of()
     np.save(tmp_path / "x.npy", data.x.numpy())
