@@ -136,6 +136,17 @@ def test_edge_data_that_does_not_fit():
     assert any("rows for" in what for what in inc.check())
 
 
+def test_a_spread_that_most_rows_have_none_of():
+    """What is left of a zero by additions is held against the rows that have one."""
+    torch.manual_seed(0)
+    inc = to_incremental(SAGEConv(4, 4, aggr="var").double().eval())
+    path = torch.stack([torch.arange(11), torch.arange(1, 12)])
+    inc(torch.randn(12, 4).double(), torch.cat([path, torch.tensor([[3, 7], [1, 1]])], 1))
+    for i in range(12):
+        inc.apply_delta(x_changes=(torch.tensor([i]), torch.randn(1, 4).double()))
+        assert inc.check() == []
+
+
 def test_what_is_stale_is_not_checked():
     inc = wrapped()
     inc.model.convs[0].lin_l.weight.data += 1
