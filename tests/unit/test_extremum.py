@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from pyg_incremental.aggregate import EdgeFunction, Extremum, Sum, base
+from pyg_incremental.aggregate import EdgeFunction, Extremum, Sum
 from pyg_incremental.aggregate import extremum as module
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.delta.describe import GraphDelta
