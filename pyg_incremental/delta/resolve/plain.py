@@ -295,11 +295,9 @@ def _edges(value: Any) -> Ids | None:
     if (
         type(value) is not Tensor
         or value.dtype is not _LONG
-        or value.dim() != 2
-        or len(value) != 2
         or not value.is_cpu
         or value.layout is not _STRIDED
     ):
         return None
     edges: Ids = (value if value.is_contiguous() else value.contiguous()).numpy()
-    return edges
+    return edges if edges.ndim == 2 and edges.shape[0] == 2 else None  # sooner asked of an array
