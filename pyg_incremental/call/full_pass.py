@@ -162,7 +162,7 @@ def neighbourhood(
     asked: Mapping[str, Tensor],
     hops: int,
     relations: Iterable[Relation],
-    edge_index: Mapping[str, Tensor],
+    edge_index: Mapping[str, Tensor | tuple[Tensor, Tensor]],
     num_nodes: Mapping[str, int],
     both_ways: bool,
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -172,7 +172,7 @@ def neighbourhood(
         asked: Ids of the rows of each kind of nodes.
         hops: How far they see.
         relations: The graphs.
-        edge_index: The edges of each graph, int64 `[2, num_edges]`.
+        edge_index: The edges of each graph, integers `[2, num_edges]`, or both rows of that.
         num_nodes: The number of nodes of each kind.
         both_ways: Whether they see along the edges, too.
 
@@ -187,16 +187,28 @@ def neighbourhood(
     for _ in range(hops):
         reached = {kind: mask.clone() for kind, mask in seen.items()}
         for r in relations:
-            src, dst = edge_index[r.graph]
-            reached[r.source][src[seen[r.target][dst]]] = True
-            if both_ways:
-                reached[r.target][dst[seen[r.source][src]]] = True
+            for src, dst in _in_parts(*edge_index[r.graph]):
+                reached[r.source][src[seen[r.target][dst]]] = True
+                if both_ways:
+                    reached[r.target][dst[seen[r.source][src]]] = True
         seen = reached
-    return seen, {
-        r.graph: seen[r.source][edge_index[r.graph][0]] & seen[r.target][edge_index[r.graph][1]]
-        for r in relations
-    }
+    kept = {}
+    for r in relations:
+        found = [
+            seen[r.source][src] & seen[r.target][dst]
+            for src, dst in _in_parts(*edge_index[r.graph])
+        ]
+        kept[r.graph] = torch.cat(found)
+    return seen, kept
 
+
+def _in_parts(src: Tensor, dst: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Ends of edges, integers `[num_edges]`, some at a time: PyTorch widens what it indexes by."""
+    return zip(src.split(_EDGES), dst.split(_EDGES), strict=True)
+
+
+_EDGES = 1 << 22
+"""Edges that are looked at at a time."""
 
 _AGREE = {
     torch.float64: 1e-8, torch.complex128: 1e-8, torch.float32: 1e-3, torch.complex64: 1e-3,

@@ -48,13 +48,19 @@ class DynamicGraph(EdgeStore):
 
     # Reading ---------------------------------------------------------------------------------
 
-    def slots_for_model(self) -> Ids:
-        """The slots in the order in which a model is given the edges.
+    def slots_for_model(self, some: Ids | None = None) -> Ids:
+        """The slots, or some, int64 `[k]`, in the order in which a model is given the edges.
 
         That is the order of insertion, or by target if it insists.
         """
-        slots = self.slots_in_order()
+        slots = self.slots_in_order() if some is None else self.by_age(some)
         return slots[np.argsort(self.slots.dst[slots], kind="stable")] if self.by_target else slots
+
+    def slots_in_use(self) -> Ids | slice:
+        """The slots of the current edges, int64 `[num_edges]`: a slice if these are all."""
+        if self.num_edges == self._end:
+            return slice(self._end)
+        return np.flatnonzero(self.slots.in_at[: self._end] >= 0)
 
     def in_order_for_model(self, slots: Ids) -> tuple[Ids, Ids]:
         """Places of some edges among all that a model is given, ascending, and their slots.

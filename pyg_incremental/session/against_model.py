@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -15,6 +16,7 @@ from pyg_incremental.call.members import all_in_graphs, count_of, set_apart
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.journal import Journal, State
+from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.program.steps import Domain, Program
 from pyg_incremental.session.compact import left_over, new_ids
 from pyg_incremental.session.session import Session
@@ -50,8 +52,9 @@ def against_full_pass(
     Everything is copied here; the model runs when what is returned is called. It is a copy of
     the model, so that nothing it may have kept of earlier calls can matter.
     """
-    site, ours = session.plan.site, session.outputs.now(copy=True)
+    site = session.plan.site
     if num_nodes is None or num_nodes >= session.count or not _sees_parts(session):
+        ours = session.outputs.now(copy=True)
         nodes = {name: rows.clone() for name, rows in session.nodes().items()}
         every = as_given(session, (session.graphs, session.num_nodes, nodes))
         here, there = _in_both(session.roles, nodes)
@@ -65,20 +68,22 @@ def against_full_pass(
         kind: torch.randperm(n, generator=generator)[:num_nodes]
         for kind, n in session.num_nodes.items()
     }
-    states = {name: g.state(for_model=True) for name, g in session.graphs.items()}
+    used = {name: g.slots_in_use() for name, g in session.graphs.items()}
+    edges = {name: _ends(g, used[name]) for name, g in session.graphs.items()}
     reverse = any(getattr(s, "reverse", False) for s in program.steps)
-    edges = {name: state["edge_index"] for name, state in states.items()}
     seen, kept = full_pass.neighbourhood(
         asked, program.depth, relations, edges, session.num_nodes, reverse
     )
     place = {kind: mask.cumsum(0) - 1 for kind, mask in seen.items()}
-    small = {
-        r.graph: {k: v[kept[r.graph]] for k, v in states[r.graph].items() if k != "edge_index"}
-        for r in relations
-    }
+    small = {}
     for r in relations:
-        src, dst = edges[r.graph][:, kept[r.graph]]
-        small[r.graph]["edge_index"] = torch.stack([place[r.source][src], place[r.target][dst]])
+        graph, among = session.graphs[r.graph], used[r.graph]
+        slots = np.flatnonzero(kept[r.graph].numpy())
+        slots = graph.slots_for_model(slots if isinstance(among, slice) else among[slots])
+        src, dst = torch.from_numpy(graph.ends_of(slots))
+        data = {name: rows[torch.from_numpy(slots)] for name, rows in graph.edge_data.items()}
+        ends = torch.stack([place[r.source][src], place[r.target][dst]])
+        small[r.graph] = {"edge_index": ends, **data}
     nodes = {k: v[seen[session.roles.nodes[k]]] for k, v in session.nodes().items()}
     counts = {kind: int(mask.sum()) for kind, mask in seen.items()}
     arguments = full_pass.arguments(site, session.roles, nodes, small, counts, session.others())
@@ -89,10 +94,14 @@ def against_full_pass(
             lambda t, kind: t[ids[kind]] if isinstance(t, Tensor) else t, out, kinds
         )
 
+    ours = rows_of(session.outputs.now(copy=False), asked)
     there = {kind: place[kind][ids] for kind, ids in asked.items()}
-    return lambda: (
-        rows_of(ours, asked), rows_of(full_pass.run(site, arguments, fresh=True), there)
-    )  # fmt: skip
+    return lambda: (ours, rows_of(full_pass.run(site, arguments, fresh=True), there))
+
+
+def _ends(graph: DynamicGraph, used: Any) -> tuple[Tensor, Tensor]:
+    """Sources and targets of the edges in some slots, int32 `[k]` each, without a copy of all."""
+    return torch.from_numpy(graph.slots.src[used]), torch.from_numpy(graph.slots.dst[used])
 
 
 def graphs_with_nodes(roles: Roles, nodes: Mapping[str, Tensor]) -> dict[str, slice]:
