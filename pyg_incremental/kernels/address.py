@@ -101,3 +101,10 @@ def fetch(rows, i):  # type: ignore[no-untyped-def]
     at = rows.ctypes.data + np.int64(i) * wide
     for line in range(at & -_LINE, at + wide, _LINE):
         _prefetch(line)  # type: ignore[no-untyped-call]
+
+
+@inner()
+def fetch_element(rows, i, f):  # type: ignore[no-untyped-def]
+    """Ask for the line of element `f` of row `i` ahead of time, and for no other of the row."""
+    at = rows.ctypes.data + np.int64(i) * rows.strides[0]
+    _prefetch(at + np.int64(f) * rows.strides[1])  # type: ignore[no-untyped-call]

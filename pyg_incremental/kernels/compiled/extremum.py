@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from pyg_incremental.kernels.address import fetch
+from pyg_incremental.kernels.address import fetch, fetch_element
 from pyg_incremental.kernels.jit import inner, njit
 
 EMPTY = -1
@@ -32,6 +32,8 @@ PART = 32
 are pushed to are read again all the same, in two goes."""
 AHEAD = 4
 """How many edges ahead of their use rows are asked for."""
+LINE = 64
+"""Bytes of a cache line."""
 
 
 @inner()
@@ -158,7 +160,8 @@ def extremum_fill(  # type: ignore[no-untyped-def]
     """
     sign = w = state.dtype.type(1 if largest else -1)
     width = state.shape[1]
-    exposed = np.empty(width, np.int64)
+    exposed, lines = np.empty(width, np.int64), np.empty(width, np.int64)
+    a_line = LINE // state.itemsize
     best, own = np.empty(width, state.dtype), np.empty(width, owner.dtype)
     i, num_rows, num_channels = 0, 0, 0
     for r in range(rows.size):
@@ -172,16 +175,24 @@ def extremum_fill(  # type: ignore[no-untyped-def]
             for f in range(width):
                 n += owner[v, f] == EXPOSED
         whole = n * MANY > width  # one loop over neighbours in memory is faster than many jumps
+        num_lines = 0
         if not whole:
             n = 0
             for f in range(width):
                 if owner[v, f] == EXPOSED:
+                    if not n or f // a_line != exposed[n - 1] // a_line:
+                        lines[num_lines] = f
+                        num_lines += 1
                     exposed[n] = f
                     n += 1
         best[:], own[:] = -np.inf, NOBODY
         while i < index.size and index[i] == r:
-            if i + AHEAD < index.size:
-                fetch(message, at[i + AHEAD])
+            ahead = i + AHEAD
+            if ahead < index.size and (whole or index[ahead] != r):
+                fetch(message, at[ahead])
+            elif ahead < index.size:
+                for k in range(num_lines):  # a wait for memory each
+                    fetch_element(message, at[ahead], lines[k])
             u, s = np.uint64(at[i]), owner.dtype.type(slot[i])
             if weight.size:
                 w = sign * state.dtype.type(weight[s])
