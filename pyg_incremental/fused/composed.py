@@ -16,6 +16,11 @@ from pyg_incremental.fused.translator import Translator, side_by_side
 aten = torch.ops.aten
 
 
+def _logical(name: str) -> Callable[..., Register]:
+    """An operation on truth values; of numbers, that is whether they are not zero."""
+    return lambda t, a, b: t.compute(name, t.compute("ne", a, 0.0), t.compute("ne", b, 0.0))
+
+
 def _where(t: Translator, condition: Any, a: Any, b: Any) -> Register:
     return t.compute("where", condition, a, b)
 
@@ -163,6 +168,8 @@ COMPOSED: dict[Any, Callable[..., Any]] = {
     aten.new_ones.default: _made(1.0),
     aten.pow.Tensor_Scalar: _pow,
     aten.native_batch_norm.default: _native_batch_norm,
+    aten.logical_and.default: _logical("mul"),
+    aten.logical_or.default: _logical("maximum"),
     aten.where.self: _where,
     aten.where.ScalarSelf: _where,
     aten.where.ScalarOther: _where,

@@ -45,8 +45,7 @@ _TWO = {
     aten.pow.Tensor_Tensor: "pow", aten.atan2.default: "atan2",
     aten.maximum.default: "maximum", aten.minimum.default: "minimum",
     aten.clamp_min.default: "maximum", aten.clamp_max.default: "minimum",
-    aten.logical_and.default: "mul", aten.bitwise_and.Tensor: "mul",
-    aten.logical_or.default: "maximum", aten.bitwise_or.Tensor: "maximum",
+    aten.bitwise_and.Tensor: "mul", aten.bitwise_or.Tensor: "maximum",
 }  # fmt: skip
 
 

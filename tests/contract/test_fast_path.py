@@ -426,3 +426,28 @@ def test_steps_behind_compiled_code_keep_no_gradients(seed):
         edges = torch.cat([edges, new], 1)
         assert not inc.out.requires_grad
         assert_close(inc.out, model(x, edges))
+
+
+class Where(nn.Module):
+    """Sums of rows that a condition of two of their numbers is asked for."""
+
+    def __init__(self, condition):
+        super().__init__()
+        self.condition = condition
+
+    def forward(self, x, edge_index):
+        given = torch.where(self.condition(x[:, :1], x[:, 1:2]), x, 5.0)
+        return torch.zeros_like(given).index_add_(0, edge_index[1], given[edge_index[0]])
+
+
+@pytest.mark.parametrize("condition", [torch.logical_and, torch.logical_or])
+def test_conditions_of_numbers(condition):
+    """Whether they are zero counts, and neither which is larger nor what their product rounds to."""
+    model, edges = Where(condition).eval(), torch.arange(8).repeat(2, 1).roll(1, 1)
+    inc = to_incremental(model, compile_after=1)
+    inc(torch.rand(8, 3) + 1, edges)
+    for pair in ((0.0, -1.0), (-1.0, 0.0), (0.0, -0.0), (1e-30, -1e-30), (torch.inf, 0.0)):
+        up = inc.apply_delta(x_changes=(torch.tensor([3]), torch.tensor([[*pair, 2.0]])))
+        assert_close(inc.out, model(inc.x, inc.graph.to_edge_index()))
+        assert torch.equal(up.out, inc.out[up.changed])
+    assert not fast_of(inc).tables.why
