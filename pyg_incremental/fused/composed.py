@@ -62,10 +62,12 @@ def _gelu(t: Translator, value: Any, approximate: str = "none") -> Register:
 
 
 def _sum(t: Translator, value: Any, dims: Any, keep: bool = False, dtype: Any = None) -> Register:
+    t.refuse_other(dtype)
     return t.reduce("sum", value, dims, keep)
 
 
 def _mean(t: Translator, value: Any, dims: Any, keep: bool = False, dtype: Any = None) -> Register:
+    t.refuse_other(dtype)
     shape = value.place.shape
     count = int(np.prod([shape[d] for d in dims]))
     return t.compute("div", t.reduce("sum", value, dims, keep), float(count))
@@ -81,8 +83,10 @@ def _max(t: Translator, value: Any, dim: int, keep: bool = False) -> Results:
 
 
 def _norm(
-    t: Translator, value: Any, order: float = 2, dims: Any = None, keep: bool = False, **_: Any
-) -> Register:
+    t: Translator, value: Any, order: float = 2, dims: Any = None, keep: bool = False,
+    dtype: Any = None,
+) -> Register:  # fmt: skip
+    t.refuse_other(dtype)
     if order != 2 or not dims:
         raise UntranslatableError("only the Euclidean norm of rows is known")
     return t.compute("sqrt", t.reduce("sum", t.compute("mul", value, value), dims, keep))
@@ -135,19 +139,21 @@ def _layer_norm(t: Translator, value: Any, shape: Any, weight: Any, bias: Any, e
 
 
 def _like(fill: float) -> Callable[..., Tensor]:
-    return lambda t, value, **_: torch.full(value.place.shape, fill, dtype=t.dtype)
+    return lambda t, value, **given: _full_like(t, value, fill, **given)
 
 
 def _made(fill: float) -> Callable[..., Tensor]:
-    return lambda t, value, shape, **_: torch.full(shape, fill, dtype=t.dtype)
+    return lambda t, value, shape, **given: _new_full(t, value, shape, fill, **given)
 
 
-def _full_like(t: Translator, value: Any, fill: float, **_: Any) -> Tensor:
-    return torch.full(value.place.shape, fill, dtype=t.dtype)
+def _full_like(t: Translator, value: Any, fill: float, **given: Any) -> Tensor:
+    return _new_full(t, value, value.place.shape, fill, **given)
 
 
-def _new_full(t: Translator, value: Any, shape: Any, fill: float, **_: Any) -> Tensor:
-    return torch.full(shape, fill, dtype=t.dtype)
+def _new_full(
+    t: Translator, value: Any, shape: Any, fill: float, dtype: Any = None, **_: Any
+) -> Tensor:
+    return torch.full(shape, fill, dtype=dtype or t.dtype)
 
 
 def _softplus(t: Translator, value: Any, beta: float = 1.0, threshold: float = 20.0) -> Register:

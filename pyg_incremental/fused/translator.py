@@ -123,6 +123,8 @@ class Translator:
         """Where a value, broadcast to `shape` `[ROWS, ...]`, stands."""
         width = shape[1:].numel()
         if not isinstance(value, Register):
+            if isinstance(value, Tensor) and value.dim() and value.dtype == torch.float64:
+                self.refuse_other(value.dtype)
             constant = torch.as_tensor(value, dtype=self.dtype).expand(shape)
             if not bool(((constant == constant[:1]) | constant.isnan()).all()):
                 raise UntranslatableError("a constant has rows")
@@ -160,6 +162,15 @@ class Translator:
             UntranslatableError: If something would be.
         """
         if any(isinstance(v, Register) and v.at in self._narrow for v in values):
+            raise UntranslatableError("it computes in two dtypes")
+
+    def refuse_other(self, dtype: torch.dtype | None) -> None:
+        """See that the function, too, computes in the dtype of all rows.
+
+        Raises:
+            UntranslatableError: If it asks for another one.
+        """
+        if dtype not in (None, self.dtype):
             raise UntranslatableError("it computes in two dtypes")
 
     def converted(self, value: Register, dtype: torch.dtype | None) -> Register:

@@ -442,7 +442,7 @@ class Where(nn.Module):
 
 @pytest.mark.parametrize("condition", [torch.logical_and, torch.logical_or])
 def test_conditions_of_numbers(condition):
-    """Whether they are zero counts, and neither which is larger nor what their product rounds to."""
+    """Whether they are zero counts, not which is larger, nor what their product rounds to."""
     model, edges = Where(condition).eval(), torch.arange(8).repeat(2, 1).roll(1, 1)
     inc = to_incremental(model, compile_after=1)
     inc(torch.rand(8, 3) + 1, edges)
@@ -451,3 +451,28 @@ def test_conditions_of_numbers(condition):
         assert_close(inc.out, model(inc.x, inc.graph.to_edge_index()))
         assert torch.equal(up.out, inc.out[up.changed])
     assert not fast_of(inc).tables.why
+
+
+FAR = torch.full((2,), 1e9, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        lambda x: x.sum(1, True, dtype=torch.float64),
+        lambda x: x.mean(1, True, dtype=torch.float64),
+        lambda x: torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=torch.float64),
+        lambda x: x + FAR - FAR,
+        lambda x: torch.cat([x, FAR.expand_as(x)], 1).sum(1, True) - 2e9,
+        lambda x: x + torch.full_like(x, 1e9, dtype=torch.float64) - FAR,
+        lambda x: torch.where(x > 0.1 + 0 * FAR, 1.0, 0.0),
+    ],
+    ids=["sum", "mean", "norm", "constant", "beside", "like", "compared"],
+)
+def test_a_map_that_computes_in_float64_of_float32_is_left_to_torch(rows, seed):
+    """Also one whose result is in float32 again."""
+    for fn in (rows, lambda x: rows(x).float()):
+        with pytest.raises(UntranslatableError, match=r"in two dtypes|dtype or other rows"):
+            translate(fn, [drawn(generator(seed), 4, 2).float()], Space())
+    found = translate(lambda x: rows(x).double(), [drawn(generator(seed), 4, 2)], Space())
+    assert len(found.ops)
