@@ -216,8 +216,8 @@ def bind(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cal
             # PyG's Sequential knows its own names.
             known = list(getattr(getattr(model, "signature", None), "param_dict", {}))
             names = [known[i] if i < len(known) else f"{name}_{i}" for i in range(len(value))]
+            positional = [*arguments, *names] if names else positional  # those before come first
             arguments.update(zip(names, value, strict=True))
-            positional += names
         else:
             arguments[name] = value
             if kind is inspect.Parameter.POSITIONAL_ONLY:

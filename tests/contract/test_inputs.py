@@ -90,6 +90,31 @@ def test_a_sequential_model_and_a_matrix():
         assert_close(inc(data), model(data.x, data.adj_t), 1e-5)
 
 
+class AnyMore(nn.Module):
+    """A model that hands on what it is given by position."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = GCNConv(CHANNELS, 4)
+
+    def forward(self, x, edge_index, *more, scale=1.0):
+        return scale * self.conv(x, edge_index, *more)
+
+
+@pytest.mark.parametrize("scale", [{}, {"scale": 2.0}])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_model_that_takes_any_number_of_arguments(weighted, scale):
+    """Those of its parameters that have a name come by position, too, if any come behind them."""
+    data, model = graph(), AnyMore().eval()
+    more = [torch.rand(20)] if weighted else []
+    inc = to_incremental(model)
+    inc(data.x, data.edge_index, *more, **scale)
+    assert inc.mode == "incremental"
+    inc.apply_delta(edge_index_del=data.edge_index[:, :1])
+    more = [inc.edge_data("more_0")] if weighted else []
+    assert_close(inc.out, model(inc.x, inc.graph.to_edge_index(), *more, **scale))
+
+
 def test_a_model_that_takes_the_object_gets_it():
     class OnData(nn.Module):
         def __init__(self):
