@@ -135,16 +135,20 @@ class Ranges:
         return min(low, self.count)
 
 
-def too_large(took: int, limit: int, memory: int, kind: str, node: int) -> MemoryError:
-    """What is said of one row that does not fit: it cannot be cut."""
+def too_large(
+    took: int, limit: int, memory: int, kind: str, node: int, in_memory: bool
+) -> MemoryError:
+    """What is said of one row that does not fit: it cannot be cut.
+
+    Only rows and lists that are kept in memory can be told to go to a directory.
+    """
+    or_else = ", or a directory in which rows and lists are kept" if in_memory else ""
     if limit <= 0:
         return MemoryError(
             f"the rows and neighbour lists that are kept from layer to layer take "
-            f"{memory - limit:,} bytes (got memory={memory:,}); give more, or a directory to keep "
-            "them in"
+            f"{memory - limit:,} bytes (got memory={memory:,}); give more{or_else}"
         )
     return MemoryError(
         f"the in-edges of {kind or 'node'} number {node} need {took:,} bytes, but of memory="
-        f"{memory:,} there are {limit:,} left; give more, or a directory in which rows and lists "
-        "are kept"
+        f"{memory:,} there are {limit:,} left; give more{or_else}"
     )

@@ -284,7 +284,8 @@ class Evaluator:
                 continue
             if last - first <= 1:
                 node = int(next(iter(self._places.nodes(kind, some)), 0))
-                raise too_large(took, ranges.limit, self.memory, kind, node)
+                in_memory = self.shelf.in_memory
+                raise too_large(took, ranges.limit, self.memory, kind, node, in_memory)
             last = (first + last + 1) // 2
 
     def _first_prices(self, steps: list[Step]) -> Prices:

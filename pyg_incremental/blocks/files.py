@@ -70,7 +70,9 @@ class Files(Shelf):
             if (held.get("format"), held.get("about")) != (FORMAT, about):
                 raise StateFileError(
                     f"'{self.directory}' holds another evaluation (of other parameters, another "
-                    "graph, or other nodes); choose another directory, or remove that one"
+                    "graph, other nodes, or another order of them, which order='rcm' takes where "
+                    "memory= is too small for the graph); choose another directory, or remove that "
+                    "one"
                 )
             self._done = held["rows"] if goes_on else {}
         self._write()

@@ -128,6 +128,15 @@ def test_another_evaluation_is_refused(seed, tmp_path):
         evaluate(model, data, directory=tmp_path)
 
 
+def test_what_does_not_fit_beside_a_directory_is_sent_to_none(seed, tmp_path):
+    data = graph(seed)
+    data.edge_index = torch.stack([torch.arange(400), torch.zeros(400, dtype=torch.long)])
+    with pytest.raises(MemoryError, match="or a directory in which rows"):
+        evaluate(model_of(), data, memory=10_000)
+    with pytest.raises(MemoryError, match=r"are 8,400 left; give more$"):
+        evaluate(model_of(), data, memory=10_000, directory=tmp_path)
+
+
 LIMITED = """
 import resource, sys
 import numpy as np, torch

@@ -210,6 +210,14 @@ def test_a_killed_evaluation_goes_on_in_its_order(seed, tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"out.npy", MANIFEST}
 
 
+def test_another_order_of_the_same_name_is_told(seed, tmp_path):
+    """Reverse Cuthill-McKee order is another one where the graph does not fit in memory."""
+    data, model = graph(seed, 1000, 6000), model_of()
+    evaluate(model, data, directory=tmp_path, order="rcm")
+    with pytest.raises(StateFileError, match="or another order of them, which order='rcm' takes"):
+        evaluate(model, data, directory=tmp_path, order="rcm", memory=120_000)
+
+
 def test_a_node_that_does_not_fit_is_named_by_its_id(seed):
     star = torch.stack([torch.arange(NODES), torch.full((NODES,), 7)])
     data = Data(x=torch.randn(NODES, CHANNELS).double(), edge_index=star)
