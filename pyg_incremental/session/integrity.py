@@ -258,8 +258,8 @@ def _far(ours: Tensor, fresh: Tensor, dtype: torch.dtype) -> Tensor:
     size = b.abs().masked_fill(~b.isfinite(), 0)
     # What moved through a row is of the size of its rows and of its channels; a variance is zero in
     # most rows where few have two in-edges.
-    if b.dim() > 1:
-        row = size.flatten(1).amax(1).reshape(-1, *[1] * (b.dim() - 1))
+    if b.dim():
+        row = size.reshape(len(size), -1).amax(1).reshape(-1, *[1] * (b.dim() - 1))
         channel = size.masked_fill(size == 0, torch.nan).nanmedian(0).values
         size = torch.maximum(row, channel.nan_to_num(0))
     allowed = 4 * torch.finfo(dtype).eps ** 0.5 * (size + torch.finfo(dtype).eps)

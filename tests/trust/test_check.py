@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch_geometric.nn import GraphConv, SAGEConv
+from torch_geometric.nn import GCNConv, GraphConv, SAGEConv
 
 from pyg_incremental import StaleStateError, to_incremental
 from tests.trust.small import CHANNELS, drawn, edge, wrapped
@@ -144,6 +144,29 @@ def test_a_spread_that_most_rows_have_none_of():
     inc(torch.randn(12, 4).double(), torch.cat([path, torch.tensor([[3, 7], [1, 1]])], 1))
     for i in range(12):
         inc.apply_delta(x_changes=(torch.tensor([i]), torch.randn(1, 4).double()))
+        assert inc.check() == []
+
+
+class Scores(torch.nn.Module):
+    """One number for each edge."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = GCNConv(8, 8)
+
+    def forward(self, x, edge_index):
+        h = self.conv(x, edge_index)
+        return (h[edge_index[0]] * h[edge_index[1]]).sum(1)
+
+
+def test_numbers_that_cancel():
+    """One of them that is almost zero is held against the others, as a channel is."""
+    torch.manual_seed(0)
+    edges = torch.randint(2000, (2, 20000))
+    inc = to_incremental(Scores().eval())
+    inc(torch.randn(2000, 8), edges)
+    for i in range(5):
+        inc.apply_delta(torch.randint(2000, (2, 1000)), edges[:, 1000 * i : 1000 * (i + 1)])
         assert inc.check() == []
 
 
