@@ -476,3 +476,16 @@ def test_a_map_that_computes_in_float64_of_float32_is_left_to_torch(rows, seed):
             translate(fn, [drawn(generator(seed), 4, 2).float()], Space())
     found = translate(lambda x: rows(x).double(), [drawn(generator(seed), 4, 2)], Space())
     assert len(found.ops)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_relu_keeps_the_sign_of_zero(dtype):
+    """One over it tells them apart; PyTorch keeps it, too."""
+    x, space = torch.tensor([[-0.0, 0.0, -1.0, torch.nan]], dtype=dtype), Space()
+    found = translate(torch.relu, [torch.ones(4, 4, dtype=dtype)], space)
+    flat, at = space.arrays(dtype)
+    flat[found.inputs[0] :][:4] = x[0].numpy()
+    run_rows(flat, found.ops, 0, len(found.ops), at, 1)
+    got = torch.from_numpy(flat[found.output :][:4])
+    assert_close(1 / got, 1 / torch.relu(x[0]))

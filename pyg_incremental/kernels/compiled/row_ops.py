@@ -148,7 +148,7 @@ def _elements(op, out, a, b):  # type: ignore[no-untyped-def]
     elif op == RELU:
         zero = out.dtype.type(0)
         for f in range(out.size):
-            out[f] = zero if a[f] <= zero else a[f]
+            out[f] = zero if a[f] < zero else a[f]  # -0.0 stays one
     else:
         for f in range(out.size):
             out[f] = _rare(op, a[f], b[f])
