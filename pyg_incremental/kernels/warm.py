@@ -63,7 +63,7 @@ def _beside(work: Callable[[], None]) -> Iterator[None]:
     if not hasattr(os, "fork") or (os.cpu_count() or 1) < 2:
         yield
         return
-    process = os.fork()  # of a process that has no other threads
+    process = os.fork()  # of one that has no other threads of Python
     if not process:
         try:
             os.nice(_GIVES_WAY)
@@ -141,15 +141,16 @@ def _run_graph_kernels() -> tuple[Any, Any]:
     return out, inn
 
 
-def _all_but_machine(dtype: Any) -> None:
-    _row_kernels(dtype, *_graph_kernels())
-
-
 def _row_kernels(dtype: Any, out: Any, inn: Any) -> None:
     """The same for the kernels of rows of one dtype, but for those of `_machine`."""
     _sums(dtype, out, inn)
     _extrema(dtype)
     _softmaxes(dtype, out, inn)
+
+
+def _all_but_machine(dtype: Any) -> None:
+    """The same for those of the graph as well."""
+    _row_kernels(dtype, *_graph_kernels())
 
 
 def _bits(dtype: Any) -> Any:
