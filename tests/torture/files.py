@@ -22,6 +22,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -375,7 +376,7 @@ def save_on_ranks_for_ever(folder):
             inc.save(folder / "ranks")
             turn += 1
 
-    run_ranks(2, run)
+    all_well(run_ranks(2, run))
 
 
 def loaded_after_kill(kind, folder):
@@ -413,7 +414,13 @@ def kill(folder, seed, kills):
         pid = os.fork()
         if not pid:
             with contextlib.suppress(BaseException):
-                savers[kind](folder)
+                try:
+                    # PyTorch makes its pool of threads anew at the first call after a fork, and
+                    # ranks that are threads may both be the first: one then finds no pool.
+                    torch.set_num_threads(1)
+                    savers[kind](folder)
+                except BaseException:  # it saves until it is killed: whatever ends it is wrong
+                    traceback.print_exc()
             os._exit(1)
         home = folder / ("state" if kind == "state" else "ranks/manifest.json")
         while not home.exists() and not os.waitpid(pid, os.WNOHANG)[0]:
