@@ -18,7 +18,7 @@ from pyg_incremental.aggregate.message import EdgeFunction, Message, Weighted
 from pyg_incremental.aggregate.padded import PaddedRows
 from pyg_incremental.aggregate.rows import Neighborhood, NeighborhoodRows
 from pyg_incremental.aggregate.softmax import SoftmaxSum, softmax_result
-from pyg_incremental.aggregate.sum import Sum
+from pyg_incremental.aggregate.sum import Sum, added, divided
 
 __all__ = [
     "Aggregate",
@@ -34,5 +34,7 @@ __all__ = [
     "SoftmaxSum",
     "Sum",
     "Weighted",
+    "added",
+    "divided",
     "softmax_result",
 ]

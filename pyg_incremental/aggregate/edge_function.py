@@ -209,7 +209,7 @@ class FunctionSumState(Summing, FunctionState):
         every = backend.array(torch.arange(len(rows)))
         self.context.kernels.sum_edges(
             self.out.array, self.drift.array, self.scale.array, backend.array(rows), every, dst,
-            self._nothing, sign, False,
+            self._nothing, self._nothing, sign, False,
         )  # fmt: skip
 
     def _renew(self, ids: Tensor, messages: Tensor, index: Tensor) -> None:

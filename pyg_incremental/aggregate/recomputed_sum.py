@@ -169,8 +169,8 @@ class RecomputedSumState(Summing):
 
     def _add_along(self, rows: Array, index: Array, dst: Array, factor: Array, sign: int) -> None:
         self.context.kernels.sum_edges(
-            self.out.array, self.drift.array, self.scale.array, rows, index, dst, factor, sign,
-            False,
+            self.out.array, self.drift.array, self.scale.array, rows, index, dst, factor,
+            self._nothing, sign, False,
         )  # fmt: skip
 
     def _push(self, ids: Ids, rows: Array) -> tuple[int, list[Array]]:

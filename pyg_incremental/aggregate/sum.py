@@ -5,10 +5,13 @@ far additions may blur a row is bounded by the drift rule of `kernels.compiled.s
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from pyg_incremental.aggregate.base import Aggregate, Touched
+import torch
+from torch import Tensor
+
+from pyg_incremental.aggregate.base import Aggregate, Touched, channel_scale
 from pyg_incremental.aggregate.retracting import Retracting
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.program.steps import Value
@@ -18,27 +21,49 @@ from pyg_incremental.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class Sum(Aggregate):
-    """`out[i] = sum over in-edges (j, i) of weight[j, i] * source[j]`.
+    """`out[i] = own[i] + factor[i] * sum over in-edges (j, i) of weight[j, i] * source[j]`.
 
-    It is zero where there is no in-edge.
+    The sum is zero where there is no in-edge. What a row adds to it, and what it is multiplied
+    with, are the neighbourhood's context (NeutronRT): a message goes to the finished row, which is
+    all that is stored.
 
     Attributes:
         source: Node value `[num_nodes, channels]`.
         weight: Edge value `[num_edges]`, or None for weight one.
+        own: Node value `[num_nodes, channels]` other than the source, or None for zero.
+        factor: Node value `[num_nodes, 1]`, or None for one.
     """
 
     kind: ClassVar[str] = "sum"
     source: Value
     weight: Value | None
+    own: Value | None = field(default=None, kw_only=True)
+    factor: Value | None = field(default=None, kw_only=True)
 
     @property
     def messages(self) -> tuple[Value, ...]:
-        """The source."""
-        return (self.source,)
+        """The source, and the terms of each row."""
+        return (self.source, *(v for v in (self.own, self.factor) if v is not None))
 
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "SumState":
         """The executor: it keeps the sum and the drift of every row."""
         return SumState(self, cell, context)
+
+
+def divided(total: Tensor, count: Tensor) -> Tensor:
+    """A mean from a sum, `[k, ..., channels]`, and a number, `[k, ..., 1]`; zero for none.
+
+    Where nobody else reads the sum, an engine makes it part of that: `factor` (see `engine.terms`).
+    """
+    return total / count.clamp_min(1)
+
+
+def added(aggregated: Tensor, own: Tensor) -> Tensor:
+    """A sum or a mean and another row of the same node, both `[k, channels]` and of one dtype.
+
+    Where nobody else reads the sum, an engine makes it part of that: `own`.
+    """
+    return aggregated + own
 
 
 class Summing(Retracting):
@@ -48,14 +73,24 @@ class Summing(Retracting):
         """Rows are judged by what moved through them and what is left."""
         backend, again = self.context.backend, self.context.backend.room(touched.count)
         count = self.context.kernels.sum_settle(
-            self.out.array, self.drift.array, self.limit, self.scale.array, self._lists()[1],
-            self.context.scratch.touched, touched.count, again,
+            self.out.array, self.drift.array, self.limit, self.scale.array, self._no_rows(),
+            self._lists()[1], self.context.scratch.touched, touched.count, again,
         )  # fmt: skip
         return backend.ids_from(again[:count])
 
+    def _no_rows(self) -> Array:
+        return self.out.array[:0]
+
 
 class SumState(Summing):
-    """Keeps sums current."""
+    """Keeps sums current.
+
+    Attributes:
+        own: The rows that are added, if any.
+        factor: The factors, if any.
+        terms: Both.
+        compares: Whether somebody is told which rows changed, and not only which were touched.
+    """
 
     pulls = True
     most = 0.9  # a push along an edge takes little more than a read
@@ -65,6 +100,11 @@ class SumState(Summing):
         super().__init__(step, cell, context)
         self.source = cell(step.source)
         self.weight = None if step.weight is None else cell(step.weight)
+        self.own = None if step.own is None else cell(step.own)
+        self.factor = None if step.factor is None else cell(step.factor)
+        self.terms = [c for c in (self.own, self.factor) if c is not None]
+        self.compares = False
+        self._noted: list[tuple[Ids, Array]] = []
         self._nothing: Array = None
         self._again: Array = None
 
@@ -73,14 +113,20 @@ class SumState(Summing):
         self.limit = self._hold_no_sums(self.source.current(), self.drift)
         self._nothing = self.context.backend.array(self.source.tensor.new_empty(0))
         self.pull(self.context.all_nodes)
+        if self.terms:  # what moves is held against the finished rows
+            self.scale.hold(channel_scale(self.out.current().flatten(1)))
 
     def pull(self, ids: Ids) -> int:
         """Sum some rows, int64 `[k]`, afresh; returns the number of edges read."""
         read: int = self.context.kernels.sum_rows(
             ids.array, self.out.array, self.drift.array, self.source.array, self._weight(),
-            self._lists()[1], self.drop,
+            *self._own_and_factor(), self._lists()[1], self.drop,
         )  # fmt: skip
         return read
+
+    def _own_and_factor(self) -> tuple[Array, Array]:
+        own = self.source.array[:0] if self.own is None else self.own.array
+        return own, self._nothing if self.factor is None else self.factor.array.reshape(-1)
 
     def _weight(self) -> Array:
         return self._nothing if self.weight is None else self.weight.array.reshape(-1)
@@ -91,13 +137,15 @@ class SumState(Summing):
 
     def _add(self, edges: Edges, sign: int, before: bool) -> None:
         src, dst = self._ends(edges)
-        factor = self._nothing if self.weight is None else self._factor(self.weight, edges, before)
+        weights = (
+            self._nothing if self.weight is None else self._weights(self.weight, edges, before)
+        )
         self.context.kernels.sum_edges(
-            self.out.array, self.drift.array, self.scale.array, self.source.array, src, dst, factor,
-            sign, self.drop,
+            self.out.array, self.drift.array, self.scale.array, self.source.array, src, dst,
+            weights, self._own_and_factor()[1], sign, self.drop,
         )  # fmt: skip
 
-    def _factor(self, weight: Cell, edges: Edges, before: bool) -> Array:
+    def _weights(self, weight: Cell, edges: Edges, before: bool) -> Array:
         """The weights of some edges, `[k]`."""
         if before and weight.old_changed is not None:
             return self.context.backend.array(weight.old_changed.reshape(-1))
@@ -109,15 +157,106 @@ class SumState(Summing):
         The kernel settles rows as well, as long as they are in the cache.
         """
         source, scratch, (pushed, inn) = self.source, self.context.scratch, self._lists()
+        if self.terms:
+            self._renew()
         ids, old = scratch.touched[:0], source.array[:0]
         if source.ids is not None:
             ids, old = source.ids.array, source.old
         touched.count, edges, self._again = self.context.kernels.sum_push(
             self.out.array, self.drift.array, self.limit, self.scale.array, source.array,
-            self._weight(), ids, old, pushed, inn, self.drop, scratch.touched, touched.count,
-            scratch.stamp, touched.epoch,
+            self._weight(), *self._own_and_factor(), ids, old, pushed, inn, self.drop,
+            scratch.touched, touched.count, scratch.stamp, touched.epoch,
         )  # fmt: skip
         return edges
+
+    def edges_changed(self) -> None:
+        """As for all of them; what stands where the edges lead is noted before."""
+        if self.compares:
+            self._noted = []
+            for edges in self.context.events[:3]:
+                dst = self._ends(edges)[1]
+                if len(dst):
+                    ids = self.context.backend.ids_from(dst)
+                    self.note(ids, self.out.array[ids.array])
+        super().edges_changed()
+
+    def note(self, ids: Ids, rows: Array) -> None:
+        """Say what stood in the rows `ids`, int64 `[k]`, before: `[k, channels]`."""
+        self._noted.append((ids, rows))
+
+    def rows_changed(self) -> None:
+        """As for all of them; then the rows that came out as they were are left out."""
+        if not self.compares:
+            super().rows_changed()
+            return
+        context = self.context
+        first = () if context.renew_ids is None else (context.renew_ids,)
+        touched = self._collect(self._edges_differ, first)
+        count = touched.count
+        if self.source.ids is not None:
+            count = self._reach(self.source, count, touched.epoch)
+        else:
+            rows = context.scratch.touched[:count]
+            rows[:] = context.backend.sorted(rows)
+        ids = context.scratch.taken(count)
+        before = self.out.tensor[ids.tensor.to(self.out.tensor.device)]
+        for of, noted in self._noted:
+            at = torch.searchsorted(ids.tensor, of.tensor).clamp_max(max(count - 1, 0))
+            found = ids.tensor[at] == of.tensor
+            flat = context.backend.tensor(noted).view(len(noted), *before.shape[1:])
+            before[at[found]] = flat[found]
+        self._noted = []
+        super().rows_changed()
+        self._leave_out(ids.tensor, before)
+
+    def _leave_out(self, ids: Tensor, before: Tensor) -> None:
+        """Leave the rows out that are what they were, `before`, among `ids`, both ascending."""
+        if self.out.ids is None:
+            return
+        context, touched = self.context, self.out.ids.tensor
+        old, now = before[torch.searchsorted(ids, touched)].flatten(1), self.out.read(touched)
+        now = now.flatten(1)
+        differs = ((now != old) & ((now == now) | (old == old))).any(1)
+        differs = differs.cpu() | (touched >= context.first_new)
+        changed = touched[differs]
+        self.out.ids = context.backend.ids(changed) if len(changed) else None
+        *first, _, edges, reread, a, b, c, d, e, way = context.stats[-1]
+        context.stats[-1] = (*first, len(changed), edges, reread, a, b, c, d, e, way)
+
+    def _collect(self, with_changed: bool, first: tuple[Ids, ...] = ()) -> Touched:
+        """The rows whose own terms changed are touched too."""
+        touched, scratch = super()._collect(with_changed, first), self.context.scratch
+        for ids in (cell.ids for cell in self.terms if cell.ids is not None):
+            touched.count = self.context.kernels.unite(
+                ids.array, scratch.touched, touched.count, scratch.stamp, touched.epoch
+            )
+        return touched
+
+    def _takes_all(self) -> bool:
+        return super()._takes_all() or any(cell.has_lost_old for cell in self.terms)
+
+    def _reached(self, touched: Touched) -> Ids:
+        if self.source.ids is not None:
+            return super()._reached(touched)
+        scratch, rows = self.context.scratch, self.context.scratch.touched[: touched.count]
+        rows[:] = self.context.backend.sorted(rows)
+        return scratch.taken(touched.count)
+
+    def _renew(self) -> None:
+        """Let the rows follow their own terms."""
+        context, (own, factor) = self.context, self._own_and_factor()
+        own_ids, own_old = self._change_of(self.own)
+        factor_ids, factor_old = self._change_of(self.factor)
+        context.kernels.sum_renew(
+            self.out.array, self.drift.array, self.scale.array, own, own_ids, own_old, factor,
+            factor_ids, factor_old, context.first_new, context.num_nodes, 0, context.num_nodes,
+        )  # fmt: skip
+
+    def _change_of(self, cell: Cell | None) -> tuple[Array, Array]:
+        """Which rows of a term changed, and what they were."""
+        if cell is None or cell.ids is None:
+            return self.context.scratch.touched[:0], self.source.array[:0]
+        return cell.ids.array, cell.old
 
     def settle(self, touched: Touched) -> Ids:
         """What the kernel has found when it pushed."""

@@ -8,11 +8,10 @@ from torch import Tensor
 from torch_geometric.nn import aggr
 from torch_geometric.utils import softmax
 
-from pyg_incremental.aggregate import Neighborhood, softmax_result
+from pyg_incremental.aggregate import Neighborhood, divided, softmax_result
 from pyg_incremental.aggregate.message import EdgeFunction
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.primitives import Primitives
-from pyg_incremental.conv.reduction import divided
 from pyg_incremental.conv.row_local import is_row_local, reduced
 from pyg_incremental.program.steps import NotIncremental, Value
 

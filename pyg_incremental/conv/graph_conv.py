@@ -35,4 +35,6 @@ def graph_conv(call: ConvCall) -> Value:
         return call.map("out", rel, total, costly=not moved)
     # The bias joins the root term, which is stored: one addition less at every touched row.
     root = call.map("root", linear(conv.lin_root, bias_of=lin), own, costly=True)
-    return call.map("out", lambda a, r: rel(a) + r, total, root, costly=not moved)
+    if moved:
+        return call.added("out", total, root)
+    return call.map("out", lambda a, r: rel(a) + r, total, root, costly=True)

@@ -19,6 +19,7 @@ from pyg_incremental.aggregate import (  # fmt: skip
     SoftmaxSum,
     Sum,
     Weighted,
+    added,
 )
 from pyg_incremental.aggregate.base import Aggregate, Loops
 from pyg_incremental.conv.arguments import Arguments
@@ -188,6 +189,11 @@ class Primitives(Arguments):
         inputs = (source,) if weight is None else (source, weight)
         key = ("sum", id(source), id(weight))
         return self._add(part, Sum, inputs, source, weight, key=key, loops=loops)
+
+    def added(self, part: str, aggregated: Value, own: Value) -> Value:
+        """`aggregated + own`; an engine makes that part of a sum if it can, see `engine.terms`."""
+        shapes = [(rows.dtype, rows.shape[1:]) for rows in map(self.example, (aggregated, own))]
+        return self.map(part, added if shapes[0] == shapes[1] else torch.add, aggregated, own)
 
     def degree(self, weight: Value | None = None, loops: Loops | None = None) -> Value:
         """Sum of the weights of the in-edges, or their number, `[num_nodes, 1]`."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import aggr
 
-from pyg_incremental.aggregate import Neighborhood, softmax_result
+from pyg_incremental.aggregate import Neighborhood, divided, softmax_result
 from pyg_incremental.aggregate.message import EdgeFunction, Message, Weighted
 from pyg_incremental.conv.primitives import Primitives
 from pyg_incremental.conv.row_local import is_row_local, reduced
@@ -216,8 +216,3 @@ def scaled_by(module: Any, name: str, count: Tensor) -> Any:
     if name == "inverse_linear":
         return module.avg_deg_lin / some
     return 1.0
-
-
-def divided(total: Tensor, count: Tensor) -> Tensor:
-    """A mean from a sum, `[k, ..., channels]`, and a number, `[k, ..., 1]`; zero for none."""
-    return total / count.clamp_min(1)

@@ -7,7 +7,6 @@ what they were: its matrix product then runs at the few changed sources and not 
 targets.
 """
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import SAGEConv
@@ -50,7 +49,7 @@ def sage(call: ConvCall) -> Value:
         finish = lambda rows: rows + lin.bias  # noqa: E731
 
     if moved and has_root and not conv.normalize:
-        return call.map("out", torch.add, *inputs)
+        return call.added("out", *inputs)
 
     def out(aggregated: Tensor, root: Tensor | None = None) -> Tensor:
         rows = finish(aggregated)

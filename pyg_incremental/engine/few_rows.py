@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from weakref import ref
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +15,7 @@ from pyg_incremental.fused import FastPath
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Ids
 from pyg_incremental.kernels.compiled.machine import MANY
-from pyg_incremental.rows import NO_IDS, Backend, Cell, NodeSet
+from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, NodeSet
 from pyg_incremental.rows.late import Late
 from pyg_incremental.transform.maps import InputExecutor
 from pyg_incremental.update import Work
@@ -261,6 +262,8 @@ class FewRows:
         if not fast.others.has_begun:
             self._begin_on(events, stats)
         fast.tables.hand_over(self._cells)
+        happened = events.get(self.main or "", NO_EVENTS)
+        fast.tables.hand_over_noted(done, *(np.stack([e.src, e.dst]) for e in happened[:2]))
         with torch.no_grad(), self._alone:
             for executor in fast.executors[done:]:
                 executor.rows_changed()

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregate, Aggregator
+from pyg_incremental.aggregate.sum import SumState
 from pyg_incremental.engine.few_rows import FewRows
 from pyg_incremental.engine.storing import steps_and_stored
 from pyg_incremental.graph.dynamic import DynamicGraph
@@ -76,7 +77,7 @@ class Engine(FewRows):
         self._materialize = materialize
         self.nodes = {kind: NodeSet(backend, count) for kind, count in num_nodes.items()}
         self._contexts: dict[tuple[str, str | None], Context] = {}
-        steps, stored = steps_and_stored(program, store)
+        steps, stored = steps_and_stored(program, store, accumulate_dtype is None)
         self.cells = {
             s.output: Cell(
                 s.output,
@@ -128,6 +129,9 @@ class Engine(FewRows):
         readers = {v for s in steps for v in s.inputs}
         for value in self.program.outputs:
             self.cells[value].compares_values = value not in readers
+        for a in self.aggregators:
+            if isinstance(a, SumState) and a.terms:
+                a.compares = a.out.compares_values
 
     def _hand_graphs_to_whole_steps(self) -> None:
         graphs = {e.out: e for e in self._whole_graphs}

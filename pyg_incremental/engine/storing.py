@@ -1,21 +1,25 @@
 """Before a program runs: which of its maps run as one, and which of its values are stored."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pyg_incremental.aggregate import Aggregate, Sum
 from pyg_incremental.aggregate.recomputed_sum import RecomputedSum, Remembered
+from pyg_incremental.engine.terms import with_terms
 from pyg_incremental.program.steps import Domain, Program, RowMap, Step, Value, Whole
 from pyg_incremental.transform.recompute import Recomputed
 from pyg_incremental.typing import StoreName
 
 
-def steps_and_stored(program: Program, store: StoreName = "fast") -> tuple[list[Step], set[Value]]:
+def steps_and_stored(
+    program: Program, store: StoreName = "fast", has_terms: bool = True
+) -> tuple[list[Step], set[Value]]:
     """The steps to run and the values to keep between updates.
 
     `'fast'`: a value is stored if something reads it at rows where it is not itself dirty; the
     exception is what costs less to compute again than to keep: a cheap map that is read once
-    becomes part of the map that reads it.
+    becomes part of the map that reads it. If sums may have terms (`has_terms`), what is added to
+    them, and what they are multiplied with, are part of them: see `engine.terms`.
 
     `'minimal'`: rows that maps compute are not stored where only maps and sums read them
     (NeutronRT keeps aggregates and recomputes the rest). Whoever reads such a row computes it from
@@ -23,8 +27,9 @@ def steps_and_stored(program: Program, store: StoreName = "fast") -> tuple[list[
     """
     if store == "minimal":
         return _minimal(program)
-    needed = _needed(program)
-    steps = _beside(_merged(program, needed))
+    steps = with_terms(program) if has_terms else program.steps
+    needed = _needed(steps, program.outputs)
+    steps = _beside(_merged(steps, needed))
     stored = {v for v in needed if any(v is s.output for s in steps)}
     return steps, _with_origins(steps, stored)
 
@@ -41,7 +46,7 @@ def _minimal(program: Program) -> tuple[list[Step], set[Value]]:
         # Nobody remembers OLD rows of a step that may give rows of another shape.
         if isinstance(s, Whole):
             kept.update(r.output for r in program.steps if s.output in r.inputs)
-    steps = _merged(program, kept)
+    steps = _merged(program.steps, kept)
     recomputed = {s.output for s in steps} - kept
     watched = {v for s in steps if s.output in recomputed for v in s.inputs}
     return [_recomputed(s, recomputed, watched) for s in steps], {
@@ -77,14 +82,14 @@ def _recomputed(step: Step, recomputed: set[Value], watched: set[Value]) -> Step
     return step
 
 
-def _needed(program: Program) -> set[Value]:
+def _needed(steps: Sequence[Step], outputs: Iterable[Value]) -> set[Value]:
     """What is stored in any case.
 
     That is: messages (their OLD rows are retracted), edge values, what runs on all rows, what
     leaves, and what a costly map reads (rows that come out equal are then found before it runs).
     """
-    needed = set(program.outputs)
-    for s in program.steps:
+    needed = set(outputs)
+    for s in steps:
         if not isinstance(s, RowMap) or s.output.domain is not Domain.NODE:
             needed.add(s.output)
         if not isinstance(s, RowMap) or s.costly:
@@ -112,19 +117,19 @@ def _with_origins(steps: list[Step], stored: set[Value]) -> set[Value]:
         stored = stored | more
 
 
-def _merged(program: Program, needed: set[Value]) -> list[Step]:
+def _merged(steps: Sequence[Step], needed: set[Value]) -> list[Step]:
     """The steps, with cheap maps merged into the map that reads them.
 
     Only a map that need not be stored and is read once, by a map, is merged.
     """
     readers: dict[Value, int] = {}
-    for s in program.steps:
+    for s in steps:
         for v in s.inputs:
             readers[v] = readers.get(v, 0) + 1
-    in_maps = {v for s in program.steps if isinstance(s, RowMap) for v in s.inputs}
+    in_maps = {v for s in steps if isinstance(s, RowMap) for v in s.inputs}
     waiting: dict[Value, RowMap] = {}
-    steps: list[Step] = []
-    for s in program.steps:
+    merged: list[Step] = []
+    for s in steps:
         if isinstance(s, RowMap):
             for v in [v for v in s.inputs if v in waiting]:
                 s = _merge(waiting.pop(v), s)
@@ -132,8 +137,8 @@ def _merged(program: Program, needed: set[Value]) -> list[Step]:
             if s.output not in needed and not s.costly and alone:
                 waiting[s.output] = s
                 continue
-        steps.append(s)
-    return steps
+        merged.append(s)
+    return merged
 
 
 def _beside(steps: list[Step]) -> list[Step]:

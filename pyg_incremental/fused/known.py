@@ -232,7 +232,7 @@ def _read(e: Aggregator, messages: Messages | None) -> list[Cell]:
     if messages is not None:
         read = [*messages.cells, *(messages.loop or ())]
     elif isinstance(e, SumState):
-        edge, read = e.weight, [e.source]
+        edge, read = e.weight, [e.source, *e.terms]
     elif isinstance(e, SoftmaxState):
         edge, read = e.edge, [e.source, e.target, *([] if e.loop is None else [e.loop])]
     elif isinstance(e, ExtremumState) and isinstance(e.messages, StoredMessages):

@@ -118,18 +118,18 @@ class Parts:
         begins, behind = np.ascontiguousarray(bounds[:-1, 1]), np.array([s[0] for s in spreads])
         parts = self._bounds(*(s[2] for s in spreads))
 
-        def total(p: int) -> tuple[int, int, int]:
+        def total(p: int) -> tuple[int, int, int, int]:
             low, high = parts[p : p + 2]
-            done: tuple[int, int, int] = total_of_part(
+            done: tuple[int, int, int, int] = total_of_part(
                 plan, places, step, epoch, num_nodes, ends, touched[p], low, high, *room,
                 begins, behind, *kind,
             )  # fmt: skip
             return done
 
-        counts, reread, read = np.array(in_parts(self.count, total)).T
+        reached, counts, reread, read = np.array(in_parts(self.count, total)).T
         rows = np.concatenate([t[:c] for t, c in zip(touched, counts, strict=True)])
         edges = sum(s[1] for s in spreads) + read.sum() + ends[0].size + ends[3].size
-        stats[:4] = rows.size, rows.size, edges, reread.sum()
+        stats[:4] = reached.sum(), rows.size, edges, reread.sum()
         return tables.hold_ids(step, rows)
 
     def _bounds(self, *seen: Any) -> list[int]:

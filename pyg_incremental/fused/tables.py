@@ -28,6 +28,8 @@ from pyg_incremental.rows import Cell, Ids, NodeSet
 from pyg_incremental.transform.maps import InputExecutor, MapExecutor, OnesExecutor
 
 _ONE_THREAD = m.EDGE_MAP, m.WIDE_TOTAL, m.FUNCTION_TOTAL, m.FUNCTION_SOFTMAX, m.FUNCTION_EXTREMUM
+NOTED = 128
+"""Rows for which there is room at first where those are noted to which edges lead."""
 MOST = 1 << 24
 """Elements at most of the rows that are kept of one value: those that changed, or their ids."""
 
@@ -154,6 +156,8 @@ class Tables:
             if step[m.KIND] == m.EXCHANGE:
                 self._share_room(e)
         self.where = self._zeros(np.int64, max(self.nodes.scratch.size, BLOCK))
+        self._noted: dict[int, Any] = {}
+        self.make_room_to_note(NOTED)
         self.plan = np.zeros(m.PLAN_SIZE, np.int64)
         for table, at, size in (
             (self.space, m.SPACE, m.SPACE_SIZE), (self.ops, m.OPS, m.NUM_OPS),
@@ -190,7 +194,7 @@ class Tables:
 
     def _describe(self, e: Any, step: Any, numbers: Any, found: RowOps | None) -> None:
         """Write what kind of step an executor is, and what it reads, into its row of the table."""
-        step[m.SOURCE] = step[m.LOOP] = -1
+        step[m.SOURCE] = step[m.LOOP] = step[m.ADDED] = step[m.FACTOR] = -1
         messages = messages_of(e)
         if isinstance(e, InputExecutor):
             step[m.KIND] = m.INPUT
@@ -209,6 +213,8 @@ class Tables:
         elif isinstance(e, SumState):
             step[m.KIND] = m.TOTAL if e.out.tensor.dtype == self._dtype else m.WIDE_TOTAL
             step[m.SOURCE] = self._cell(e.source)
+            terms = (-1 if c is None else self._cell(c) for c in (e.own, e.factor))
+            step[m.ADDED], step[m.FACTOR] = terms
         elif isinstance(e, SoftmaxState):
             step[m.KIND], step[m.SOURCE] = m.SOFTMAX, self._cell(e.source)
             step[m.TARGET] = self._cell(e.target)
@@ -267,6 +273,9 @@ class Tables:
         """Write down where the rows of all cells and aggregations are now."""
         self.nodes = self._widest()
         scratch = self.nodes.scratch
+        if self.where.size < scratch.size:
+            self.where = self._zeros(np.int64, scratch.size)
+            self.plan[m.WHERE], self.plan[m.WHERE_SIZE] = address_of(self.where), self.where.size
         self.plan[m.STAMP], self.plan[m.NUM_ROWS] = address_of(scratch.stamp), scratch.size
         self.plan[m.TOUCHED] = address_of(scratch.touched)
         for cell, at in self._at.items():
@@ -285,6 +294,28 @@ class Tables:
                     edge = e.messages.weight
             if edge is not None:
                 step[m.WEIGHT], step[m.SLOTS] = address_of(edge.array), edge.array.shape[0]
+
+    def make_room_to_note(self, count: int) -> None:
+        """Room for so many rows to which edges lead, of each sum that tells which changed."""
+        for s, e in enumerate(self.executors):
+            if self.steps[s, m.KIND] != m.TOTAL or not e.compares:
+                continue
+            if s not in self._noted or len(self._noted[s]) < count:
+                self._noted[s] = self._zeros(self.space.dtype, 2 * count, self.width_of(s))
+                self.steps[s, m.BEFORE] = address_of(self._noted[s])
+
+    def hand_over_noted(self, done: int, gone: Any, come: Any) -> None:
+        """Tell executors from `done` on what stood where edges that left and came lead.
+
+        Args:
+            done: The first step that the machine has not done.
+            gone: Ends of the edges that left, int64 `[2, k]`.
+            come: Ends of those that came.
+        """
+        for s in (s for s in self._noted if s >= done):
+            e = self.executors[s]
+            ends = np.concatenate([gone, come], 1)[0 if e.step.reverse else 1]
+            e.note(e.out.backend.ids_from(ends), self._noted[s][: ends.size])
 
     def count_nodes(self) -> None:
         """Write down how many nodes there are now, and which are new."""

@@ -86,10 +86,12 @@ class Kernels(Protocol):
         drift: Array,
         message: Array,
         weight: Array,
+        own: Array,
+        factor: Array,
         inn: Adjacency,
         drop: bool,
     ) -> int:
-        """Sum rows afresh; returns the edges read; arrays as above."""
+        """Make rows `own + factor * sum` afresh; returns the edges read; arrays as above."""
         ...
 
     def sum_edges(
@@ -100,11 +102,34 @@ class Kernels(Protocol):
         message: Array,
         src: Array,
         dst: Array,
+        weights: Array,
         factor: Array,
         sign: int,
         drop: bool,
     ) -> None:
         """Add or take back the messages of listed edges; arrays as above."""
+        ...
+
+    def sum_renew(
+        self,
+        state: Array,
+        drift: Array,
+        scale: Array,
+        own: Array,
+        own_ids: Array,
+        own_old: Array,
+        factor: Array,
+        factor_ids: Array,
+        factor_old: Array,
+        first_new: int,
+        num_nodes: int,
+        low: int,
+        high: int,
+    ) -> None:
+        """Take rows from the own rows and factors that they had to those that they have.
+
+        Those from `low` to before `high`; arrays as above.
+        """
         ...
 
     def sum_settle(
@@ -113,6 +138,7 @@ class Kernels(Protocol):
         drift: Array,
         limit: float,
         scale: Array,
+        own: Array,
         inn: Adjacency,
         touched: Array,
         count: int,
@@ -132,6 +158,8 @@ class Kernels(Protocol):
         scale: Array,
         message: Array,
         weight: Array,
+        own: Array,
+        factor: Array,
         ids: Array,
         old: Array,
         out: Adjacency,

@@ -28,11 +28,12 @@ def test_rows_of_one_layer_by_hand():
     assert parts["SAGEConv.out", "rows"] == n * 4 * 4
 
 
-def test_a_sum_keeps_its_drift_and_no_second_copy_of_its_source():
+def test_a_sum_is_kept_as_the_finished_row_with_its_drift():
     n = 100
     parts = by_part(wrapped(SAGEConv(8, 4), n, 300).memory_report())
-    assert parts["SAGEConv.aggr_sum", "rows"] == n * 4 * 4
-    assert parts["SAGEConv.aggr_sum", "state"] == n * 4 + 4 * 4  # drift, and the channels' scale
+    assert parts["SAGEConv.out", "rows"] == n * 4 * 4
+    assert parts["SAGEConv.out", "state"] == n * 4 + 4 * 4  # drift, and the channels' scale
+    assert not any(name == "SAGEConv.aggr_sum" for name, _ in parts)
 
 
 def test_every_tensor_is_counted_once():

@@ -7,7 +7,7 @@ from torch_geometric.nn import GraphConv, GraphSAGE
 
 from pyg_incremental import to_incremental
 from pyg_incremental.kernels.adjacency import Adjacency
-from pyg_incremental.kernels.compiled import sums
+from pyg_incremental.kernels.compiled import pushes, sums
 from pyg_incremental.kernels.compiled.rows import DENSE
 
 ROWS, WIDTH = 40_000, 64
@@ -27,16 +27,16 @@ def drawn(sources, degree, seed):
     return ids, out, message, old
 
 
-def push(parts, ids, out, message, old, weight, drop):
+def push(parts, ids, out, message, old, weight, factor, drop):
     """State, magnitudes moved and rows touched after pushing in so many calls."""
     state, drift = np.zeros((ROWS, WIDTH)), np.zeros(ROWS)
     inn = out._replace(degree=np.ones(ROWS, np.int32))
     stamp, found, edges = np.zeros(ROWS, np.int64), [], 0
     for part in np.array_split(np.arange(ids.size), parts):
         touched = np.full(ROWS, -1)
-        count, pushed, again = sums.sum_push(
-            state, drift, 1e300, np.zeros(WIDTH), message, weight, ids[part], old[part], out, inn,
-            drop, touched, 0, stamp, len(found) + 1,
+        count, pushed, again = pushes.sum_push(
+            state, drift, 1e300, np.zeros(WIDTH), message, weight, message[:0], factor, ids[part],
+            old[part], out, inn, drop, touched, 0, stamp, len(found) + 1,
         )  # fmt: skip
         assert not again.size
         assert (touched[count:] == -1).all() or parts > 1  # what lies behind is no row
@@ -45,21 +45,25 @@ def push(parts, ids, out, message, old, weight, drop):
     return state, drift, np.unique(np.concatenate(found)), edges
 
 
-@pytest.mark.parametrize("has_weight", [False, True])
+@pytest.mark.parametrize(
+    ("has_weight", "has_factor"), [(False, False), (True, False), (False, True), (True, True)]
+)
 @pytest.mark.parametrize("drop", [False, True])
 @pytest.mark.parametrize(
     ("sources", "degree"), [(1_000, 20), (2_000, 2_200)], ids=["at once", "in chunks"]
 )
-def test_blocks_give_the_bits_of_a_push_in_order(sources, degree, drop, has_weight):
+def test_blocks_give_the_bits_of_a_push_in_order(sources, degree, drop, has_weight, has_factor):
     ids, out, message, old = drawn(sources, degree, seed=3)
     out.neighbor[out.start[ids]] = ids  # a loop each
-    weight = np.random.default_rng(4).normal(size=ids.size * degree if has_weight else 0)
-    assert ROWS * WIDTH * 8 > sums.LARGE
+    draw = np.random.default_rng(4)
+    weight = draw.normal(size=ids.size * degree if has_weight else 0)
+    factor = draw.normal(size=ROWS if has_factor else 0)
+    assert ROWS * WIDTH * 8 > pushes.LARGE
     assert ids.size * degree * DENSE > ROWS
-    assert degree < 100 or ids.size * degree > sums.AT_ONCE
-    wide = push(1, ids, out, message, old, weight, drop)
-    narrow = push(-(-ids.size // 200), ids, out, message, old, weight, drop)
-    assert sums.FEW_ROWS > 200  # so few sources never are wide
+    assert degree < 100 or ids.size * degree > pushes.AT_ONCE
+    wide = push(1, ids, out, message, old, weight, factor, drop)
+    narrow = push(-(-ids.size // 200), ids, out, message, old, weight, factor, drop)
+    assert pushes.FEW_ROWS > 200  # so few sources never are wide
     for one, other in zip(wide, narrow, strict=True):
         np.testing.assert_array_equal(one, other)
     assert (np.diff(wide[2]) > 0).all()
@@ -75,13 +79,14 @@ def test_rows_that_drifted_too_far_are_summed_afresh_in_every_block():
         neighbor=ids.astype(np.int32),
     )
     touched = np.empty(ROWS, np.int64)
-    count, _, again = sums.sum_push(
-        state, drift, 1e3, np.ones(WIDTH), message, np.empty(0), ids, old, out, inn, False, touched,
-        0, stamp, 1,
+    count, _, again = pushes.sum_push(
+        state, drift, 1e3, np.ones(WIDTH), message, np.empty(0), message[:0], np.empty(0), ids, old,
+        out, inn, False, touched, 0, stamp, 1,
     )  # fmt: skip
     rows = touched[:count]
     np.testing.assert_array_equal(again, rows)
-    read = sums.sum_rows(again, state, drift, message, np.empty(0), inn, False)
+    none = message[:0], np.empty(0)
+    read = sums.sum_rows(again, state, drift, message, np.empty(0), *none, inn, False)
     np.testing.assert_array_equal(rows, np.unique(out.neighbor))
     assert read == count
     assert (state[rows] == message[ids[0]]).all()

@@ -39,7 +39,7 @@ from pyg_incremental.files.restoring import refuse_other
 from pyg_incremental.program.steps import Relation
 from pyg_incremental.session.parameters import fingerprint
 
-FORMAT = 2
+FORMAT = 3
 _FILE = re.compile(r"rank-(\d{4,})-version-\d+(-[0-9a-f]{16}\.state|\.pt)(\.[0-9a-f]{16}\.part)?")
 Folder = str | os.PathLike[str]
 _PART = {

@@ -18,6 +18,7 @@ from pyg_incremental.kernels.compiled.extremum import (
     extremum_retract,
     extremum_settle,
 )
+from pyg_incremental.kernels.compiled.pushes import sum_push
 from pyg_incremental.kernels.compiled.rows import commit, expand, reach, unite, unite_ends
 from pyg_incremental.kernels.compiled.softmax import (
     REACH,
@@ -26,7 +27,7 @@ from pyg_incremental.kernels.compiled.softmax import (
     softmax_rows,
     softmax_settle,
 )
-from pyg_incremental.kernels.compiled.sums import sum_edges, sum_push, sum_rows, sum_settle
+from pyg_incremental.kernels.compiled.sums import sum_edges, sum_renew, sum_rows, sum_settle
 
 __all__ = [
     "REACH",
@@ -44,6 +45,7 @@ __all__ = [
     "softmax_settle",
     "sum_edges",
     "sum_push",
+    "sum_renew",
     "sum_rows",
     "sum_settle",
     "unite",

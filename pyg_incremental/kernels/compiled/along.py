@@ -79,25 +79,35 @@ def list_edges(ids, first, position, last, out, drop, moved, base, edges, end): 
 
 @inner()
 def add_along(  # type: ignore[no-untyped-def]
-    edges, count, difference, moved, weight, state, drift, touched, n, stamp, epoch
+    edges, count, difference, moved, weight, factor, state, drift, touched, n, stamp, epoch
 ):
-    """Add differences along the first `count` of `edges`.
+    """Add differences along the first `count` of `edges`, times their weight and target's factor.
 
     Collects the rows touched behind the `n` in `touched`; returns how many there are then.
     """
     ahead = rows_ahead(state)
     is_far = difference.size * difference.itemsize > NEAR
-    for e in range(count):
-        if e + ahead < count:
-            fetch(state, edges[e + ahead, 1])
-            if is_far:
-                fetch(difference, edges[e + ahead, 0])
-        row, diff = state[np.uint64(edges[e, 1])], difference[np.uint64(edges[e, 0])]
-        if weight.size:
-            w = weight[np.uint64(edges[e, 2])]
+    if weight.size or factor.size:
+        for e in range(count):
+            if e + ahead < count:
+                fetch(state, edges[e + ahead, 1])
+                if is_far:
+                    fetch(difference, edges[e + ahead, 0])
+            v = np.uint64(edges[e, 1])
+            row, diff, w = state[v], difference[np.uint64(edges[e, 0])], state.dtype.type(1)
+            if weight.size:
+                w = weight[np.uint64(edges[e, 2])]
+            if factor.size:
+                w *= factor[v]
             for f in range(row.size):
                 row[f] += w * diff[f]
-        else:
+    else:
+        for e in range(count):
+            if e + ahead < count:
+                fetch(state, edges[e + ahead, 1])
+                if is_far:
+                    fetch(difference, edges[e + ahead, 0])
+            row, diff = state[np.uint64(edges[e, 1])], difference[np.uint64(edges[e, 0])]
             for f in range(row.size):
                 row[f] += diff[f]
     for e in range(count):  # another loop: so it waits for other memory than the first
@@ -106,7 +116,11 @@ def add_along(  # type: ignore[no-untyped-def]
             fetch(stamp, edges[e + FAR, 1])
         v = np.uint64(edges[e, 1])  # no index from the end
         size = moved[np.uint64(edges[e, 0])]
-        drift[v] += abs(weight[np.uint64(edges[e, 2])]) * size if weight.size else size
+        if weight.size:
+            size *= abs(weight[np.uint64(edges[e, 2])])
+        if factor.size:
+            size *= abs(factor[v])
+        drift[v] += size
         if stamp[v] != epoch:
             stamp[v] = epoch
             touched[n] = v

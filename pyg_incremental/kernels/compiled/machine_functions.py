@@ -336,9 +336,10 @@ def function(m, s, epoch):  # type: ignore[no-untyped-def]
     limit = m.numbers[s, LIMIT]
     if step[KIND] == FUNCTION_TOTAL:
         line = line_at(step[DRIFT], out[CAPACITY], m.zero)
-        fresh = sum_settle(state, line, limit, scale, inn, m.touched, count, again)
+        own = rows_at(0, 0, 1, m.zero)
+        fresh = sum_settle(state, line, limit, scale, own, inn, m.touched, count, again)
     else:
         fresh = softmax_settle(
             state, drift, limit, scale, step[HEADS], inn, step[LOOP] >= 0, m.touched, count, again
         )
-    return done(m, s, count, edges, fresh, _renewed(m, s, again[:fresh]))
+    return done(m, s, count, count, edges, fresh, _renewed(m, s, again[:fresh]))

@@ -8,6 +8,7 @@ import numpy as np
 
 from pyg_incremental.kernels.address import line_at, rows_at
 from pyg_incremental.kernels.compiled.layout import (
+    BEFORE,
     CAPACITY,
     COUNT,
     DRIFT,
@@ -31,6 +32,21 @@ from pyg_incremental.kernels.compiled.layout import (
     old_rows,
     stored,
 )
+from pyg_incremental.kernels.compiled.machine_terms import (
+    early,
+    factor_of,
+    note,
+    own_of,
+    renew,
+    unite_terms,
+)
+from pyg_incremental.kernels.compiled.pushes import (
+    push_compared,
+    push_few,
+    sum_collect,
+    sum_push,
+    sum_spread,
+)
 from pyg_incremental.kernels.compiled.rows import ALL, expand, unite, unite_ends_within
 from pyg_incremental.kernels.compiled.softmax import (
     softmax_edges,
@@ -38,14 +54,7 @@ from pyg_incremental.kernels.compiled.softmax import (
     softmax_rows,
     softmax_settle,
 )
-from pyg_incremental.kernels.compiled.sums import (
-    push_few,
-    sum_collect,
-    sum_edges_within,
-    sum_push,
-    sum_rows,
-    sum_spread,
-)
+from pyg_incremental.kernels.compiled.sums import sum_edges_within, sum_rows
 from pyg_incremental.kernels.jit import inner
 
 _ZERO, _EVERYTHING = np.int64(0), np.int64(ALL)
@@ -95,6 +104,8 @@ def edges_of_sum(m, s, low, high, zero):  # type: ignore[no-untyped-def]
     step = m.steps[s]
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
     weights = rows_at(step[WEIGHT], step[SLOTS], 1, zero)
+    if step[BEFORE]:
+        note(m, step, low, high, zero)
     removed_src, removed_dst, removed_slots, added_src, added_dst, added_slots = m.events
     for src, dst, slots, sign in (
         (removed_src, removed_dst, removed_slots, -1),
@@ -107,7 +118,8 @@ def edges_of_sum(m, s, low, high, zero):  # type: ignore[no-untyped-def]
         sum_edges_within(
             stored(out, zero), line_at(step[DRIFT], out[CAPACITY], zero),
             line_at(step[SCALE], source[WIDTH], zero), stored(source, zero), src, dst,
-            _chosen(weights, slots).ravel(), sign, step[DROP] != 0, low, high,
+            _chosen(weights, slots).ravel(), factor_of(m, step, zero), sign, step[DROP] != 0, low,
+            high,
         )  # fmt: skip
 
 
@@ -166,10 +178,13 @@ def lists_of(m, step):  # type: ignore[no-untyped-def]
 
 
 @inner()
-def done(m, s, count, edges, reread, read):  # type: ignore[no-untyped-def]
-    """The first `count` of `touched` are the rows that changed; whether there is room for them."""
+def done(m, s, rows, count, edges, reread, read):  # type: ignore[no-untyped-def]
+    """The first `count` of `touched` are the rows that changed; whether there is room for them.
+
+    Of the `rows` that were touched; see `pyg_incremental.update.StepStats` for the others.
+    """
     at = m.steps[s, OUT]
-    m.stats[s, 0], m.stats[s, 1], m.stats[s, 3] = count, count, reread
+    m.stats[s, 0], m.stats[s, 1], m.stats[s, 3] = rows, count, reread
     m.stats[s, 2] = edges + read + m.events[0].size + m.events[3].size
     if count > m.cells[at, ROOM]:
         m.cells[at, COUNT] = -count
@@ -194,18 +209,30 @@ def total(m, s, epoch):  # type: ignore[no-untyped-def]
     """Push what changed in the messages of a sum."""
     step = m.steps[s]
     count = reached(m, step, m.touched, _ZERO, epoch, _ZERO, _EVERYTHING)
+    count = unite_terms(m, step, m.touched, count, epoch, _ZERO, _EVERYTHING)
     source = m.cells[step[SOURCE]]
     if not source[COUNT] and not count:
         return True
     pushed, read_over = lists_of(m, step)
     state, drift, scale, message = _summed(m, step, m.zero)
     weight, drop = line_at(step[WEIGHT], step[SLOTS], m.zero), step[DROP] != 0
+    own, factor = own_of(m, step, m.zero), factor_of(m, step, m.zero)
+    if step[BEFORE]:
+        copies = early(m, step, m.touched, count)
+        renew(m, step, _ZERO, _EVERYTHING)
+        rows, count, edges, reread, read = push_compared(
+            state, drift, m.numbers[s, LIMIT], scale, message, weight, own, factor,
+            changed_ids(source), old_rows(source, m.zero), pushed, read_over, drop, m.touched,
+            count, m.stamp, epoch, copies, m.where, m.cells[step[OUT], FIRST_NEW], reach_of(m, s),
+        )  # fmt: skip
+        return done(m, s, rows, count, edges, reread, read)
+    renew(m, step, _ZERO, _EVERYTHING)
     count, edges, again = sum_push(
-        state, drift, m.numbers[s, LIMIT], scale, message, weight, changed_ids(source),
+        state, drift, m.numbers[s, LIMIT], scale, message, weight, own, factor, changed_ids(source),
         old_rows(source, m.zero), pushed, read_over, drop, m.touched, count, m.stamp, epoch,
     )  # fmt: skip
-    read = sum_rows(again, state, drift, message, weight, read_over, drop)
-    return done(m, s, count, edges, again.size, read)
+    read = sum_rows(again, state, drift, message, weight, own, factor, read_over, drop)
+    return done(m, s, count, count, edges, again.size, read)
 
 
 @inner()
@@ -218,13 +245,13 @@ def wide_total(m, s, epoch):  # type: ignore[no-untyped-def]
         return True
     pushed, read_over = lists_of(m, step)
     state, drift, scale, message = _summed(m, step, zero)
-    weight, drop = line_at(0, 0, zero), step[DROP] != 0
+    weight, own, drop = line_at(0, 0, zero), rows_at(0, 0, 1, zero), step[DROP] != 0
     count, edges, again = push_few(
-        state, drift, m.numbers[s, LIMIT], scale, message, weight, changed_ids(source),
+        state, drift, m.numbers[s, LIMIT], scale, message, weight, own, weight, changed_ids(source),
         old_rows(source, zero), pushed, read_over, drop, m.touched, count, m.stamp, epoch,
     )  # fmt: skip
-    read = sum_rows(again, state, drift, message, weight, read_over, drop)
-    return done(m, s, count, edges, again.size, read)
+    read = sum_rows(again, state, drift, message, weight, own, weight, read_over, drop)
+    return done(m, s, count, count, edges, again.size, read)
 
 
 @inner()
@@ -246,13 +273,19 @@ def collect(m, s, touched, epoch, low, high, difference, moved, edges, begins, e
     Returns what `sums.sum_collect` does.
     """
     step = m.steps[s]
-    reached(m, step, touched, _ZERO, epoch, low, high)
+    count = reached(m, step, touched, _ZERO, epoch, low, high)
+    count = unite_terms(m, step, touched, count, epoch, low, high)
+    compares = step[BEFORE] != 0
+    copies = early(m, step, touched, count if compares else _ZERO)
+    renew(m, step, low, high)
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
     return sum_collect(
         stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero), m.numbers[s, LIMIT],
         line_at(step[SCALE], out[WIDTH], m.zero), stored(source, m.zero),
-        line_at(step[WEIGHT], step[SLOTS], m.zero), difference, moved, edges, begins, ends,
-        lists_of(m, step)[1], step[DROP] != 0, touched, m.stamp, epoch, low, high,
+        line_at(step[WEIGHT], step[SLOTS], m.zero), own_of(m, step, m.zero),
+        factor_of(m, step, m.zero), difference, moved, edges, begins, ends, lists_of(m, step)[1],
+        step[DROP] != 0, touched, m.stamp, epoch, low, high, compares, copies, m.where,
+        out[FIRST_NEW],
     )  # fmt: skip
 
 
@@ -327,4 +360,4 @@ def softmax(m, s, epoch):  # type: ignore[no-untyped-def]
     read = softmax_rows(
         again[:reread], state, drift, message, own, edge, loop, slope, read_over, drop
     )
-    return done(m, s, count, edges, reread, read)
+    return done(m, s, count, count, edges, reread, read)

@@ -18,7 +18,13 @@ from pyg_incremental.kernels.reference.softmax import (
     softmax_rows,
     softmax_settle,
 )
-from pyg_incremental.kernels.reference.sums import sum_edges, sum_push, sum_rows, sum_settle
+from pyg_incremental.kernels.reference.sums import (
+    sum_edges,
+    sum_push,
+    sum_renew,
+    sum_rows,
+    sum_settle,
+)
 
 __all__ = [
     "commit",
@@ -35,6 +41,7 @@ __all__ = [
     "softmax_settle",
     "sum_edges",
     "sum_push",
+    "sum_renew",
     "sum_rows",
     "sum_settle",
     "unite",

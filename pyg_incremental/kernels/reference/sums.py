@@ -2,9 +2,10 @@
 
 Of `n` rows `state` is `[n, channels]`, `drift` is `[n]`, `stamp` and `touched` are int64 `[n]`;
 `message` is `[num_messages, channels]`, `scale` `[channels]`, `weight` one number for each slot,
-`[slots]`, or empty. `ids` are distinct, int64 `[k]`, and `old` what was sent from them before,
-`[k, channels]`; `again` takes ids, int64. Listed edges have ends, int64 `[m]`, and a `factor`,
-`[m]` or empty.
+`[slots]`, or empty. A row is `own + factor * sum`: `own` is `[n, channels]`, `factor` `[n]`, and
+either may be empty. `ids` are distinct, int64 `[k]`, and `old` what was sent from them before,
+`[k, channels]`; `again` takes ids, int64. Listed edges have ends, int64 `[m]`, and
+`weights`, `[m]` or empty.
 """
 
 import torch
@@ -13,6 +14,9 @@ from torch import Tensor
 from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.kernels.reference.rows import edges_of, unite
 
+GROWS = 16
+"""How much larger the factor of a row may become without that the row is summed afresh."""
+
 
 def sum_rows(
     ids: Tensor,
@@ -20,6 +24,8 @@ def sum_rows(
     drift: Tensor,
     message: Tensor,
     weight: Tensor,
+    own: Tensor,
+    factor: Tensor,
     inn: Adjacency,
     drop: bool,
 ) -> int:
@@ -29,7 +35,12 @@ def sum_rows(
     if weight.numel():
         terms = terms * weight[slot, None]
     fresh = state.new_zeros(len(ids), state.shape[1])
-    state[ids] = fresh.index_add_(0, index.to(state.device), terms)
+    fresh.index_add_(0, index.to(state.device), terms)
+    if factor.numel():
+        fresh *= factor[ids, None]
+    if own.numel():
+        fresh += own[ids]
+    state[ids] = fresh
     drift[ids] = 0
     return int(inn.degree[ids].sum())
 
@@ -41,12 +52,15 @@ def sum_edges(
     message: Tensor,
     src: Tensor,
     dst: Tensor,
+    weights: Tensor,
     factor: Tensor,
     sign: int,
     drop: bool,
 ) -> None:
     """Add or subtract the messages of listed edges; arrays as above."""
-    w = (factor if factor.numel() else state.new_ones(len(src))).to(state.dtype) * sign
+    w = (weights if weights.numel() else state.new_ones(len(src))).to(state.dtype) * sign
+    if factor.numel():
+        w = w * factor[dst.to(factor.device)]
     if drop:
         keep = src != dst
         src, dst, w = src[keep], dst[keep], w[keep.to(w.device)]
@@ -56,20 +70,60 @@ def sum_edges(
     drift.index_add_(0, dst, w.abs() * (message[src].abs().to(state.dtype) * scale).sum(1))
 
 
+def sum_renew(
+    state: Tensor,
+    drift: Tensor,
+    scale: Tensor,
+    own: Tensor,
+    own_ids: Tensor,
+    own_old: Tensor,
+    factor: Tensor,
+    factor_ids: Tensor,
+    factor_old: Tensor,
+    first_new: int,
+    num_nodes: int,
+    low: int,
+    high: int,
+) -> None:
+    """Take rows from the own rows and factors that they had to those that they have.
+
+    Of the rows from `low` to before `high`; `own_ids` and `factor_ids` are where these changed, and
+    `own_old`, `[k, channels]`, and `factor_old`, `[k, 1]`, what they were. Rows from `first_new` on
+    are new, and will be summed afresh.
+    """
+    was_there = (own_ids >= low) & (own_ids < min(high, first_new))
+    ids, place = own_ids[was_there], was_there.nonzero().flatten()
+    if len(ids):
+        by = own[ids].to(state.dtype) - own_old[place].to(state.dtype)
+        state[ids] += by
+        drift[ids] += (by.abs() * scale).sum(1)
+    was_there = (factor_ids >= low) & (factor_ids < min(high, first_new))
+    ids, place = factor_ids[was_there], was_there.nonzero().flatten()
+    if len(ids):
+        term = own[ids].to(state.dtype) if own.numel() else torch.zeros_like(state[ids])
+        by = (factor[ids] / factor_old[place, 0]).to(state.dtype)
+        size = ((state[ids].abs() + term.abs()) * scale).sum(1)
+        drift[ids] = (drift[ids] + size) * by.abs().clamp(min=1)
+        drift[ids[~(by.abs() <= GROWS)]] = torch.inf
+        state[ids] = (state[ids] - term) * by[:, None] + term
+    drift[max(low, first_new) : min(high, num_nodes)] = torch.inf
+
+
 def sum_settle(
     state: Tensor,
     drift: Tensor,
     limit: float,
     scale: Tensor,
+    own: Tensor,
     inn: Adjacency,
     touched: Tensor,
     count: int,
     again: Tensor,
 ) -> int:
-    """Make empty rows zero, and name those that have lost too many bits; arrays as above."""
+    """Make empty rows zero, or their own; name those that have lost too many bits. See above."""
     rows = touched[:count]
     empty = inn.degree[rows] == 0
-    state[rows[empty]] = 0
+    state[rows[empty]] = own[rows[empty]].to(state.dtype) if own.numel() else 0
     drift[rows[empty]] = 0
     rows = rows[~empty]
     rows = rows[(drift[rows] != 0).cpu()]
@@ -88,6 +142,8 @@ def sum_push(
     scale: Tensor,
     message: Tensor,
     weight: Tensor,
+    own: Tensor,
+    factor: Tensor,
     ids: Tensor,
     old: Tensor,
     out: Adjacency,
@@ -106,8 +162,11 @@ def sum_push(
     index, target, slot = edges_of(ids, out, drop)
     w = weight[slot].to(state.dtype) if weight.numel() else state.new_ones(len(slot))
     at, index = target.to(state.device), index.to(state.device)
+    if factor.numel():
+        w = w * factor[at]
     state.index_add_(0, at, w[:, None] * diff[index])
     drift.index_add_(0, at, w.abs() * (diff.abs() * scale).sum(1)[index])
     count = unite(target, touched, count, stamp, epoch)
     again = torch.empty(count, dtype=torch.int64)
-    return count, edges, again[: sum_settle(state, drift, limit, scale, inn, touched, count, again)]
+    fresh = sum_settle(state, drift, limit, scale, own, inn, touched, count, again)
+    return count, edges, again[:fresh]

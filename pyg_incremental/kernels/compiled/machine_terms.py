@@ -1,0 +1,128 @@
+"""What is part of a sum beside its messages: own rows, factors, and copies of what rows were."""
+
+import numpy as np
+
+from pyg_incremental.kernels.address import line_at, rows_at
+from pyg_incremental.kernels.compiled.compared import copied
+from pyg_incremental.kernels.compiled.layout import (
+    ADDED,
+    BEFORE,
+    CAPACITY,
+    DRIFT,
+    FACTOR,
+    FIRST_NEW,
+    NODES,
+    OUT,
+    REVERSE,
+    ROWS,
+    SCALE,
+    WIDTH,
+    changed_ids,
+    old_rows,
+    stored,
+)
+from pyg_incremental.kernels.compiled.rows import unite_ends_within
+from pyg_incremental.kernels.compiled.sums import sum_renew
+from pyg_incremental.kernels.jit import inner
+
+
+@inner()
+def own_of(m, step, like):  # type: ignore[no-untyped-def]
+    """What is added to the rows of a sum, or nothing."""
+    if step[ADDED] < 0:
+        return rows_at(0, 0, 1, like)
+    return stored(m.cells[step[ADDED]], like)
+
+
+@inner()
+def factor_of(m, step, like):  # type: ignore[no-untyped-def]
+    """What a sum is multiplied with, or nothing."""
+    if step[FACTOR] < 0:
+        return line_at(0, 0, like)
+    return line_at(m.cells[step[FACTOR], ROWS], m.cells[step[FACTOR], CAPACITY], like)
+
+
+@inner()
+def _changed(m, at):  # type: ignore[no-untyped-def]
+    """The rows of a cell that changed, and what they were; nothing of no cell."""
+    if at < 0:
+        return line_at(0, 0, np.int64(0)), rows_at(0, 0, 1, m.zero)
+    return changed_ids(m.cells[at]), old_rows(m.cells[at], m.zero)
+
+
+@inner()
+def unite_terms(m, step, touched, count, epoch, low, high):  # type: ignore[no-untyped-def]
+    """Collect the rows whose own row or factor changed behind `count` rows of `touched`.
+
+    Only those from `low` to before `high`; returns how many there are then.
+    """
+    for at in (step[ADDED], step[FACTOR]):
+        ids, _ = _changed(m, at)
+        count = unite_ends_within(
+            ids, ids, np.bool_(False), touched, count, m.stamp, epoch, low, high
+        )
+    return count
+
+
+@inner()
+def renew(m, step, low, high):  # type: ignore[no-untyped-def]
+    """Let the rows of a sum follow their own rows and factors; see `sums.sum_renew`."""
+    if step[ADDED] < 0 and step[FACTOR] < 0:
+        return
+    out = m.cells[step[OUT]]
+    own_ids, own_old = _changed(m, step[ADDED])
+    factor_ids, factor_old = _changed(m, step[FACTOR])
+    sum_renew(
+        stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero),
+        line_at(step[SCALE], out[WIDTH], m.zero), own_of(m, step, m.zero), own_ids, own_old,
+        factor_of(m, step, m.zero), factor_ids, factor_old, out[FIRST_NEW], out[NODES], low, high,
+    )  # fmt: skip
+
+
+@inner()
+def _noted(m, step, like):  # type: ignore[no-untyped-def]
+    """Room for the rows to which edges lead that left, and then came, as they were."""
+    count = m.events[0].size + m.events[3].size
+    return rows_at(step[BEFORE], count, m.cells[step[OUT], WIDTH], like)
+
+
+@inner()
+def _targets(m, step):  # type: ignore[no-untyped-def]
+    """Where the edges lead that left, and those that came."""
+    if step[REVERSE]:
+        return m.events[0], m.events[3]
+    return m.events[1], m.events[4]
+
+
+@inner()
+def note(m, step, low, high, like):  # type: ignore[no-untyped-def]
+    """Copy the rows to which edges lead that left or came, before anything is added to them."""
+    rows, before, at = stored(m.cells[step[OUT]], like), _noted(m, step, like), 0
+    for targets in _targets(m, step):
+        for v in targets:
+            if low <= v < high:
+                for f in range(rows.shape[1]):
+                    before[at, f] = rows[v, f]
+            at += 1
+
+
+@inner()
+def early(m, step, touched, count):  # type: ignore[no-untyped-def]
+    """Copies of `count` rows touched, `[count, channels]`, as they were before the update.
+
+    Edges have been added to some of them already; `note` has these. Where each stands in `touched`
+    goes to `m.where`.
+    """
+    rows, noted, at = stored(m.cells[step[OUT]], m.zero), _noted(m, step, m.zero), 0
+    before = np.empty((count, rows.shape[1]), rows.dtype)
+    copied(rows, touched, count, before)
+    for k in range(count):
+        m.where[touched[k]] = k
+    for targets in _targets(m, step):
+        for v in targets:
+            k = m.where[v]
+            if 0 <= k < count and touched[k] == v:
+                for f in range(rows.shape[1]):
+                    before[k, f] = noted[at, f]
+            at += 1
+    return before

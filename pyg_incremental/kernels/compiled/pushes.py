@@ -1,0 +1,303 @@
+"""Pushing what changed in messages along edges, to rows of sums.
+
+Where few rows are reached, edge by edge; where many are, one block of rows after the other; and by
+threads, each of which has rows of its own.
+"""
+
+import numpy as np
+
+from pyg_incremental.kernels.compiled.along import add_along, differences, list_edges
+from pyg_incremental.kernels.compiled.compared import (
+    differing,
+    differing_of_block,
+    remember,
+    remember_block,
+)
+from pyg_incremental.kernels.compiled.rows import DENSE, marked
+from pyg_incremental.kernels.compiled.sums import sum_rows, sum_settle
+from pyg_incremental.kernels.jit import inner, njit
+
+_ZERO, _YES, _NO = np.int64(0), np.bool_(True), np.bool_(False)
+"""Values that Numba does not compile a function once more for, as it does for a literal."""
+FEW = 4096
+"""Edges that are written down at a time before something is added along them."""
+FEW_ROWS = 256
+"""Differences that are computed at a time; they stay in the cache."""
+LARGE = 1 << 24
+"""Bytes of sums that no cache holds beside the rest."""
+BLOCK = 1 << 18
+"""Bytes of sums that one does; and there are no more blocks of so many than `BLOCKS`."""
+BLOCKS = 1 << 12
+AT_ONCE = 1 << 22
+"""Edges in the order of blocks at a time, which bounds the memory for them."""
+
+
+@inner()
+def _settled(state, drift, limit, scale, own, inn, touched, count, stamp, epoch, sorts):  # type: ignore[no-untyped-def]
+    """Settle the rows touched, and return those to be summed afresh.
+
+    Many are brought into ascending order: whoever reads them finds neighbours in memory.
+    """
+    if sorts and count * DENSE > stamp.size:
+        marked(stamp, epoch, _ZERO, stamp.size, touched)
+    again = np.empty(count, np.int64)
+    return again[: sum_settle(state, drift, limit, scale, own, inn, touched, count, again)]
+
+
+@inner()
+def _by_blocks(  # type: ignore[no-untyped-def]
+    state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved, edges,
+    begins, ends, touched, stamp, epoch, low, high, again, settles, compares, early, where,
+    first_new
+):  # fmt: skip
+    """Add differences along edges, one block of rows after the other; settle each if it `settles`.
+
+    Only to the rows from `low` to before `high`. The edges stand in `edges` from each of `begins`
+    to before the same of `ends`; those into one row keep their order. The rows of a block are in
+    the cache from its first edge until they are settled.
+
+    If it `compares`, rows are summed afresh at once, and only those that differ stand in `touched`
+    in the end; of the rows with marks `early` has copies, see `compared`.
+
+    Returns:
+        (rows touched, which stand in `touched` in ascending order; how many of these stand in
+        `again`, to be summed afresh; how many of them differ; edges read)
+    """
+    shift = 0
+    while max(state.strides[0], 1) << shift < BLOCK or high - low > BLOCKS << shift:
+        shift += 1
+    blocks = ((high - low) >> shift) + 1
+    place = np.zeros(blocks + 1, np.int64)
+    for p in range(begins.size):
+        for e in range(begins[p], ends[p]):
+            v = edges[e, 1]
+            if low <= v < high:
+                place[((v - low) >> shift) + 1] += 1
+    for b in range(blocks):
+        place[b + 1] += place[b]
+    mine = np.empty((place[blocks], edges.shape[1]), np.int32)
+    for p in range(begins.size):
+        for e in range(begins[p], ends[p]):
+            v = edges[e, 1]
+            if low <= v < high:
+                b = (v - low) >> shift
+                for k in range(edges.shape[1]):
+                    mine[place[b], k] = edges[e, k]
+                place[b] += 1
+    size = 1 << shift if compares else 0
+    before, at = np.empty((size, state.shape[1]), state.dtype), np.full(size, -1, np.int32)
+    rows = count = fresh = begin = read = 0
+    for b in range(blocks):  # where the next one began is now where this one ends
+        end, first = place[b], low + (b << shift)
+        if compares:
+            remember_block(mine[begin:end], first, state, before, at, stamp, epoch)
+        add_along(
+            mine[begin:end], end - begin, difference, moved, weight, factor, state, drift,
+            touched[count:], _ZERO, stamp, epoch,
+        )  # fmt: skip
+        begin = end
+        if settles:
+            some = touched[count:]
+            found = marked(stamp, epoch, first, min(first + (1 << shift), high), some)
+            more = sum_settle(state, drift, limit, scale, own, inn, some, found, again[fresh:])
+            rows += found
+            if compares:
+                those = again[fresh : fresh + more]
+                read += sum_rows(those, state, drift, message, weight, own, factor, inn, drop)
+                found = differing_of_block(
+                    state, some, found, first, before, at, early, where, first_new
+                )
+            fresh += more
+            count += found
+    return rows, fresh, count, read
+
+
+@inner()
+def _is_wide(state, ids, out, rows):  # type: ignore[no-untyped-def]
+    """Whether so much is pushed that most waits for memory are saved block by block."""
+    if ids.size < FEW_ROWS or rows * state.strides[0] < LARGE:
+        return False
+    edges = 0
+    for i in range(ids.size):
+        edges += out.degree[ids[i]]
+    return edges * DENSE > rows
+
+
+@inner()
+def _push_by_blocks(  # type: ignore[no-untyped-def]
+    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
+    stamp, epoch,
+):  # fmt: skip
+    """`sum_push` along many edges."""
+    again, begins, ends = (
+        np.empty(stamp.size, np.int64),
+        np.zeros(1, np.int64),
+        np.zeros(1, np.int64),
+    )
+    first = pushed = count = fresh = _ZERO
+    while first < ids.size:
+        last, size = first, 0
+        while last < ids.size and (not size or size + out.degree[ids[last]] <= AT_ONCE):
+            size += out.degree[ids[last]]
+            last += 1
+        difference = np.empty((last - first, state.shape[1]), state.dtype)
+        moved = np.empty(last - first, state.dtype)
+        edges = np.empty((size, 3 if weight.size else 2), np.int32)
+        differences(message, ids, old, first, last, scale, difference, moved)
+        _, _, end, more = list_edges(ids, first, _ZERO, last, out, drop, moved, _ZERO, edges, _ZERO)
+        ends[0], first, pushed = end, last, pushed + more
+        count, fresh, _, _ = _by_blocks(
+            state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
+            edges, begins, ends, touched, stamp, epoch, _ZERO, stamp.size, again, last == ids.size,
+            _NO, state, touched, _ZERO,
+        )  # fmt: skip
+    return count, pushed, again[:fresh]
+
+
+@inner()
+def push_compared(  # type: ignore[no-untyped-def]
+    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
+    count, stamp, epoch, early, where, first_new, num_edges,
+):  # fmt: skip
+    """`sum_push`, and which rows differ from what they were; these stand in `touched` then.
+
+    `early` holds copies of the `count` rows that stand in `touched` already, `[count, channels]`,
+    and `where` says at which place each of these stands there. Rows from `first_new` on are new.
+    `num_edges` lead out of `ids`; as many are held at once.
+
+    Returns:
+        (rows touched, how many differ, edges pushed, rows summed afresh, edges read for these)
+    """
+    if _is_wide(state, ids, out, stamp.size):
+        difference = np.empty((ids.size, state.shape[1]), state.dtype)
+        moved, again = np.empty(ids.size, state.dtype), np.empty(stamp.size, np.int64)
+        edges = np.empty((num_edges, 3 if weight.size else 2), np.int32)
+        differences(message, ids, old, _ZERO, ids.size, scale, difference, moved)
+        _, _, end, pushed = list_edges(
+            ids, _ZERO, _ZERO, ids.size, out, drop, moved, _ZERO, edges, _ZERO
+        )
+        begins, ends = np.zeros(1, np.int64), np.full(1, end, np.int64)
+        count, fresh, differ, read = _by_blocks(
+            state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
+            edges, begins, ends, touched, stamp, epoch, _ZERO, stamp.size, again, _YES, _YES, early,
+            where, first_new,
+        )  # fmt: skip
+        return count, differ, pushed, fresh, read
+    before = np.empty((min(stamp.size, count + num_edges), state.shape[1]), state.dtype)
+    before[:count] = early
+    count, pushed, those = _push_in_order(
+        state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
+        count, stamp, epoch, before, _YES,
+    )  # fmt: skip
+    read = sum_rows(those, state, drift, message, weight, own, factor, inn, drop)
+    differ = differing(state, touched, count, before, first_new)
+    return count, differ, pushed, those.size, read
+
+
+@njit(cache=True)
+def sum_push(  # type: ignore[no-untyped-def]
+    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
+    count, stamp, epoch,
+):  # fmt: skip
+    """Push `message - old` of the rows `ids` along their out-edges.
+
+    Then settle every row touched (see `sum_settle`), while it is in the cache where they are many.
+    Else each part of that is a loop of its own, which can ask far ahead for what it will read.
+
+    Returns:
+        (rows touched, edges pushed, rows to be summed afresh)
+    """
+    if _is_wide(state, ids, out, stamp.size):
+        return _push_by_blocks(
+            state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
+            touched, stamp, epoch,
+        )  # fmt: skip
+    return push_few(
+        state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
+        count, stamp, epoch,
+    )  # fmt: skip
+
+
+@inner()
+def push_few(  # type: ignore[no-untyped-def]
+    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
+    count, stamp, epoch,
+):  # fmt: skip
+    """`sum_push` along edges in the order in which they come."""
+    return _push_in_order(
+        state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
+        count, stamp, epoch, state, _NO,
+    )  # fmt: skip
+
+
+@inner()
+def _push_in_order(  # type: ignore[no-untyped-def]
+    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
+    count, stamp, epoch, before, compares,
+):  # fmt: skip
+    """The same; if it `compares`, `before` takes copies of the rows touched, in their order."""
+    size = min(ids.size, FEW_ROWS)
+    difference, moved = np.empty((size, state.shape[1]), state.dtype), np.empty(size, state.dtype)
+    edges, pushed = np.empty((FEW if size else 0, 3 if weight.size else 2), np.int32), 0
+    for begin in range(0, ids.size, FEW_ROWS):
+        last = min(begin + FEW_ROWS, ids.size)
+        differences(message, ids, old, begin, last, scale, difference, moved)
+        source, position = np.int64(begin), _ZERO
+        while source < last:
+            source, position, end, more = list_edges(
+                ids, source, position, last, out, drop, moved, source - begin, edges, _ZERO
+            )  # fmt: skip
+            pushed += more
+            if compares:
+                count = remember(edges, end, state, before, touched, count, stamp, epoch)
+            count = add_along(
+                edges, end, difference, moved, weight, factor, state, drift, touched, count, stamp,
+                epoch,
+            )  # fmt: skip
+    again = _settled(
+        state, drift, limit, scale, own, inn, touched, count, stamp, epoch, not compares
+    )
+    return count, pushed, again
+
+
+@inner()
+def sum_spread(  # type: ignore[no-untyped-def]
+    message, ids, old, first, last, out, drop, scale, difference, moved, edges, begin
+):
+    """`sum_push` for threads, begun: what the sources from `first` to before `last` will push.
+
+    Row `i` of `difference` takes `message - old` of source `i`, and `moved[i]` its magnitude. The
+    edges along which it goes stand in `edges` from `begin` on; see `along.list_edges`.
+
+    Returns:
+        (behind the last of these edges, edges pushed)
+    """
+    differences(message, ids, old, first, last, scale, difference[first:], moved[first:])
+    _, _, end, pushed = list_edges(ids, first, _ZERO, last, out, drop, moved, first, edges, begin)
+    return end, pushed
+
+
+@inner()
+def sum_collect(  # type: ignore[no-untyped-def]
+    state, drift, limit, scale, message, weight, own, factor, difference, moved, edges, begins,
+    ends, inn, drop, touched, stamp, epoch, low, high, compares, early, where, first_new,
+):  # fmt: skip
+    """`sum_push` for threads, finished: add what `sum_spread` wrote down.
+
+    Only to the rows from `low` to before `high`. The edges stand in `edges` from each of `begins`
+    to before the same of `ends`, in the order in which one thread would push along them. If it
+    `compares`, see `push_compared`.
+
+    Returns:
+        (rows touched, how many differ, rows summed afresh, edges read for that)
+    """
+    high = min(high, stamp.size)
+    again = np.empty(max(0, high - low), np.int64)
+    count, fresh, differ, read = _by_blocks(
+        state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
+        edges, begins, ends, touched, stamp, epoch, low, high, again, _YES, compares, early, where,
+        first_new,
+    )  # fmt: skip
+    if not compares:
+        read = sum_rows(again[:fresh], state, drift, message, weight, own, factor, inn, drop)
+    return count, differ, fresh, read
