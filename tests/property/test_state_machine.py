@@ -144,6 +144,11 @@ class Machine(RuleBasedStateMachine):
         self.sides.done.append("delta and its inverse")
 
     @rule()
+    def an_empty_delta(self):
+        """The first example of each machine is the simplest one: this rule, again and again."""
+        self.step({}, "an_empty_delta")
+
+    @rule()
     def refresh_all(self):
         self.sides.inc.refresh()
         self.sides.out = self.sides.inc.out.clone()
