@@ -1,7 +1,6 @@
 """Evaluation in a directory: what is in it, killed evaluations, and a limit of the system."""
 
 import json
-import subprocess
 import sys
 
 import numpy as np
@@ -13,6 +12,7 @@ from pyg_incremental.blocks.block import Block
 from pyg_incremental.blocks.files import MANIFEST, Files
 from tests.blocks.test_evaluate import GAT, GCN, Data, GraphSAGE, full, graph, model_of
 from tests.closeness import assert_close
+from tests.processes import ROOT, run_script
 
 MEMORY = 300_000
 
@@ -173,7 +173,6 @@ def test_within_a_limit_of_the_system(tmp_path):
     nodes, edges, limit = 100_000, 300_000, 64 << 20
     np.save(tmp_path / "x.npy", rng.standard_normal((nodes, 64), np.float32))
     np.save(tmp_path / "edge_index.npy", rng.integers(0, nodes, (2, edges)))
-    given = [sys.executable, "-c", LIMITED, str(tmp_path), str(limit)]
-    ran = subprocess.run(given, capture_output=True, text=True, check=False)
-    assert ran.stdout.split() == ["refused", "done"], ran.stderr
+    out, err = run_script(LIMITED, ROOT, tmp_path, tmp_path, limit)
+    assert out.split() == ["refused", "done"], err
     assert np.load(tmp_path / "rows" / "out.npy", mmap_mode="r").shape == (nodes, 64)

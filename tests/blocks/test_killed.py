@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +10,7 @@ import torch
 
 from tests.blocks.test_evaluate import full, graph, model_of
 from tests.closeness import assert_close
+from tests.processes import ROOT, run_script
 
 KILLS = 10
 
@@ -63,10 +62,8 @@ for kill in range(kills + 1):
 @pytest.mark.unmeasured
 def test_killed_ten_times(seed, tmp_path):
     """The result is that of one that is left alone; of a block only what was cut is done again."""
-    given = [sys.executable, "-W", "ignore", "-c", SCRIPT, str(tmp_path), str(seed), str(KILLS)]
-    ran = subprocess.run(given, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.split() == ["9"] * KILLS + ["0"]
+    out, err = run_script(SCRIPT, ROOT, tmp_path, tmp_path, seed, KILLS)
+    assert out.split() == ["9"] * KILLS + ["0"], err
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     starts = [i for i, line in enumerate(lines) if "run" in line] + [len(lines)]
     runs = [lines[i + 1 : j] for i, j in pairwise(starts)]

@@ -2,7 +2,6 @@
 
 import gc
 import inspect
-import subprocess
 import sys
 
 import numpy as np
@@ -14,6 +13,7 @@ from torch_geometric.nn import GAT, GCN, GraphSAGE, global_mean_pool
 from pyg_incremental import StaleStateError, to_incremental
 from pyg_incremental.graph import storage
 from tests.hetero_side_by_side import HeteroSides
+from tests.processes import ROOT, run_script
 from tests.side_by_side import SideBySide, clone
 from tests.strategies import DELTAS, generator, journey, make_world
 from tests.zoo import CHANNELS
@@ -205,6 +205,5 @@ def test_within_a_limit_of_the_system(tmp_path):
     nodes, edges, limit = 100_000, 300_000, 64 << 20
     np.save(tmp_path / "x.npy", rng.standard_normal((nodes, 64), np.float32))
     np.save(tmp_path / "edge_index.npy", rng.integers(0, nodes, (2, edges)))
-    given = [sys.executable, "-c", LIMITED, str(tmp_path), str(limit)]
-    ran = subprocess.run(given, capture_output=True, text=True, check=False)
-    assert ran.stdout.split() == ["refused", "True", "True"], ran.stderr
+    out, err = run_script(LIMITED, ROOT, tmp_path, tmp_path, limit)
+    assert out.split() == ["refused", "True", "True"], err

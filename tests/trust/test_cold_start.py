@@ -8,9 +8,8 @@ import pytest
 
 from pyg_incremental import __main__ as command
 from pyg_incremental.kernels import kept
-from tests.processes import run_script
+from tests.processes import ROOT, run_script
 
-ROOT = Path(__file__).parents[2]
 FIRST_UPDATES = """
 import torch
 from numba.core import event
