@@ -174,7 +174,7 @@ def test_an_interrupt_at_any_event_of_an_update(share):
                     or event == "return"  # of a generator that is being closed nothing is raised
                     or frame.f_code.co_name.startswith("<")
                 ):
-                    return trace
+                    return None
                 count[0] += 1
                 if count[0] == stop:
                     sys.settrace(None)
@@ -252,7 +252,7 @@ def test_an_exception_at_any_event_of_anything_else(name, share, raised, tmp_pat
                     or event == "return"
                     or frame.f_code.co_name.startswith("<")
                 ):
-                    return trace
+                    return None
                 count[0] += 1
                 if count[0] == stop:
                     sys.settrace(None)
