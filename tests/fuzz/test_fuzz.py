@@ -1,4 +1,4 @@
-"""A seeded half minute of the fuzzer, the grammar by itself, and the fuzzer on planted faults."""
+"""Some seeds of the fuzzer, the grammar by itself, and the fuzzer on planted faults."""
 
 from dataclasses import replace
 
@@ -19,7 +19,9 @@ from tests.fuzz.trial import draw_trial, run_trial, with_deltas
 MODELS = 24  # of one block: about seven seconds
 
 
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize(
+    "block", [*range(3), *(pytest.param(i, marks=pytest.mark.more) for i in (3, 4))]
+)
 def test_random_models_are_followed(block, seed):
     report, scripts = Report(), []
     for number in range(MODELS):
