@@ -1,6 +1,7 @@
 """The tests that coverage leaves out are there, and are found as `tests/unmeasured.py` says."""
 
 import ast
+import functools
 from pathlib import Path
 
 from tests.unmeasured import lines_of_tests, repeating, seconds_of_tests, unmeasured
@@ -25,10 +26,15 @@ class Data:
 
 
 def test_every_test_of_the_table_is_there():
+    functions = functools.cache(functions_of)
     for name in unmeasured():
         path, test = name.split("::")
-        tree = ast.parse((ROOT / path).read_text())
-        assert test in {f.name for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)}, name
+        assert test in functions(path), name
+
+
+def functions_of(path):
+    tree = ast.parse((ROOT / path).read_text())
+    return {f.name for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)}
 
 
 def test_the_longest_of_those_that_repeat_lines_is_left_out(tmp_path):
