@@ -75,8 +75,7 @@ MUTATIONS = [
              "            return i, position, end, pushed",
              "            return i, 0, end, pushed",
              "a list longer than the room for it is pushed again from its start",
-             ("tests/unit/test_pull.py", "tests/contract/test_fast_path.py",
-              "tests/contract/test_shared_steps.py")),
+             ("tests/unit/test_wide_pushes.py",)),
     # Kernels: attention
     Mutation("reference of the first edge", SOFTMAX,
              "(sign > 0 and row[width + h] == 0 and drift[v, 0] == 0)",
