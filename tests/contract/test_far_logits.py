@@ -9,6 +9,8 @@ from tests.closeness import assert_close
 from tests.oracle import World, full
 from tests.strategies import index
 
+pytestmark = pytest.mark.kernels
+
 BACKENDS = ("compiled", "reference")
 
 
