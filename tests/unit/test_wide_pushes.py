@@ -70,6 +70,24 @@ def test_blocks_give_the_bits_of_a_push_in_order(sources, degree, drop, has_weig
 
 
 @pytest.mark.kernels
+def test_a_list_for_which_there_is_no_more_room_goes_on_where_it_ended():
+    ids, out, message, old = drawn(2, 3_000, seed=6)
+    message, old = message[:, :1].copy(), old[:, :1].copy()
+    assert 3_000 < sums.FEW < 6_000
+    state, drift, stamp = np.zeros((ROWS, 1)), np.zeros(ROWS), np.zeros(ROWS, np.int64)
+    assert state.nbytes < sums.LARGE
+    inn = out._replace(degree=np.ones(ROWS, np.int32))
+    _, pushed, _ = sums.sum_push(
+        state, drift, 1e300, np.zeros(1), message, np.empty(0), ids, old, out, inn, False,
+        np.empty(ROWS, np.int64), 0, stamp, 1,
+    )  # fmt: skip
+    assert pushed == 6_000
+    want = np.zeros((ROWS, 1))
+    np.add.at(want, out.neighbor, np.repeat(message[ids] - old, 3_000, axis=0))
+    np.testing.assert_allclose(state, want, atol=1e-12)
+
+
+@pytest.mark.kernels
 def test_rows_that_drifted_too_far_are_summed_afresh_in_every_block():
     ids, out, message, old = drawn(1_000, 20, seed=5)
     state, drift, stamp = np.ones((ROWS, WIDTH)), np.full(ROWS, np.inf), np.zeros(ROWS, np.int64)
