@@ -56,6 +56,7 @@ def start(name, rng):
     return world, model, inc
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("long", [2, 64])
 @pytest.mark.parametrize("name", MODELS)
 def test_the_oldest_or_the_newest_of_a_pair(name, long, monkeypatch):
