@@ -531,6 +531,7 @@ def test_nan_is_allowed_and_propagates():
     assert_close(inc.out, full(model, world))
 
 
+@pytest.mark.kernels
 def test_duplicate_ids_the_last_row_counts():
     inc, model, world = make()
     rows = torch.randn(3, 4).double()
