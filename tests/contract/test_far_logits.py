@@ -80,6 +80,35 @@ def test_a_message_of_no_weight_that_is_not_finite_leaves_no_trace(make, backend
     step(conv, world, inc, x_changes=([1], torch.ones(1, 1).double()))
 
 
+class OfTwoColumns(torch.nn.Module):
+    """Attention from the first feature of a source to the second one of a target, with loops."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = GATConv((1, 1), 1)
+        with torch.no_grad():
+            for parameter in self.conv.parameters():
+                parameter.fill_(1)
+
+    def forward(self, x, edge_index):
+        return self.conv((x[:, :1], x[:, 1:]), edge_index)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_target_changes_and_the_logit_of_its_loop_is_too_large_to_show_it(backend):
+    model = OfTwoColumns().double().eval()
+    x = torch.tensor([[-1e18, -1.0], [0.5, 0.0], [-2.0, 0.0]]).double()
+    world = World(x, [(1, 0), (2, 0)])
+    inc = to_incremental(model, backend=backend, compile_after=2)
+    inc(**world.inputs())
+    assert {step.kind for step in inc.program.steps} >= {"softmax"}
+    for target in (1.0, -1.0, 3.0, 0.0):
+        before = inc.out[0].clone()
+        rows = torch.tensor([[-1e18, target]]).double()
+        step(model, world, inc, x_changes=([0], rows))
+        assert (inc.out[0] - before).abs() > 1e-3
+
+
 @pytest.mark.parametrize("gone", [1, 2])
 def test_an_inverse_tells_parallel_edges_apart(gone):
     """One edge of a pair leaves, and another one changes."""

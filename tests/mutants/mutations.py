@@ -158,7 +158,7 @@ MUTATIONS = [
              ("tests/precision/test_drift.py", "tests/contract/test_ways_of_use.py")),
     Mutation("target's own part", "aggregate/softmax.py",
              "return [self.target.ids, self.loop.ids", "return [None, self.loop.ids",
-             "logits follow the source only", WALKS),
+             "logits follow the source only", ("tests/contract/test_far_logits.py",)),
     Mutation("offered to rows made afresh", "aggregate/extremum.py",
              "listed.where(stamp[listed.dst] != epoch)", "listed",
              "work is done twice, and counted twice", (*MAXIMA, "tests/test_work.py")),
