@@ -13,8 +13,8 @@ from torch import Tensor
 from torch_geometric.nn import GatedGraphConv, MFConv
 
 from pyg_incremental.conv.call import ConvCall
-from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.normalize import plain_hop
+from pyg_incremental.conv.numbered import Numbered, bucket
 from pyg_incremental.conv.registry import register
 from pyg_incremental.program.row_wise import why_not_row_wise
 from pyg_incremental.program.steps import NotIncremental, Value
@@ -42,14 +42,6 @@ def _times(conv: GatedGraphConv, layer: int) -> Callable[[Tensor], Tensor]:
     return lambda x: x @ conv.weight[layer]
 
 
-FEW = 64
-"""Degrees that are looked through one by one: for so few that is done before `unique` has begun."""
-
-
-def _added(rows: Tensor, layer: Callable[[Tensor], Tensor], own: Tensor | None) -> Tensor:
-    return rows if own is None else rows + layer(own)
-
-
 @register(MFConv)
 def mf(call: ConvCall) -> Value:
     """`MFConv` as steps: a changed degree picks other weights for its row, and only there."""
@@ -57,20 +49,12 @@ def mf(call: ConvCall) -> Value:
     call.only("x")
     call.only_coo()
     source, target = call.ends()
-    left = [linear(lin) for lin in conv.lins_l]
-    right = [linear(lin) for lin in conv.lins_r]
+    own = [] if target is None else [target]
+    layers, parts = [conv.lins_l, conv.lins_r], ["left", "right"]
+    products = Numbered(call, layers[: 1 + len(own)], parts[: 1 + len(own)])
 
-    def out(rows: Tensor, degree: Tensor, own: Tensor | None = None) -> Tensor:
-        index = degree.view(-1).long().clamp_(max=conv.max_degree)
-        found = {*index.tolist()} if len(index) <= FEW else index.unique().tolist()
-        if len(found) == 1:
-            (d,) = found
-            return _added(left[d](rows), right[d], own)
-        made = rows.new_empty(rows.shape[0], conv.out_channels)
-        for d in found:
-            at = (index == d).nonzero().view(-1)
-            made[at] = _added(left[d](rows[at]), right[d], None if own is None else own[at])
-        return made
+    def out(degree: Tensor, *given: Tensor) -> Tensor:
+        return products(bucket(degree, conv.max_degree + 1), *given)
 
-    own = () if target is None else (target,)
-    return call.map("out", out, call.reduce(source), call.degree(), *own, costly=True)
+    inputs = call.degree(), call.reduce(source), *own, *products.tables
+    return call.map("out", out, *inputs, costly=True)

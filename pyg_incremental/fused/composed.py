@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.fused.products import addmm, bmm, cross, mm, stack
-from pyg_incremental.fused.registers import Register, Results, UntranslatableError
+from pyg_incremental.fused.registers import Chosen, Register, Results, UntranslatableError
 from pyg_incremental.fused.translator import Translator, side_by_side
 
 aten = torch.ops.aten
@@ -162,10 +162,43 @@ def _softplus(t: Translator, value: Any, beta: float = 1.0, threshold: float = 2
     return t.compute("where", t.compute("gt", scaled, threshold), value, low)
 
 
+def _bucketize(
+    t: Translator, value: Any, bounds: Any, *, out_int32: bool = False, right: bool = False
+) -> Register:
+    """How many of some bounds, which ascend, are below a value; with `right`, or are equal to it.
+
+    NaN is behind all of them.
+    """
+    if not isinstance(value, Register) or not isinstance(bounds, Tensor):
+        raise UntranslatableError("bounds depend on rows")
+    far = Register(value.at, value.width, value.place.unsqueeze(-1))
+    below = t.compute("lt", far, bounds) if right else t.compute("le", far, bounds)
+    passed = t.compute("logical_not", below)
+    return t.number(t.reduce("sum", passed, [-1], False), len(bounds))
+
+
+def _index(t: Translator, table: Any, indices: Any) -> Register | Chosen:
+    """Rows of a table, or matrices, of which each row names one."""
+    first, *more = indices
+    if more or not isinstance(table, Tensor) or not isinstance(first, Register):
+        raise UntranslatableError("rows are looked up")
+    return t.row_of(table, first) if table.dim() < 3 else Chosen(table, first)
+
+
+def _index_select(t: Translator, table: Any, dim: int, index: Any) -> Register | Chosen:
+    if dim != 0:
+        raise UntranslatableError("columns are looked up")
+    return _index(t, table, [index])
+
+
 COMPOSED: dict[Any, Callable[..., Any]] = {
     aten.mm.default: mm,
     aten.addmm.default: addmm,
     aten.bmm.default: bmm,
+    aten.bucketize.Tensor: _bucketize,
+    aten.index.Tensor: _index,
+    aten.index_select.default: _index_select,
+    aten.embedding.default: lambda t, table, index, *_: _index(t, table, [index]),
     aten.cat.default: side_by_side,
     aten.stack.default: stack,
     aten.linalg_cross.default: cross,

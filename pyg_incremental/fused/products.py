@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyg_incremental.fused.registers import STRIDE, Register, UntranslatableError
+from pyg_incremental.fused.registers import STRIDE, Chosen, Register, UntranslatableError
 from pyg_incremental.fused.translator import ROWS, Translator, side_by_side
 
 
@@ -31,9 +31,12 @@ def mm(t: Translator, a: Any, b: Any, bias: Any = None) -> Register:
 
 
 def bmm(t: Translator, a: Any, b: Any) -> Register:
-    """`a[i] @ b[i]` for each i, where `b` does not depend on rows, or both do."""
+    """`a[i] @ b[i]` for each i, where `b` does not depend on rows, both do, or `b` is chosen."""
     if not isinstance(a, Register):
         raise UntranslatableError("a product begins with a matrix")
+    if isinstance(b, Chosen):
+        each = [t.product(_with(a, a.place[:, i]), b, None) for i in range(a.place.shape[1])]
+        return stack(t, each, 1)
     if isinstance(b, Register):
         if a.place.shape[0] != ROWS or b.place.shape[0] != ROWS:
             raise UntranslatableError("rows are not the first dimension of a product")
@@ -56,6 +59,8 @@ def stack(t: Translator, values: Sequence[Any], dim: int = 0) -> Register:
     """Values beside each other in a new dimension."""
     shape = values[0].place.shape if isinstance(values[0], Register) else values[0].shape
     dim %= len(shape) + 1
+    if len(values) == 1 and isinstance(values[0], Register):
+        return _with(values[0], values[0].place.unsqueeze(dim))
     return side_by_side(
         t,
         [

@@ -91,6 +91,19 @@ class Register:
     place: Tensor
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """One of several matrices for each row.
+
+    Attributes:
+        table: All of them, `[count, inner, width]`.
+        number: Which one it is, `[ROWS]`.
+    """
+
+    table: Tensor
+    number: Register
+
+
 class Results(tuple[Any, ...]):
     """Several results of one operation."""
 

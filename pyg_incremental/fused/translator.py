@@ -13,7 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.fused.registers import STRIDE, Register, Results, Space, UntranslatableError
+from pyg_incremental.fused.registers import (
+    STRIDE,
+    Chosen,
+    Register,
+    Results,
+    Space,
+    UntranslatableError,
+)
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, CODES
 
 ROWS = 5
@@ -85,6 +92,7 @@ class Translator:
         self.space = space
         self._composed, self._wide = composed, wide
         self._narrow: set[int] = set()
+        self._numbers: dict[int, int] = {}
         self.dtype = dtype
         self.ops: list[list[int]] = []
 
@@ -156,12 +164,13 @@ class Translator:
         return self._computed(name, *values)
 
     def refuse_narrow(self, values: Sequence[Any]) -> None:
-        """See that nothing is computed in a wider dtype than that which the function has it in.
+        """See that nothing is computed in another dtype than that which the function has it in.
 
         Raises:
             UntranslatableError: If something would be.
         """
-        if any(isinstance(v, Register) and v.at in self._narrow for v in values):
+        others = {*self._narrow, *self._numbers}
+        if any(isinstance(v, Register) and v.at in others for v in values):
             raise UntranslatableError("it computes in two dtypes")
 
     def refuse_other(self, dtype: torch.dtype | None) -> None:
@@ -222,20 +231,48 @@ class Translator:
             out = Register(out.at, out.width, place)
         return out
 
-    def product(self, value: Register, matrix: Tensor, bias: Any) -> Register:
+    def number(self, value: Register, bound: int) -> Register:
+        """Say that a value is of integers from 0 to `bound`: nothing but a choice is made by it."""
+        self._numbers[value.at] = bound
+        return value
+
+    def chosen(self, table: Tensor, number: Register) -> int:
+        """Where the number of one part of a table `[count, ...]` stands for each row.
+
+        Raises:
+            UntranslatableError: If it may be no part, which compiled code would not notice.
+        """
+        count = len(table)
+        if number.place.dim() != 1 or not self._numbers.get(number.at, count) < count:
+            raise UntranslatableError("it looks up what may not be there")
+        if table.dtype != self.dtype:
+            raise UntranslatableError("it looks up what is of another dtype")
+        return self.operand(number, number.place.shape)
+
+    def row_of(self, table: Tensor, number: Register) -> Register:
+        """A row of a table `[count, ...]` for each row."""
+        out = self.register(table.shape[1:])
+        at = self.chosen(table, number)
+        self.emit("linear", out, out.at, 0, 0, self.space.constant(table), at)
+        return out
+
+    def product(self, value: Register, matrix: Tensor | Chosen, bias: Any) -> Register:
         """`value @ matrix + bias`: rows by `[inner, width]`, and `[width]` or None.
 
         Raises:
             UntranslatableError: If this is no product of rows and a matrix.
         """
+        chosen = -1
+        if isinstance(matrix, Chosen):
+            chosen, matrix = self.chosen(matrix.table, matrix.number), matrix.table
         if not isinstance(matrix, Tensor) or value.place.dim() != 2 or isinstance(bias, Register):
             raise UntranslatableError("a product is not one of rows and a matrix")
         self.refuse_narrow([value])
-        inner, width = matrix.shape
+        inner, width = matrix.shape[-2:]
         a = self.operand(value, value.place.shape)
         out = self.register([width])
         at = -1 if bias is None else self.space.constant(bias.expand(width))
-        self.emit("linear", out, a, inner, self.space.constant(matrix), at, inner=inner)
+        self.emit("linear", out, a, inner, self.space.constant(matrix), at, chosen, inner)
         return out
 
     def call(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -244,7 +281,7 @@ class Translator:
         target = _out_of_place(target)
         if not any(isinstance(a, Register) for a in flat):
             return target(*args, **kwargs)
-        if target in _VIEWS:
+        if target in _VIEWS and isinstance(args[0], Register):
             source = args[0]
             made = target(source.place, *args[1:], **kwargs)
             if isinstance(made, Tensor):

@@ -73,16 +73,16 @@ def test_readers(tmp_path):
 
 def test_convs(tmp_path, capsys):
     sizes = ["--scale", "0.002", "--updates", "16", "--channels", "8", "--busy", "1"]
-    main(["convs", *sizes, "--conv", "GINEConv", "MFConv", "--out", str(tmp_path)])
+    main(["convs", *sizes, "--conv", "GINEConv", "MFConv", "PDNConv", "--out", str(tmp_path)])
     result = json.loads((tmp_path / "convs.json").read_text())
     rows = {row["conv"]: row for row in result["convs"]}
-    assert list(rows) == ["GATConv", "GINEConv", "MFConv"]
+    assert list(rows) == ["GATConv", "GINEConv", "MFConv", "PDNConv"]
     assert rows["GATConv"]["x GATConv"] > 0
     for row in rows.values():
         assert row["rows"] >= 1
         assert row["relative_diff"] < 1e-5
-    assert rows["GINEConv"]["leaves"] == ""
-    assert "MFConv leaves MFConv.out" in capsys.readouterr().out
+    assert rows["GINEConv"]["leaves"] == rows["MFConv"]["leaves"] == ""
+    assert "PDNConv leaves PDNConv.loop_1" in capsys.readouterr().out
     main(["convs", *sizes, "--conv", "GATConv", "--changes", "sage", "--out", str(tmp_path)])
     changes = json.loads((tmp_path / "convs.json").read_text())["changes"]
     assert [row["change"] for row in changes] == list(convs.KINDS)

@@ -18,13 +18,13 @@ ONE_THREAD = 1 << 18
 where that pays. A row that needs more by itself may start them."""
 
 # Columns of `ops`: what to do, where the result goes and how wide its rows are; where up to three
-# operands stand, and how wide the rows of the first are; the place of an index in `index`; the size
-# of what is summed.
+# operands stand, and how wide the rows of the first are; the place of an index in `index`, or for a
+# product that of a register; the size of what is summed.
 OP, TO, WIDTH, A, A_WIDTH, B, C, INDEX, INNER = range(9)
 COLUMNS = 9
 
 NAMES = (
-    # `a @ b + c`, where `b` and `c` are not repeated.
+    # `a @ b + c`, where `b` and `c` are not repeated; or of a row of several such, see `_linear`.
     "linear",
     # Within a row: `a[index]`; one element `a[index]` everywhere; elements from `a[index]` on;
     # `out[index] = a` in rows that are `b` wide; sum and maximum of `a[index]` in groups.
@@ -52,20 +52,26 @@ def _part(space, first, size):  # type: ignore[no-untyped-def]
 
 
 @inner()
-def _linear(space, to, width, a, inner, matrix, bias, rows):  # type: ignore[no-untyped-def]
-    """`a @ matrix + bias`, by BLAS, a few rows at a time (see `ONE_THREAD`)."""
-    matrices = _part(space, matrix, inner * width).reshape(inner, width)
-    some = max(1, ONE_THREAD // max(1, matrices.size))
+def _linear(space, to, width, a, inner, matrix, bias, chosen, rows):  # type: ignore[no-untyped-def]
+    """`a @ matrix + bias`, by BLAS, a few rows at a time (see `ONE_THREAD`).
+
+    If `chosen` is no -1, one element of each row stands there: which one of several matrices and
+    biases, one behind the other, is meant. Without `a` that is a row of a table.
+    """
+    each, which = inner * width, 0
+    some = 1 if chosen >= 0 else max(1, ONE_THREAD // max(1, each))
     for begin in range(0, rows, some):
         count = min(some, rows - begin)
         x = _part(space, a + begin * inner, count * inner).reshape(count, inner)
         out = _part(space, to + begin * width, count * width).reshape(count, width)
-        if matrices.size:
-            np.dot(x, matrices, out)
+        if chosen >= 0:
+            which = int(space[chosen + begin])
+        if each:
+            np.dot(x, _part(space, matrix + which * each, each).reshape(inner, width), out)
         else:
-            out[:] = 0
+            out[:] = -0.0 if bias >= 0 else 0.0  # to which any zero may be added
         if bias >= 0:
-            added = _part(space, bias, width)
+            added = _part(space, bias + which * width, width)
             for i in range(count):
                 for f in range(width):
                     out[i, f] += added[f]
@@ -205,7 +211,8 @@ def run_rows(space, ops, first, last, index, rows):  # type: ignore[no-untyped-d
         op, to, width, a = ops[o, OP], ops[o, TO], ops[o, WIDTH], ops[o, A]
         size = rows * width
         if op == LINEAR:
-            _linear(space, to, width, a, ops[o, INNER], ops[o, B], ops[o, C], rows)
+            chosen = ops[o, INDEX]
+            _linear(space, to, width, a, ops[o, INNER], ops[o, B], ops[o, C], chosen, rows)
         elif op == SPLAT:
             _splat(space, to, width, a + index[ops[o, INDEX]], ops[o, A_WIDTH], rows)
         elif op <= AMAX:
