@@ -17,8 +17,10 @@ from pyg_incremental.aggregate.edge_function import FunctionState
 from pyg_incremental.aggregate.extremum import ExtremumState, StoredMessages
 from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.aggregate.sum import SumState
+from pyg_incremental.fused.inputs import inputs_of
 from pyg_incremental.fused.known import Known, messages_of, takes_edges
 from pyg_incremental.fused.registers import RowOps, UntranslatableError
+from pyg_incremental.fused.waking import Waking
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.address import address_of
 from pyg_incremental.kernels.compiled import layout as m
@@ -89,7 +91,8 @@ class Tables:
         self._constants = known.constants
         self.space, self.index = known.space.arrays(dtype)
         self.wide_space, self.wide_index = known.wide_space.arrays(torch.float64)
-        self._lay_out(found, unknown)
+        waking = Waking(executors, edge_executors, self._constants, graph, self._at.get)
+        self._lay_out(found, unknown, waking)
         if any(takes_edges(self.executors[s]) for s in unknown):  # which read edge values first
             self.runs_edge_maps = False
             self.steps[self.steps[:, m.KIND] == m.EDGE_MAP, m.KIND] = m.NOTHING
@@ -113,7 +116,7 @@ class Tables:
 
     # Layout --------------------------------------------------------------------------------------
 
-    def _lay_out(self, maps: dict[int, RowOps], unknown: Collection[int]) -> None:
+    def _lay_out(self, maps: dict[int, RowOps], unknown: Collection[int], waking: Waking) -> None:
         every = len(self.executors)
         self.steps = np.zeros((every, m.STEP_COLUMNS), np.int64)
         self.numbers = np.zeros((every, 2))
@@ -123,17 +126,19 @@ class Tables:
         count = 0
         for s, e in enumerate(self.executors):
             step, found = self.steps[s], maps.get(s)
-            if s in unknown:
-                step[m.KIND] = m.OTHER
-                continue
-            if self._never_runs(e):
+            if self._never_runs(e) and s not in unknown:
                 continue
             step[m.FIRST_INPUT] = len(inputs)
+            if s in unknown:
+                step[m.KIND], (step[m.WAKES], read) = m.OTHER, waking.of(e)
+                inputs += [(cell, 0, 0, -1) for cell in read]
+                step[m.LAST_INPUT] = len(inputs)
+                continue
             if found is not None:
                 step[m.FIRST_OP], count = count, count + len(found.ops)
                 step[m.LAST_OP], step[m.RESULT] = count, found.output
                 ops.append(found.ops)
-                inputs += self._inputs_for(e, found)
+                inputs += inputs_of(e, found, self._cell)
             elif isinstance(e, MapExecutor):
                 continue
             step[m.LAST_INPUT] = len(inputs)
@@ -175,22 +180,6 @@ class Tables:
         if isinstance(e, InputExecutor):
             return e.out.domain is not Domain.NODE or e.out.tensor.dtype != self._dtype
         return e.out in self._constants
-
-    def _inputs_for(self, e: Any, found: RowOps) -> list[tuple[int, ...]]:
-        """The rows of the table of inputs for a step that has operations."""
-        messages = messages_of(e)
-        if messages is None:
-            return [(self._cell(c), at, 0, -1) for c, at in zip(e.rowed, found.inputs, strict=True)]
-        function, ends, own = messages.function, list[int](), list[int]()
-        if function.source is not None:
-            ends.append(m.AT_SOURCE)
-        ends += [m.AT_TARGET] * len(function.target) + [m.ON_EDGE] * len(function.edges)
-        own += [-1] * (len(ends) - len(function.edges))
-        own += (
-            [-1] * len(function.edges) if messages.loop is None else map(self._cell, messages.loop)
-        )
-        cells = map(self._cell, messages.cells)
-        return [*zip(cells, found.inputs, ends, own, strict=True)]
 
     def _describe(self, e: Any, step: Any, numbers: Any, found: RowOps | None) -> None:
         """Write what kind of step an executor is, and what it reads, into its row of the table."""

@@ -26,15 +26,18 @@ CELL_COLUMNS = 12
 
 # A step for each executor.
 KIND, OUT, SOURCE, DROP, REVERSE, WEIGHT, SLOTS, DRIFT, SCALE, TARGET, LOOP, OWNER = range(12)
-LARGEST, FIRST_INPUT, LAST_INPUT, FIRST_OP, LAST_OP, RESULT, HEADS, MESSAGE = range(12, 20)
-ADDED, FACTOR, BEFORE = range(20, 23)
-STEP_COLUMNS = 23
+LARGEST, FIRST_INPUT, LAST_INPUT, FIRST_OP, LAST_OP, RESULT, HEADS, MESSAGE, WAKES = range(12, 21)
+ADDED, FACTOR, BEFORE = range(21, 24)
+STEP_COLUMNS = 24
 """Of a sum: the cells of what is added to it, and of what it is multiplied with, or -1; and, where
 somebody is told which rows changed, room for those to which edges lead that leave or come."""
 NOTHING, INPUT, MAP, TOTAL, SOFTMAX, EXTREMUM, EXCHANGE, ONES, EDGE_MAP, OTHER = range(10)
 WIDE_MAP, WIDE_TOTAL, FUNCTION_TOTAL, FUNCTION_SOFTMAX, FUNCTION_EXTREMUM = range(10, 15)
 """Kinds of step. `OTHER` is one that its executor carries out; wide ones compute in float64; the
 last three are those of messages that are functions of edges, which have `MESSAGE` elements."""
+BY_ANYTHING, BY_ROWS, BY_LOOPS, BY_EDGES = range(4)
+"""What `WAKES` a step of kind `OTHER`: whatever happens; changed rows of its inputs and new nodes;
+beside these a self-loop that comes or goes, or any edge."""
 
 LIMIT, SLOPE = range(2)
 """Columns of the numbers of a step, which are floats."""

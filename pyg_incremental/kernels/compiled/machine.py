@@ -2,8 +2,8 @@
 
 `update` goes through the steps of a plan (see `layout`) as the executors do, with the same kernels,
 but without leaving compiled code. It stops at a step for which there is no room, at one for
-threads, at one that other processes have a part in, and at one that it does not know; behind the
-last three it is called again.
+threads, at one that other processes have a part in, and at one that it does not know, if something
+happened that this one follows; behind the last three it is called again.
 """
 
 import numpy as np
@@ -12,22 +12,31 @@ from pyg_incremental.kernels import graph_at
 from pyg_incremental.kernels.compiled.extremum import PART, WIDE
 from pyg_incremental.kernels.compiled.layout import (
     BEFORE,
+    BY_ANYTHING,
+    BY_EDGES,
+    BY_ROWS,
+    CELL,
     COUNT,
     EDGE_MAP,
     EXCHANGE,
     EXTREMUM,
+    FIRST_INPUT,
+    FIRST_NEW,
     FUNCTION_EXTREMUM,
     FUNCTION_SOFTMAX,
     FUNCTION_TOTAL,
     KIND,
+    LAST_INPUT,
     MAP,
     MESSAGE,
+    NODES,
     ONES,
     OTHER,
     OUT,
     SOFTMAX,
     SOURCE,
     TOTAL,
+    WAKES,
     WIDE_MAP,
     WIDE_TOTAL,
     WIDTH,
@@ -71,7 +80,8 @@ MOST = 1 << 22
 SPARE = 4
 """Marks that each step may use."""
 FOR_THREADS, FOR_RANKS, FOR_OTHERS = -1, -2, -3
-"""Why `update` stops: at a large sum, an exchange with other processes, a step it does not know."""
+"""Why `update` stops: at a large sum, an exchange with other processes, a step that it does not
+know and that has something to do."""
 
 
 @inner()
@@ -92,6 +102,28 @@ def _most(m, s):  # type: ignore[no-untyped-def]
     if kind == EXTREMUM and m.cells[step[OUT], WIDTH] >= WIDE:
         part = PART
     return count > MANY and part * count > m.num_nodes
+
+
+@inner()
+def _sleeps(m, s):  # type: ignore[no-untyped-def]
+    """Whether a step that its executor carries out has nothing to do, see `BY_ANYTHING`."""
+    step = m.steps[s]
+    wakes = step[WAKES]
+    if wakes == BY_ANYTHING:
+        return False
+    for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
+        if m.cells[m.inputs[k, CELL], COUNT]:
+            return False
+    for c in range(m.cells.shape[0]):
+        if m.cells[c, FIRST_NEW] < m.cells[c, NODES]:
+            return False
+    if wakes == BY_ROWS:
+        return True
+    for src, dst in ((m.events[0], m.events[1]), (m.events[3], m.events[4])):
+        for i in range(src.size):
+            if wakes == BY_EDGES or src[i] == dst[i]:
+                return False
+    return True
 
 
 @inner()
@@ -309,7 +341,7 @@ def update(  # type: ignore[no-untyped-def]
             ones_map(m, s)
         elif kind == EXCHANGE:
             return s, FOR_RANKS, used
-        elif kind == OTHER:
+        elif kind == OTHER and not _sleeps(m, s):
             return s, FOR_OTHERS, used
     return m.steps.shape[0], 0, used
 
