@@ -3,7 +3,8 @@
 For each class that the table of supported layers calls incremental or constrained: one edge comes
 or goes, in turns, on a drawn graph; the median in microseconds, how many times that of `GATConv` it
 is (the two take five turns; the median of these), and the rows that were computed and the edges
-that were read for it. `leaves` says which step compiled code leaves to its executor first, and why.
+that were read for it. `leaves` says which step compiled code leaves to its executor first, where
+anything happens that this one follows, and why.
 
 A second table has the other kinds of change for three models of two layers beside one edge: a node
 that arrives with three edges, one that leaves, an edge in both directions, one that may be missing,

@@ -55,7 +55,11 @@ def there_is(edge_type: Tensor, count: int) -> Tensor:
         IndexError: If one does not, as in PyG.
     """
     if edge_type.numel():
-        low, high = (int(bound) for bound in edge_type.aminmax())
+        if len(edge_type) > FEW or edge_type.is_floating_point():
+            low, high = (int(bound) for bound in edge_type.aminmax())
+        else:  # PyTorch would take longer to begin
+            some = edge_type.tolist()
+            low, high = min(some), max(some)
         if low < 0 or high >= count:
             raise IndexError(
                 f"'edge_type' names relation {low if low < 0 else high}, but there are {count}: "

@@ -19,19 +19,22 @@ class EdgeValues:
     """The values of the edges of one graph.
 
     Args:
-        executors: Those of edge values, in order.
+        executors: Those of edge values, in order; some may be of other graphs.
         graph: The graph.
         machine_maps: Whether the machine computes those that are computed.
 
     Attributes:
         are_there: Whether there are any.
+        steps: Which of them are computed here.
     """
 
     def __init__(self, executors: Sequence[Any], graph: DynamicGraph, machine_maps: bool) -> None:
         self._graph = graph
-        self._maps = [e for e in executors if isinstance(e, MapExecutor) and not machine_maps]
+        own = [(s, e) for s, e in enumerate(executors) if e.context.graph is graph]
+        maps = [(s, e) for s, e in own if isinstance(e, MapExecutor) and not machine_maps]
+        self._maps, self.steps = [e for _, e in maps], [s for s, _ in maps]
         self._alone = Alone()
-        self.are_there = bool(executors)
+        self.are_there = bool(own)
 
     def write_ahead(self, delta: PlainDelta, ready: tuple[Any, int, int, int], stats: Work) -> None:
         """Write them to the slots that the edges of a delta will have.
@@ -46,9 +49,9 @@ class EdgeValues:
         free, num_free, end, _ = ready
         comes = delta.added.shape[1]
         reused = min(comes, num_free)
-        slots = np.concatenate(
-            [free[num_free - reused : num_free], np.arange(end, end + comes - reused)]
-        )
+        slots = free[num_free - reused : num_free]
+        if reused < comes:
+            slots = np.concatenate([slots, np.arange(end, end + comes - reused)])
         self._graph.write(slots, delta.data)
         if self._maps:
             at = torch.from_numpy(slots)

@@ -1,4 +1,4 @@
-"""The smallest deltas, on a plan that compiled code knows from end to end.
+"""The smallest deltas, on a plan that compiled code begins with.
 
 What `FastPath.run_at_once` asks of a delta costs as much as the work of one change. Here it is not
 asked again: while nothing has moved since an update that went that way, one call takes the next.
@@ -29,6 +29,7 @@ class FewChanges:
 
     tables: Tables
     executors: list[Any]
+    aggregators: list[Any]
     _kinds: Sequence[NodeSet]
     _graph: DynamicGraph
     _backend: Backend
@@ -55,10 +56,9 @@ class FewChanges:
         return max(nodes.num_nodes for nodes in self._kinds)
 
     @property
-    def _is_alone(self) -> bool:
-        """Whether nobody but the machine has a part in an update."""
-        is_known = self.tables.known == len(self.executors) and not self._exchanges
-        return is_known and not self._edge_values.are_there
+    def _begins(self) -> bool:
+        """Whether nobody has a part in an update before the machine; executors may stand behind."""
+        return not self.aggregators and not self._exchanges
 
     def takes_few(self, delta: PlainDelta) -> bool:
         """Whether `run_few` may be asked: little changes, and nothing has moved.
@@ -66,8 +66,10 @@ class FewChanges:
         Nodes of the update before are no new ones any more.
         """
         added, gone, name, ids, _, more, data, leave = delta
-        if not self._takes_few or data or leave:
+        if not self._takes_few or leave:
             return False
+        if bool(data) != (self._edge_values.are_there and added.shape[1] > 0):
+            return False  # what belongs to edges that nobody reads is written on the longer way
         if added.shape[1] > FEW or gone.shape[1] > FEW or len(ids) > self._few_rows.get(name, 0):
             return False
         kinds, moves = self._kinds, self._backend.moves
@@ -100,6 +102,8 @@ class FewChanges:
         ready = graph.ready_for(comes, leaves)
         if ready is None:
             return None
+        if delta.data:
+            self._edge_values.write_ahead(delta, ready, [])
         step, why, used = update(
             self.tables.plan, graph.places(), added, gone, *ready, self._slots, scratch.epoch,
             count, -1 if rows is None else self._inputs[name], ids,
@@ -108,6 +112,8 @@ class FewChanges:
         )  # fmt: skip
         if step < 0:
             return None
+        if delta.data:
+            self.tables.stats[self._edge_values.steps, :2] = comes
         if more:
             graph.num_nodes += more
         scratch.epoch += SPARE * (len(self.executors) + 1)

@@ -110,7 +110,7 @@ class FastPath(FewChanges):
         self._exchanges = [
             e for e, kind in zip(t.executors, steps, strict=True) if kind == EXCHANGE
         ]
-        self._takes_few, self._few_rows = self._is_alone, self._rows_at_most()
+        self._takes_few, self._few_rows = self._begins, self._rows_at_most()
         self._slots = np.zeros((2, 1 + _EDGES), np.int64)
         self._located: tuple[int, ...] = ()
         self._placed: tuple[Any, ...] = ()

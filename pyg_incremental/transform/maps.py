@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.errors import RowCountError
+from pyg_incremental.graph.storage import write_rows
 from pyg_incremental.kernels.threads import together
 from pyg_incremental.program.steps import Domain, RowMap, Step, Whole
 from pyg_incremental.rows import Cell, Context, Ids
@@ -165,7 +166,7 @@ class MapExecutor:
     def compute_edges(self, slots: Tensor, stats: Work) -> None:
         """An edge value: compute the rows of edges in some slots, int64 `[k]`."""
         args = [c.content if c.domain is Domain.WHOLE else c.read(slots) for c in self.inputs]
-        self.out.tensor[slots] = self.fn(*args)
+        write_rows(self.out.tensor, slots.numpy(), self.fn(*args))
         stats.append((self.out.value.name, "map", len(slots), len(slots), 0, 0))
 
     def rows_changed(self) -> None:

@@ -2,7 +2,17 @@
 
 import pytest
 import torch
-from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE, HypergraphConv
+from torch_geometric.nn import (
+    GAT,
+    GCN,
+    GIN,
+    GCNConv,
+    GINEConv,
+    GraphSAGE,
+    HypergraphConv,
+    PDNConv,
+    RGCNConv,
+)
 
 from pyg_incremental import GraphDelta, InvalidDeltaError, StaleStateError, to_incremental
 from pyg_incremental.fused import few as machine
@@ -207,6 +217,88 @@ def test_who_asks_for_old_rows_gets_them(seed, short):
         if turn == 1:
             assert torch.equal(update.old, out[update.changed])
     assert short == [True]  # from the second on the longer way keeps the old output, too
+
+
+# Edges with data ##################################################################################
+
+
+def attributes(rng, count):
+    return {"edge_attr": torch.from_numpy(rng.standard_normal((count, 3)))}
+
+
+def weights(rng, count):
+    return {"edge_weight": torch.from_numpy(rng.random(count))}
+
+
+def kinds(rng, count):
+    return {"edge_type": torch.from_numpy(rng.integers(0, 3, count))}
+
+
+WITH_DATA = {
+    "read as they are": (lambda: GINEConv(torch.nn.Linear(CHANNELS, 5), edge_dim=3), attributes),
+    "with maps": (lambda: PDNConv(CHANNELS, 5, edge_dim=3, hidden_channels=4), attributes),
+    "with loops": (lambda: GCNConv(CHANNELS, 5), weights),
+    "with maps in torch": (lambda: RGCNConv(CHANNELS, 5, 3), kinds),
+}
+
+
+@pytest.mark.parametrize("name", WITH_DATA)
+def test_edges_with_data(name, seed, short):
+    make, data = WITH_DATA[name]
+    rng, x, edges = drawn(seed)
+    torch.manual_seed(5)
+    model, both = make().double().eval(), []
+    given = data(rng, edges.shape[1])
+    for _ in range(2):
+        both.append(to_incremental(model, compile_after=1, backend="compiled"))
+        both[-1](x, edges, **given)
+        for way in ("edge_index_del", "x_changes"):
+            one = edges[:, :1] if way == "edge_index_del" else (torch.tensor([1]), x[:1])
+            both[-1].apply_delta(**{way: one})
+    few, longer = both
+    longer._few = None
+    short.clear()
+    for size in (1, 2, 1, 5, 1):
+        plain = plain_delta(rng, few, size)
+        more = {"edge_data_add": data(rng, size)}
+        for delta in (
+            {"edge_index_add": plain.edge_index_add, **more},
+            {"edge_index_del": plain.edge_index_del},
+            {"x_changes": plain.x_changes},
+            {"edge_index_add": torch.tensor([[4], [4]]), "edge_data_add": data(rng, 1)},
+        ):
+            ours, theirs = few.apply_delta(**delta), longer.apply_delta(**delta)
+            assert torch.equal(ours.changed, theirs.changed)
+            assert torch.equal(ours.out, theirs.out)
+            assert {s[:6] for s in ours.stats.steps} == {s[:6] for s in theirs.stats.steps}
+            state = few.graph.state()
+            assert_close(few.out, model(few.x, state.pop("edge_index"), **state))
+    assert sum(short) >= 18  # some find too little room
+    few.check()
+
+
+def test_data_of_edges_that_are_refused(seed, short):
+    """It was written to slots that nobody looks at."""
+    rng, x, edges = drawn(seed)
+    torch.manual_seed(5)
+    inc = to_incremental(RGCNConv(CHANNELS, 5, 3).double().eval(), compile_after=1)
+    inc(x, edges, **kinds(rng, edges.shape[1]))
+    for _ in range(2):
+        inc.apply_delta(edge_index_del=inc.graph.to_edge_index()[:, :2])
+    digest, out = inc.state_digest(), inc.out.clone()
+    short.clear()
+    kind = {"edge_type": torch.tensor([1])}
+    for bad in (torch.tensor([[0], [N]]), torch.tensor([[-1], [0]])):
+        with pytest.raises(InvalidDeltaError):
+            inc.apply_delta(bad, edge_data_add=kind)
+    assert inc.state_digest() == digest
+    with pytest.raises(IndexError, match="names relation"):
+        inc.apply_delta(torch.tensor([[0], [1]]), edge_data_add={"edge_type": torch.tensor([3])})
+    assert_close(inc.out, out)
+    assert short == [False, False]
+    inc.apply_delta(torch.tensor([[0], [1]]), edge_data_add=kind)
+    assert inc.verify() < 1e-12
+    assert not inc.check()
 
 
 HYPEREDGES = 50
