@@ -24,11 +24,11 @@ from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.readings import Readings
 from pyg_incremental.session import interrupted, report, start
-from pyg_incremental.session.autocast import refuse_autocast as _refuse_autocast
 from pyg_incremental.session.before import OutputBefore, kept_before
 from pyg_incremental.session.compact import Removed, say_what_counts
 from pyg_incremental.session.few import FewChanges, few_changes_of
 from pyg_incremental.session.parameters import ParameterWatch
+from pyg_incremental.session.parameters import refuse_autocast as _refuse_autocast
 from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings

@@ -17,9 +17,9 @@ from pyg_incremental.errors import StaleStateError, UnsupportedModelError
 from pyg_incremental.files import snapshot
 from pyg_incremental.program.steps import Program
 from pyg_incremental.session import against_model, integrity
-from pyg_incremental.session.autocast import refuse_autocast
 from pyg_incremental.session.explain import Explanation, explained
 from pyg_incremental.session.inverse import inverse
+from pyg_incremental.session.parameters import refuse_autocast
 from pyg_incremental.session.preview import preview
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings

@@ -104,7 +104,7 @@ class SumState(Summing):
         self.factor = None if step.factor is None else cell(step.factor)
         self.terms = [c for c in (self.own, self.factor) if c is not None]
         self.compares = False
-        self._noted: list[tuple[Ids, Array]] = []
+        self._noted: list[tuple[Tensor, Array]] = []
         self._nothing: Array = None
         self._again: Array = None
 
@@ -172,17 +172,13 @@ class SumState(Summing):
     def edges_changed(self) -> None:
         """As for all of them; what stands where the edges lead is noted before."""
         if self.compares:
-            self._noted = []
-            for edges in self.context.events[:3]:
-                dst = self._ends(edges)[1]
-                if len(dst):
-                    ids = self.context.backend.ids_from(dst)
-                    self.note(ids, self.out.array[ids.array])
+            targets = (self._ends(edges)[1] for edges in self.context.events[:3])
+            self.note(*((dst, self.out.array[dst]) for dst in targets if len(dst)))
         super().edges_changed()
 
-    def note(self, ids: Ids, rows: Array) -> None:
-        """Say what stood in the rows `ids`, int64 `[k]`, before: `[k, channels]`."""
-        self._noted.append((ids, rows))
+    def note(self, *noted: tuple[Array, Array]) -> None:
+        """Say what stood in rows before the running update: ids `[k]` and `[k, channels]` each."""
+        self._noted = [(self.context.backend.ids_from(ids).tensor, rows) for ids, rows in noted]
 
     def rows_changed(self) -> None:
         """As for all of them; then the rows that came out as they were are left out."""
@@ -200,9 +196,9 @@ class SumState(Summing):
             rows[:] = context.backend.sorted(rows)
         ids = context.scratch.taken(count)
         before = self.out.tensor[ids.tensor.to(self.out.tensor.device)]
-        for of, noted in self._noted:
-            at = torch.searchsorted(ids.tensor, of.tensor).clamp_max(max(count - 1, 0))
-            found = ids.tensor[at] == of.tensor
+        for of, noted in self._noted if context.num_events else []:
+            at = torch.searchsorted(ids.tensor, of).clamp_max(max(count - 1, 0))
+            found = ids.tensor[at] == of
             flat = context.backend.tensor(noted).view(len(noted), *before.shape[1:])
             before[at[found]] = flat[found]
         self._noted = []

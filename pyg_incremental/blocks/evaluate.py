@@ -28,8 +28,8 @@ from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import StaleStateError, UnsupportedModelError
 from pyg_incremental.program.steps import Program
-from pyg_incremental.session.autocast import refuse_autocast
 from pyg_incremental.session.classified import classified
+from pyg_incremental.session.parameters import refuse_autocast
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.transform.edge_map import EdgeMap

@@ -24,7 +24,7 @@ from pyg_incremental.distributed.wire.comm import Communicator, SingleProcess
 from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.model import IncrementalModel
-from pyg_incremental.session.autocast import refuse_autocast
+from pyg_incremental.session.parameters import refuse_autocast
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.typing import BackendName
 from pyg_incremental.update import Update

@@ -14,8 +14,7 @@ from pyg_incremental.engine.memory import MemoryReport
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.files import snapshot
 from pyg_incremental.program.steps import Program
-from pyg_incremental.session.autocast import refuse_autocast
-from pyg_incremental.session.parameters import ParameterWatch
+from pyg_incremental.session.parameters import ParameterWatch, refuse_autocast
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.session.stored import stored
 

@@ -263,7 +263,7 @@ class FewRows:
             self._begin_on(events, stats)
         fast.tables.hand_over(self._cells)
         happened = events.get(self.main or "", NO_EVENTS)
-        fast.tables.hand_over_noted(done, *(np.stack([e.src, e.dst]) for e in happened[:2]))
+        fast.tables.noted.hand_over(done, *(np.stack([e.src, e.dst]) for e in happened[:2]))
         with torch.no_grad(), self._alone:
             for executor in fast.executors[done:]:
                 executor.rows_changed()

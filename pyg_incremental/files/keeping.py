@@ -11,7 +11,7 @@ from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.files import saving
 from pyg_incremental.files.saving import Saved
 from pyg_incremental.session import start
-from pyg_incremental.session.autocast import refuse_autocast
+from pyg_incremental.session.parameters import refuse_autocast
 
 Model = TypeVar("Model", bound="Keeping")
 

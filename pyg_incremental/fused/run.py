@@ -143,7 +143,7 @@ class FastPath(FewChanges):
         for name, (of, to) in rows.items():
             given, ids, new = self._inputs[name], of.numpy(), self.flat(to)
         edges = edges_of(events)
-        self.tables.make_room_to_note(edges[0].shape[1] + edges[1].shape[1])
+        self.tables.noted.make_room(edges[0].shape[1] + edges[1].shape[1])
         return self._finish(EDGES, given, ids, new, edges, stats)
 
     def run_at_once(self, delta: PlainDelta, stats: Work) -> int | None:
@@ -165,7 +165,7 @@ class FastPath(FewChanges):
         if comes and self._edge_values.are_there:
             self._edge_values.write_ahead(delta, ready, stats)
         self.begin()
-        self.tables.make_room_to_note(comes + leaves)
+        self.tables.noted.make_room(comes + leaves)
         given, new = -1, self._no_rows
         if delta.rows is not None:
             given, new = self._inputs[delta.name], self.flat(delta.rows)

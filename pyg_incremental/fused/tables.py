@@ -19,6 +19,7 @@ from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.aggregate.sum import SumState
 from pyg_incremental.fused.inputs import inputs_of
 from pyg_incremental.fused.known import Known, messages_of, takes_edges
+from pyg_incremental.fused.noted import Noted
 from pyg_incremental.fused.registers import RowOps, UntranslatableError
 from pyg_incremental.fused.waking import Waking
 from pyg_incremental.graph.dynamic import DynamicGraph
@@ -30,8 +31,6 @@ from pyg_incremental.rows import Cell, Ids, NodeSet
 from pyg_incremental.transform.maps import InputExecutor, MapExecutor, OnesExecutor
 
 _ONE_THREAD = m.EDGE_MAP, m.WIDE_TOTAL, m.FUNCTION_TOTAL, m.FUNCTION_SOFTMAX, m.FUNCTION_EXTREMUM
-NOTED = 128
-"""Rows for which there is room at first where those are noted to which edges lead."""
 MOST = 1 << 24
 """Elements at most of the rows that are kept of one value: those that changed, or their ids."""
 
@@ -50,6 +49,7 @@ class Tables:
         nodes: Those with most room for ids.
         executors: All of them, in order; a step for each.
         known: How many of them the machine knows; those of the others run between its calls.
+        noted: What stood where edges lead that left or came.
         runs_edge_maps: Whether it computes edge values; else their executors have to.
         is_for_one_thread: Whether there is a step that threads may not begin with.
         why: What the first unknown one is, or an empty string.
@@ -161,8 +161,7 @@ class Tables:
             if step[m.KIND] == m.EXCHANGE:
                 self._share_room(e)
         self.where = self._zeros(np.int64, max(self.nodes.scratch.size, BLOCK))
-        self._noted: dict[int, Any] = {}
-        self.make_room_to_note(NOTED)
+        self.noted = Noted(self.executors, self.steps, self.width_of, self._zeros)
         self.plan = np.zeros(m.PLAN_SIZE, np.int64)
         for table, at, size in (
             (self.space, m.SPACE, m.SPACE_SIZE), (self.ops, m.OPS, m.NUM_OPS),
@@ -283,28 +282,6 @@ class Tables:
                     edge = e.messages.weight
             if edge is not None:
                 step[m.WEIGHT], step[m.SLOTS] = address_of(edge.array), edge.array.shape[0]
-
-    def make_room_to_note(self, count: int) -> None:
-        """Room for so many rows to which edges lead, of each sum that tells which changed."""
-        for s, e in enumerate(self.executors):
-            if self.steps[s, m.KIND] != m.TOTAL or not e.compares:
-                continue
-            if s not in self._noted or len(self._noted[s]) < count:
-                self._noted[s] = self._zeros(self.space.dtype, 2 * count, self.width_of(s))
-                self.steps[s, m.BEFORE] = address_of(self._noted[s])
-
-    def hand_over_noted(self, done: int, gone: Any, come: Any) -> None:
-        """Tell executors from `done` on what stood where edges that left and came lead.
-
-        Args:
-            done: The first step that the machine has not done.
-            gone: Ends of the edges that left, int64 `[2, k]`.
-            come: Ends of those that came.
-        """
-        for s in (s for s in self._noted if s >= done):
-            e = self.executors[s]
-            ends = np.concatenate([gone, come], 1)[0 if e.step.reverse else 1]
-            e.note(e.out.backend.ids_from(ends), self._noted[s][: ends.size])
 
     def count_nodes(self) -> None:
         """Write down how many nodes there are now, and which are new."""

@@ -1,4 +1,4 @@
-"""Noticing that a model is no longer the one whose results are stored."""
+"""Noticing that a model is no longer the one whose results are stored, or computes otherwise."""
 
 import hashlib
 import re
@@ -14,6 +14,7 @@ from torch.nn.modules import module as global_hooks
 from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
+from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.kernels.samples import mixed
 
 SAMPLES = 8
@@ -195,3 +196,16 @@ def add_tensor(digest: "hashlib._Hash", value: Tensor) -> None:
     digest.update(f"{list(value.shape)}{value.dtype}".encode())
     if flat.numel():
         digest.update(flat.view(torch.uint8).numpy().data)
+
+
+def refuse_autocast() -> None:
+    """See that `torch.autocast` is off.
+
+    Raises:
+        UnsupportedModelError: If it is on: rows would be of other dtypes than a full pass has.
+    """
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        raise UnsupportedModelError(
+            "torch.autocast is on, so each operation would choose its own precision; leave it, or "
+            "disable it around calls of the incremental model (torch.autocast(..., enabled=False))"
+        )

@@ -73,13 +73,13 @@ def test_blocks_give_the_bits_of_a_push_in_order(sources, degree, drop, has_weig
 def test_a_list_for_which_there_is_no_more_room_goes_on_where_it_ended():
     ids, out, message, old = drawn(2, 3_000, seed=6)
     message, old = message[:, :1].copy(), old[:, :1].copy()
-    assert 3_000 < sums.FEW < 6_000
+    assert 3_000 < pushes.FEW < 6_000
     state, drift, stamp = np.zeros((ROWS, 1)), np.zeros(ROWS), np.zeros(ROWS, np.int64)
-    assert state.nbytes < sums.LARGE
+    assert state.nbytes < pushes.LARGE
     inn = out._replace(degree=np.ones(ROWS, np.int32))
-    _, pushed, _ = sums.sum_push(
-        state, drift, 1e300, np.zeros(1), message, np.empty(0), ids, old, out, inn, False,
-        np.empty(ROWS, np.int64), 0, stamp, 1,
+    _, pushed, _ = pushes.sum_push(
+        state, drift, 1e300, np.zeros(1), message, np.empty(0), message[:0], np.empty(0), ids, old,
+        out, inn, False, np.empty(ROWS, np.int64), 0, stamp, 1,
     )  # fmt: skip
     assert pushed == 6_000
     want = np.zeros((ROWS, 1))

@@ -11,7 +11,6 @@ import numpy as np
 from pyg_incremental.kernels import graph_at
 from pyg_incremental.kernels.compiled.extremum import PART, WIDE
 from pyg_incremental.kernels.compiled.layout import (
-    BEFORE,
     BY_ANYTHING,
     BY_EDGES,
     BY_ROWS,
@@ -64,7 +63,6 @@ from pyg_incremental.kernels.compiled.machine_steps import (
     total,
     wide_total,
 )
-from pyg_incremental.kernels.compiled.pushes import AT_ONCE
 from pyg_incremental.kernels.compiled.row_ops import COLUMNS
 from pyg_incremental.kernels.compiled.rows import ALL
 from pyg_incremental.kernels.jit import inner, njit
@@ -321,11 +319,8 @@ def update(  # type: ignore[no-untyped-def]
             if not wide_total(m, s, epoch):
                 return s + 1, 0, used
         elif kind == TOTAL:
-            edges = reach_of(m, s)
-            if edges * m.cells[m.steps[s, OUT], WIDTH] > many:
+            if reach_of(m, s) * m.cells[m.steps[s, OUT], WIDTH] > many:
                 return s, FOR_THREADS, used
-            if m.steps[s, BEFORE] and edges > AT_ONCE:
-                return s, 0, used
             if not total(m, s, epoch):
                 return s + 1, 0, used
         elif kind == SOFTMAX:

@@ -30,6 +30,8 @@ BLOCK = 1 << 18
 BLOCKS = 1 << 12
 AT_ONCE = 1 << 22
 """Edges in the order of blocks at a time, which bounds the memory for them."""
+MANY_AT_ONCE = 1 << 24
+"""The same where rows are compared with what they were: all of their edges are needed at once."""
 
 
 @inner()
@@ -168,7 +170,7 @@ def push_compared(  # type: ignore[no-untyped-def]
     Returns:
         (rows touched, how many differ, edges pushed, rows summed afresh, edges read for these)
     """
-    if _is_wide(state, ids, out, stamp.size):
+    if num_edges <= MANY_AT_ONCE and _is_wide(state, ids, out, stamp.size):
         difference = np.empty((ids.size, state.shape[1]), state.dtype)
         moved, again = np.empty(ids.size, state.dtype), np.empty(stamp.size, np.int64)
         edges = np.empty((num_edges, 3 if weight.size else 2), np.int32)

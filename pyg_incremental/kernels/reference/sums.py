@@ -120,7 +120,7 @@ def sum_settle(
     count: int,
     again: Tensor,
 ) -> int:
-    """Make empty rows zero, or their own; name those that have lost too many bits. See above."""
+    """Make empty rows zero, or their own, and name those that have lost bits; arrays as above."""
     rows = touched[:count]
     empty = inn.degree[rows] == 0
     state[rows[empty]] = own[rows[empty]].to(state.dtype) if own.numel() else 0
