@@ -1,7 +1,7 @@
 """Which cases become the same kind of program, so that the whole matrix of walks is run for one.
 
 The signature of a program is the set of its steps without names, maps and wiring: of each
-aggregation, and of each step on all rows, the class, every option that is a number, a flag or a
+aggregation as an engine runs it, and of each step on all rows, the class, every option that is a number, a flag or a
 word, and whether it reads what was handed in, what a map made, or what another such step made. Nor
 does the format of the graph count, because the one that stands for others runs in all of its own.
 """
@@ -13,11 +13,14 @@ import hashlib
 import warnings
 from pathlib import Path
 
+from pyg_incremental.engine.terms import with_terms
 from pyg_incremental.program.steps import Input, Ones, Program, RowMap, Step, Value
 
 TABLE = Path(__file__).with_name("representatives.txt")
 PLAIN = (str, int, float, bool, enum.Enum, type(None))
 LEFT_OUT = ("output", "inputs", "reason", "graph")
+TERMS = ("own", "factor")
+"""Left out where there is none."""
 
 
 def signature(program: Program | None) -> str:
@@ -29,10 +32,11 @@ def lines(program: Program | None) -> list[str]:
     """What makes up the signature, one line for each kind of step."""
     if program is None:
         return ["full pass"]
-    made = {step.output: step for step in program.steps}
+    steps = with_terms(program)
+    made = {step.output: step for step in steps}
     kinds = {
         f"{type(step).__name__} {' '.join(options(step, made))}"
-        for step in program.steps
+        for step in steps
         if not isinstance(step, (RowMap, Input, Ones))
     }
     return [f"hops {min(program.depth, 2)}", *sorted(kinds)]
@@ -41,6 +45,7 @@ def lines(program: Program | None) -> list[str]:
 def options(step: Step, made: dict[Value, Step]) -> list[str]:
     """The fields of a step, in the order of its class."""
     fields = [f.name for f in dataclasses.fields(step) if f.name not in LEFT_OUT]
+    fields = [name for name in fields if name not in TERMS or getattr(step, name) is not None]
     return [f"{name}={worded(getattr(step, name), made)}" for name in fields]
 
 
