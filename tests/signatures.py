@@ -1,9 +1,10 @@
 """Which cases become the same kind of program, so that the whole matrix of walks is run for one.
 
 The signature of a program is the set of its steps without names, maps and wiring: of each
-aggregation as an engine runs it, and of each step on all rows, the class, every option that is a number, a flag or a
-word, and whether it reads what was handed in, what a map made, or what another such step made. Nor
-does the format of the graph count, because the one that stands for others runs in all of its own.
+aggregation as an engine runs it, and of each step on all rows, the class, every option that is a
+number, a flag or a word, and whether it reads what was handed in, what a map made, or what another
+such step made. Nor does the format of the graph count, because the one that stands for others runs
+in all of its own.
 """
 
 import dataclasses
