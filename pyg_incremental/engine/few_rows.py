@@ -96,6 +96,7 @@ class FewRows:
         """One call of compiled code, and the executors from where it stops."""
         self._clean()
         self._grow()
+        fast.share()
         if events and (self.edge_executors or fast.aggregators):
             self._begin(events, stats)
             with torch.no_grad(), self._alone:

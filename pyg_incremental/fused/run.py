@@ -128,6 +128,12 @@ class FastPath(FewChanges):
                 return False
         return True
 
+    def share(self) -> None:
+        """Exchanges have one memory with their input again, which may just have outgrown that."""
+        for e in self._exchanges:
+            if not e.is_shared:
+                e.share()
+
     def run(
         self, events: EdgeEvents, rows: Mapping[str, tuple[Tensor, Tensor]], stats: Work
     ) -> int:

@@ -34,11 +34,10 @@ def stored(session: Session, exact: bool) -> dict[str, Any]:
 
 def _rows(session: Session) -> dict[str, Tensor]:
     """Copies of the stored rows of nodes, by the name of the value."""
-    cells = session.engine.cells
     return {
-        s.output.name: cells[s.output].tensor[: session.num_nodes[s.output.kind]].clone()
-        for s in session.plan.program.steps
-        if s.output in cells and s.output.domain is Domain.NODE and cells[s.output].stored
+        value.name: cell.tensor[: session.num_nodes[value.kind]].clone()
+        for value, cell in session.engine.cells.items()
+        if value.domain is Domain.NODE and cell.stored
     }
 
 

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import HeteroData
-from torch_geometric.nn import GCN, GATConv, HeteroConv, HypergraphConv, SAGEConv, SignedConv
+from torch_geometric.nn import (
+    GCN,
+    GATConv,
+    GCNConv,
+    HeteroConv,
+    HypergraphConv,
+    SAGEConv,
+    SignedConv,
+)
 
 from pyg_incremental import (
     GraphDelta,
@@ -19,6 +27,7 @@ from pyg_incremental import (
     to_incremental,
 )
 from pyg_incremental.distributed import DistributedIncrementalModel
+from pyg_incremental.session import outputs
 from tests.closeness import assert_close, tensors_of
 from tests.distributed.runs import ADD, ARGS, BAD, MODEL, expected, on_ranks
 from tests.distributed.threads import all_well, run_ranks
@@ -43,6 +52,43 @@ def test_up_names_this_rank_s_rows_and_gather_all():
 
     got = on_ranks(3, work)
     assert sorted(torch.cat(got).tolist()) == want.changed.tolist()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_up_holds_rows_where_so_many_changed_that_one_process_copies_them_late(ranks, monkeypatch):
+    monkeypatch.setattr(outputs, "MANY", 0)
+    rows = torch.randn_like(ARGS[0])
+
+    def work(inc):
+        up = inc.apply_delta(x_changes=(torch.arange(len(rows)), rows) if inc.rank == 0 else None)
+        assert type(up.out) is torch.Tensor
+        assert torch.equal(up.out, inc.out[torch.searchsorted(inc.nodes, up.changed)])
+        return len(up.changed)
+
+    assert sum(on_ranks(ranks, work)) > 0
+
+
+@pytest.mark.parametrize("conv", [SAGEConv, GCNConv], ids=lambda c: c.__name__)
+def test_edges_outgrow_their_slots_after_nodes_have_come(conv):
+    """Rows that an exchange shares with its input move then, and are shared again."""
+    torch.manual_seed(0)
+    nodes, model = 300, conv(3, 8).double().eval()
+    x, edges = torch.randn(nodes, 3).double(), torch.randint(nodes, (2, 3 * nodes))
+    more, rows = torch.randn(3, 3).double(), torch.randn(9, 3).double()
+    added = torch.randint(nodes, (2, 1500))
+
+    def work(comm):
+        inc = DistributedIncrementalModel(model, comm, compile_after=1)
+        inc(x, edges)
+        inc.apply_delta(x_add=more if inc.rank == 0 else more[:0])
+        here = inc.rank == 0
+        inc.apply_delta(
+            added if here else None, x_changes=(torch.arange(9), rows) if here else None
+        )
+        return inc.verify()
+
+    for ranks in (1, 2):
+        assert max(all_well(run_ranks(ranks, work))) < 1e-12
 
 
 def test_old_rows_and_what_needs_one_process_are_refused():

@@ -5,9 +5,9 @@ import copy
 import numpy as np
 import pytest
 import torch
-from torch_geometric.nn import GraphConv, GraphSAGE, SAGEConv
+from torch_geometric.nn import GraphConv, GraphSAGE, SAGEConv, global_add_pool
 
-from pyg_incremental import to_incremental
+from pyg_incremental import load, to_incremental
 from pyg_incremental.aggregate import Sum
 from pyg_incremental.kernels import compiled, reference
 from pyg_incremental.kernels.adjacency import Adjacency
@@ -192,6 +192,35 @@ def test_both_sets_of_kernels_sum_rows_with_terms(seed):
         np.testing.assert_allclose(np.asarray(state)[ids], want[ids], rtol=1e-12)
         assert not np.asarray(state)[1::2].any()
         assert not np.asarray(drift)[ids].any()
+
+
+class Pooled(torch.nn.Module):
+    """A sum that leaves, and is read by another one: its rows are copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = SAGEConv(CHANNELS, 4, aggr="sum")
+
+    def forward(self, x, edge_index):
+        rows = self.conv(x, edge_index)
+        return rows, global_add_pool(rows, None)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: GraphSAGE(CHANNELS, 6, 2, 4), Pooled], ids=["sage", "pool"]
+)
+@pytest.mark.parametrize("compile_after", [1, None])
+def test_saved_and_loaded(make, compile_after, seed, tmp_path):
+    """One over the degree is stored, and so are sums that are copied: no values of the program."""
+    inc, _ = wrapped(make(), seed, compile_after=compile_after)
+    inc.save(tmp_path / "state")
+    again = load(tmp_path / "state", inc.model)
+    for model in (inc, again):
+        model.apply_delta(
+            torch.tensor([[1], [2]]), x_changes=([3], torch.ones(1, CHANNELS).double())
+        )
+    torch.testing.assert_close(again.out, inc.out, rtol=1e-12, atol=1e-13)
+    assert again.verify() < 1e-12
 
 
 def test_a_sum_says_what_it_is_made_of(seed):

@@ -121,9 +121,9 @@ class ExchangeExecutor:
         ids, received = link.swap(out.value.name, rows, packed)
         room[torch.from_numpy(ids).to(rows.device)] = received
         out.hold(room)
-        self._share()
+        self.share()
 
-    def _share(self) -> None:
+    def share(self) -> None:
         """Let the input keep its rows here, if no id of an own node is that of a ghost."""
         source, out = self.source, self.out
         if self.step.shares and source.out_dtype is None and not self.step.link.own.has_holes:
@@ -178,7 +178,7 @@ class ExchangeExecutor:
             ids, rows = context.backend.ids(ids.tensor[real]), rows[real.to(rows.device)]
         if ids.count:
             out.commit(ids, rows, context.first_new)
-        self._share()
+        self.share()
         return ids.count
 
     def _unite(self, ids: Ids | None, old: Array) -> None:
