@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv, Sequential
 
 from pyg_incremental import to_incremental
 from pyg_incremental.aggregate.sum import SumState
@@ -149,7 +149,8 @@ def test_renewed_sums_are_read_from_their_edges(way, backend):
     """Whatever stands in the store of a sum is gone when its row is made afresh."""
     torch.manual_seed(0)
     x, edges = torch.randn(12, CHANNELS).double(), torch.randint(12, (2, 40))
-    model = GraphConv(CHANNELS, 3).double().eval()
+    model = Sequential("x, e", [(GraphConv(CHANNELS, 3), "x, e -> x"), torch.nn.Tanh()])
+    model = model.double().eval()
     options = {"scrub_rows": 5 if way == "scrub" else 0}
     inc = to_incremental(model, compile_after=None, backend=backend, **options)
     inc(x, edges)
