@@ -196,7 +196,7 @@ class SumState(Summing):
             rows[:] = context.backend.sorted(rows)
         ids = context.scratch.taken(count)
         before = self.out.tensor[ids.tensor.to(self.out.tensor.device)]
-        for of, noted in self._noted if context.num_events else []:
+        for of, noted in self._noted if context.num_events and count else []:
             at = torch.searchsorted(ids.tensor, of).clamp_max(max(count - 1, 0))
             found = ids.tensor[at] == of
             flat = context.backend.tensor(noted).view(len(noted), *before.shape[1:])
