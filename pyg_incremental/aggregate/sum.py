@@ -73,13 +73,10 @@ class Summing(Retracting):
         """Rows are judged by what moved through them and what is left."""
         backend, again = self.context.backend, self.context.backend.room(touched.count)
         count = self.context.kernels.sum_settle(
-            self.out.array, self.drift.array, self.limit, self.scale.array, self._no_rows(),
+            self.out.array, self.drift.array, self.limit, self.scale.array, self.out.array[:0],
             self._lists()[1], self.context.scratch.touched, touched.count, again,
         )  # fmt: skip
         return backend.ids_from(again[:count])
-
-    def _no_rows(self) -> Array:
-        return self.out.array[:0]
 
 
 class SumState(Summing):
@@ -197,7 +194,7 @@ class SumState(Summing):
         ids = context.scratch.taken(count)
         before = self.out.tensor[ids.tensor.to(self.out.tensor.device)]
         for of, noted in self._noted if context.num_events and count else []:
-            at = torch.searchsorted(ids.tensor, of).clamp_max(max(count - 1, 0))
+            at = torch.searchsorted(ids.tensor, of).clamp_max(count - 1)
             found = ids.tensor[at] == of
             flat = context.backend.tensor(noted).view(len(noted), *before.shape[1:])
             before[at[found]] = flat[found]
