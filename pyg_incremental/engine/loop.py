@@ -34,6 +34,9 @@ from pyg_incremental.update import Work
 
 NOTHING: Mapping[str, Tensor] = {}
 
+# Edges whose full pass takes longer than to lay out a plan, as may each update that goes without.
+LARGE = 1_000_000
+
 
 class Engine(FewRows):
     """Runs one program over its graphs.
@@ -47,8 +50,8 @@ class Engine(FewRows):
         accumulate_dtype: In which dtype sums are kept, or None for that of their messages.
         materialize: Makes the graph object, named by its argument, that steps of domain `WHOLE` are
             given.
-        compile_after: How many updates after a full pass small ones get their fast path; None for
-            never.
+        compile_after: How many updates after a full pass these get their fast path, on a graph of
+            less than `LARGE` edges; None for never.
         store: Which values are kept between updates; see `steps_and_stored`.
         main: The graph whose small changes get the fast path, if there are several; None for that
             whose edges change when it is made.
@@ -195,6 +198,8 @@ class Engine(FewRows):
         `inputs` holds the node inputs, `[num_nodes, ...]`, and constants by name.
         """
         self._fast, self._wait = None, self._compile_after
+        if self._wait and sum(g.num_edges for g in self.graphs.values()) >= LARGE:
+            self._wait = 1
         self._copy_late()
         for nodes in self.nodes.values():
             nodes.begin(nodes.num_nodes, nodes.num_nodes, NO_IDS)

@@ -8,6 +8,7 @@ from torch_geometric.nn import GAT, GCN, GIN, EdgeCNN, GATv2Conv, GCNConv, Graph
 
 from pyg_incremental import InvalidDeltaError, to_incremental
 from pyg_incremental.delta.resolve.resolver import Resolver
+from pyg_incremental.engine import loop
 from pyg_incremental.fused import parts, tables
 from pyg_incremental.fused.registers import Space, UntranslatableError
 from pyg_incremental.fused.row_ops import translate
@@ -356,6 +357,23 @@ def test_small_steps_keep_out_of_the_threads_of_pytorch(part, seed, monkeypatch)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
+    assert inc.verify() < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("after", "edges", "first"), [(8, 4 * N, 1), (8, 4 * N + 1, 8), (None, 1, None)]
+)
+def test_large_graphs_do_not_wait_for_their_plan(after, edges, first, seed, monkeypatch):
+    monkeypatch.setattr(loop, "LARGE", edges)
+    rng = generator(seed)
+    model = MODELS["sage"]().double().eval()
+    inc = to_incremental(model, compile_after=after, backend="compiled")
+    inc(torch.from_numpy(rng.standard_normal((N, CHANNELS))), index(rng.integers(0, N, (4 * N, 2))))
+    compiled = []
+    for _ in range(9):
+        inc.apply_delta(index(rng.integers(0, N, (3, 2))))
+        compiled.append(inc._session.engine.takes_at_once)
+    assert compiled == [first is not None and i >= first for i in range(1, 10)]
     assert inc.verify() < 1e-12
 
 
