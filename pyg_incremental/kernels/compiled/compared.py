@@ -43,7 +43,7 @@ def remember(edges, count, state, before, touched, n, stamp, epoch):  # type: ig
 
 
 @inner()
-def _differs(now, before):  # type: ignore[no-untyped-def]
+def differs(now, before):  # type: ignore[no-untyped-def]
     """Whether a row has another value; NaN equals NaN. Most differ at once."""
     for f in range(now.size):
         a, b = now[f], before[f]
@@ -61,45 +61,7 @@ def differing(state, touched, count, before, first_new):  # type: ignore[no-unty
     kept = 0
     for k in range(count):
         v = touched[k]
-        if v >= first_new or _differs(state[np.uint64(v)], before[k]):
-            touched[kept] = v
-            kept += 1
-    return kept
-
-
-@inner()
-def remember_block(edges, first, state, before, at, stamp, epoch):  # type: ignore[no-untyped-def]
-    """`remember` for a block of rows that begins with `first`; `at` says where each was copied."""
-    n, ahead = 0, rows_ahead(state)
-    for e in range(edges.shape[0]):
-        if e + ahead < edges.shape[0]:
-            fetch(state, edges[e + ahead, 1])
-            fetch(stamp, edges[e + ahead, 1])
-        v = np.uint64(edges[e, 1])
-        if stamp[v] != epoch:
-            stamp[v] = epoch
-            at[edges[e, 1] - first] = n
-            row, kept = state[v], before[n]
-            for f in range(row.size):
-                kept[f] = row[f]
-            n += 1
-
-
-@inner()
-def differing_of_block(  # type: ignore[no-untyped-def]
-    state, touched, count, first, before, at, early, where, first_new
-):
-    """`differing` for a block; what was copied earlier is in `early`, where `where` says.
-
-    Forgets what `at` says.
-    """
-    kept = 0
-    for k in range(count):
-        v = touched[k]
-        place = at[v - first]
-        at[v - first] = -1
-        old = before[place] if place >= 0 else early[where[v]]
-        if v >= first_new or _differs(state[np.uint64(v)], old):
+        if v >= first_new or differs(state[np.uint64(v)], before[k]):
             touched[kept] = v
             kept += 1
     return kept

@@ -1,18 +1,14 @@
 """Pushing what changed in messages along edges, to rows of sums.
 
-Where few rows are reached, edge by edge; where many are, one block of rows after the other; and by
-threads, each of which has rows of its own.
+Where few rows are reached, edge by edge; where many are, one row after the other; and by threads,
+each of which has rows of its own.
 """
 
 import numpy as np
 
 from pyg_incremental.kernels.compiled.along import add_along, differences, list_edges
-from pyg_incremental.kernels.compiled.compared import (
-    differing,
-    differing_of_block,
-    remember,
-    remember_block,
-)
+from pyg_incremental.kernels.compiled.compared import differing, remember
+from pyg_incremental.kernels.compiled.grouped import add_by_row
 from pyg_incremental.kernels.compiled.rows import DENSE, marked
 from pyg_incremental.kernels.compiled.sums import sum_rows, sum_settle
 from pyg_incremental.kernels.jit import inner, njit
@@ -25,11 +21,8 @@ FEW_ROWS = 256
 """Differences that are computed at a time; they stay in the cache."""
 LARGE = 1 << 24
 """Bytes of sums that no cache holds beside the rest."""
-BLOCK = 1 << 18
-"""Bytes of sums that one does; and there are no more blocks of so many than `BLOCKS`."""
-BLOCKS = 1 << 12
 AT_ONCE = 1 << 22
-"""Edges in the order of blocks at a time, which bounds the memory for them."""
+"""Edges grouped by row at a time, which bounds the memory for them."""
 MANY_AT_ONCE = 1 << 24
 """The same where rows are compared with what they were: all of their edges are needed at once."""
 
@@ -47,76 +40,8 @@ def _settled(state, drift, limit, scale, own, inn, touched, count, stamp, epoch,
 
 
 @inner()
-def _by_blocks(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved, edges,
-    begins, ends, touched, stamp, epoch, low, high, again, settles, compares, early, where,
-    first_new
-):  # fmt: skip
-    """Add differences along edges, one block of rows after the other; settle each if it `settles`.
-
-    Only to the rows from `low` to before `high`. The edges stand in `edges` from each of `begins`
-    to before the same of `ends`; those into one row keep their order. The rows of a block are in
-    the cache from its first edge until they are settled.
-
-    If it `compares`, rows are summed afresh at once, and only those that differ stand in `touched`
-    in the end; of the rows with marks `early` has copies, see `compared`.
-
-    Returns:
-        (rows touched, which stand in `touched` in ascending order; how many of these stand in
-        `again`, to be summed afresh; how many of them differ; edges read)
-    """
-    shift = 0
-    while max(state.strides[0], 1) << shift < BLOCK or high - low > BLOCKS << shift:
-        shift += 1
-    blocks = ((high - low) >> shift) + 1
-    place = np.zeros(blocks + 1, np.int64)
-    for p in range(begins.size):
-        for e in range(begins[p], ends[p]):
-            v = edges[e, 1]
-            if low <= v < high:
-                place[((v - low) >> shift) + 1] += 1
-    for b in range(blocks):
-        place[b + 1] += place[b]
-    mine = np.empty((place[blocks], edges.shape[1]), np.int32)
-    for p in range(begins.size):
-        for e in range(begins[p], ends[p]):
-            v = edges[e, 1]
-            if low <= v < high:
-                b = (v - low) >> shift
-                for k in range(edges.shape[1]):
-                    mine[place[b], k] = edges[e, k]
-                place[b] += 1
-    size = 1 << shift if compares else 0
-    before, at = np.empty((size, state.shape[1]), state.dtype), np.full(size, -1, np.int32)
-    rows = count = fresh = begin = read = 0
-    for b in range(blocks):  # where the next one began is now where this one ends
-        end, first = place[b], low + (b << shift)
-        if compares:
-            remember_block(mine[begin:end], first, state, before, at, stamp, epoch)
-        add_along(
-            mine[begin:end], end - begin, difference, moved, weight, factor, state, drift,
-            touched[count:], _ZERO, stamp, epoch,
-        )  # fmt: skip
-        begin = end
-        if settles:
-            some = touched[count:]
-            found = marked(stamp, epoch, first, min(first + (1 << shift), high), some)
-            more = sum_settle(state, drift, limit, scale, own, inn, some, found, again[fresh:])
-            rows += found
-            if compares:
-                those = again[fresh : fresh + more]
-                read += sum_rows(those, state, drift, message, weight, own, factor, inn, drop)
-                found = differing_of_block(
-                    state, some, found, first, before, at, early, where, first_new
-                )
-            fresh += more
-            count += found
-    return rows, fresh, count, read
-
-
-@inner()
 def _is_wide(state, ids, out, rows):  # type: ignore[no-untyped-def]
-    """Whether so much is pushed that most waits for memory are saved block by block."""
+    """Whether so much is pushed that most waits for memory are saved row by row."""
     if ids.size < FEW_ROWS or rows * state.strides[0] < LARGE:
         return False
     edges = 0
@@ -126,7 +51,7 @@ def _is_wide(state, ids, out, rows):  # type: ignore[no-untyped-def]
 
 
 @inner()
-def _push_by_blocks(  # type: ignore[no-untyped-def]
+def _push_by_row(  # type: ignore[no-untyped-def]
     state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
     stamp, epoch,
 ):  # fmt: skip
@@ -148,7 +73,7 @@ def _push_by_blocks(  # type: ignore[no-untyped-def]
         differences(message, ids, old, first, last, scale, difference, moved)
         _, _, end, more = list_edges(ids, first, _ZERO, last, out, drop, moved, _ZERO, edges, _ZERO)
         ends[0], first, pushed = end, last, pushed + more
-        count, fresh, _, _ = _by_blocks(
+        count, fresh, _, _ = add_by_row(
             state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
             edges, begins, ends, touched, stamp, epoch, _ZERO, stamp.size, again, last == ids.size,
             _NO, state, touched, _ZERO,
@@ -179,7 +104,7 @@ def push_compared(  # type: ignore[no-untyped-def]
             ids, _ZERO, _ZERO, ids.size, out, drop, moved, _ZERO, edges, _ZERO
         )
         begins, ends = np.zeros(1, np.int64), np.full(1, end, np.int64)
-        count, fresh, differ, read = _by_blocks(
+        count, fresh, differ, read = add_by_row(
             state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
             edges, begins, ends, touched, stamp, epoch, _ZERO, stamp.size, again, _YES, _YES, early,
             where, first_new,
@@ -210,7 +135,7 @@ def sum_push(  # type: ignore[no-untyped-def]
         (rows touched, edges pushed, rows to be summed afresh)
     """
     if _is_wide(state, ids, out, stamp.size):
-        return _push_by_blocks(
+        return _push_by_row(
             state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
             touched, stamp, epoch,
         )  # fmt: skip
@@ -295,7 +220,7 @@ def sum_collect(  # type: ignore[no-untyped-def]
     """
     high = min(high, stamp.size)
     again = np.empty(max(0, high - low), np.int64)
-    count, fresh, differ, read = _by_blocks(
+    count, fresh, differ, read = add_by_row(
         state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
         edges, begins, ends, touched, stamp, epoch, low, high, again, _YES, compares, early, where,
         first_new,

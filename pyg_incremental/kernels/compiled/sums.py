@@ -132,6 +132,12 @@ def sum_renew(  # type: ignore[no-untyped-def]
         drift[v] = np.inf
 
 
+@inner()
+def is_settled(drift, limit, size):  # type: ignore[no-untyped-def]
+    """Whether a row of that size is as good as one summed afresh; see `sum_settle`."""
+    return drift / limit <= size and size < np.inf
+
+
 @njit(cache=True)
 def sum_settle(  # type: ignore[no-untyped-def]
     state, drift, limit, scale, own, inn, touched, count, again
@@ -163,7 +169,7 @@ def sum_settle(  # type: ignore[no-untyped-def]
         elif drift[v] != 0:
             size = magnitude(state[v], scale)
             drift[v] += size
-            if not (drift[v] / limit <= size and size < np.inf):
+            if not is_settled(drift[v], limit, size):
                 again[n] = v
                 n += 1
     return n
