@@ -1,10 +1,10 @@
 """Large steps of the compiled plan, shared by threads.
 
 A map is split by the rows it computes. A sum is split twice: by the changed messages, of which each
-thread writes down by how much some have changed and along which edges that goes, and then by the
-rows that it writes to, where those of each thread follow each other. So no two threads write to one
-row, and the same number of threads gives the same bits again. (Another number may not: it finds the
-changed rows in another order, in which the next step then adds them up.)
+thread writes down by how much some have changed and along which edges that goes, ordered by blocks
+of the rows that they lead to; and then by these blocks. So no two threads write to one row, and the
+same number of threads gives the same bits again. (Another number may not: it finds the changed rows
+in another order, in which the next step then adds them up.)
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pyg_incremental.fused.chain import GIVEN, Chain
 from pyg_incremental.fused.tables import Tables
 from pyg_incremental.kernels.address import address_of, zeros
 from pyg_incremental.kernels.compiled import layout as m
+from pyg_incremental.kernels.compiled.grouped import BLOCKS
 from pyg_incremental.kernels.compiled.machine import (
     SPARE,
     begin_part,
@@ -30,7 +31,6 @@ from pyg_incremental.kernels.compiled.rows import ALL
 from pyg_incremental.kernels.threads import (
     MANY,
     TURNS,
-    in_parts,
     in_turns,
     number_of_threads,
     shares,
@@ -61,7 +61,7 @@ class Parts:
         self._kind = zero, bits
         self.widest = int(tables.cells[:, m.WIDTH].max(initial=0))
         self._spaces: list[Any] = []
-        self._touched: list[Any] = []
+        self._touched = np.empty(0, np.int64)
         self._rows = self._moved = np.empty(0, tables.space.dtype)
         self._edges = np.empty(0, np.int32)
         self.count = 1
@@ -105,48 +105,52 @@ class Parts:
         scratch.epoch += SPARE
         turns = TURNS * self.count
         bounds = shares_of_parts(plan, places, step, num_nodes, ends, turns, *kind)
-        touched, room = self._room_for(step, *bounds[-1])
+        room = self._room_for(step, *bounds[-1])
+        begins, touched = np.empty((turns, BLOCKS + 1), np.int64), self._touched
 
-        def spread(p: int, _: int) -> tuple[int, int, Any]:
+        def spread(p: int, _: int) -> int:
             (first, begin), (last, _) = bounds[p : p + 2]
-            end, pushed = spread_of_part(
-                plan, places, step, num_nodes, ends, first, last, *room, begin, *kind
+            pushed: int = spread_of_part(
+                plan, places, step, num_nodes, ends, first, last, *room, begin, begins[p], *kind
             )
-            return end, pushed, _some(room[2][begin:end, 1])  # others would wait for this cache
+            return pushed
 
-        spreads = in_turns(self.count, turns, spread)
-        begins, behind = np.ascontiguousarray(bounds[:-1, 1]), np.array([s[0] for s in spreads])
-        parts = self._bounds(*(s[2] for s in spreads))
+        pushed = sum(in_turns(self.count, turns, spread))
+        parts = self._blocks(begins)
 
-        def total(p: int) -> tuple[int, int, int, int]:
-            low, high = parts[p : p + 2]
-            done: tuple[int, int, int, int] = total_of_part(
-                plan, places, step, epoch, num_nodes, ends, touched[p], low, high, *room,
-                begins, behind, *kind,
+        def total(p: int, _: int) -> tuple[int, ...]:
+            done: tuple[int, ...] = total_of_part(
+                plan, places, step, epoch, num_nodes, ends, touched, *parts[p : p + 2], *room,
+                begins, *kind,
             )  # fmt: skip
             return done
 
-        reached, counts, reread, read = np.array(in_parts(self.count, total)).T
-        rows = np.concatenate([t[:c] for t, c in zip(touched, counts, strict=True)])
-        edges = sum(s[1] for s in spreads) + read.sum() + ends[0].size + ends[3].size
+        reached, counts, reread, read, lows = np.array(in_turns(self.count, turns, total)).T
+        rows = np.concatenate([touched[low:][:c] for low, c in zip(lows, counts, strict=True)])
+        edges = pushed + read.sum() + ends[0].size + ends[3].size
         stats[:4] = reached.sum(), rows.size, edges, reread.sum()
         return tables.hold_ids(step, rows)
+
+    def _blocks(self, begins: Any) -> list[int]:
+        """Bounds of parts of all blocks of rows, with about as many edges each."""
+        before = (begins - begins[:, :1]).sum(0)
+        shares = before[-1] * np.arange(1, len(begins)) // len(begins)
+        return [0, *np.searchsorted(before, shares).tolist(), begins.shape[1] - 1]
 
     def _bounds(self, *seen: Any) -> list[int]:
         """Bounds of as many parts of all rows as there are threads.
 
-        About as many of the targets of edges, some of which were `seen`, are in each. A thread has
-        about the same rows in every step, and many of them in its cache.
+        About as many of the targets of edges, some of which were `seen`, are in each.
         """
         some = np.sort(np.concatenate(seen))
         inner = (int(some[some.size * p // self.count]) for p in range(1, self.count))
         return [0, *(inner if some.size else [0] * (self.count - 1)), ALL]
 
-    def _room_for(self, step: int, messages: int, edges: int) -> tuple[Any, tuple[Any, Any, Any]]:
+    def _room_for(self, step: int, messages: int, edges: int) -> tuple[Any, Any, Any]:
         """Room for the rows that a sum touches, and for what `spread_of_part` writes down."""
         tables, scratch = self._tables, self._tables.nodes.scratch
-        if len(self._touched) < self.count or self._touched[0].size < scratch.size:
-            self._touched = [np.empty(scratch.size, np.int64) for _ in range(self.count)]
+        if len(self._touched) < scratch.size:
+            self._touched = np.empty(scratch.size, np.int64)
         width, columns = tables.width_of(step), 3 if tables.steps[step, m.WEIGHT] else 2
         if len(self._moved) < messages:
             self._moved = zeros(tables.space.dtype, 2 * messages)
@@ -155,9 +159,7 @@ class Parts:
         if len(self._edges) < edges * columns:
             self._edges = zeros(np.int32, 2 * edges * columns)
         rows = self._rows[: messages * width].reshape(messages, width)
-        return self._touched[: self.count], (
-            rows, self._moved, self._edges[: edges * columns].reshape(edges, columns),
-        )  # fmt: skip
+        return rows, self._moved, self._edges[: edges * columns].reshape(edges, columns)
 
     def compute(
         self, chain: Chain, places: Any, num_nodes: int, ids: Any, given: Any = None

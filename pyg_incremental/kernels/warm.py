@@ -231,10 +231,8 @@ def _machine(dtype: Any) -> None:
     _compile(machine.shares_of_parts, plan, places, 0, 2, ends, 1, zero, bit)
     _compile(machine.chain_of_part, plan, places, pair, 2, ends, none, rows, 0, 0, zero, bit)
     room = np.zeros((1, 3), dtype), np.zeros(1, dtype), np.zeros((1, 2), np.int32)
-    _compile(machine.spread_of_part, plan, places, 0, 2, ends, 0, 0, *room, 0, zero, bit)
-    _compile(
-        machine.total_of_part, plan, places, 0, 0, 2, ends, none, 0, 0, *room, none, none, zero, bit
-    )
+    _compile(machine.spread_of_part, plan, places, 0, 2, ends, 0, 0, *room, 0, none, zero, bit)
+    _compile(machine.total_of_part, plan, places, 0, 0, 2, ends, none, 0, 0, *room, pair, zero, bit)
 
 
 def _compile(kernel: Any, *like: Any) -> None:

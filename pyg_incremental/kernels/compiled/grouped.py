@@ -18,59 +18,63 @@ these lists do not stay in the cache."""
 
 
 @inner()
-def _by_block(edges, begins, ends, low, high, shift):  # type: ignore[no-untyped-def]
-    """The edges into rows from `low` to before `high`, by blocks of `1 << shift` rows.
-
-    They stand in `edges` from each of `begins` to before the same of `ends`, and keep their order.
-
-    Returns:
-        (the edges; behind the last of each block; edges in the largest)
-    """
-    place = np.zeros(((high - low) >> shift) + 2, np.int64)
-    for p in range(begins.size):
-        for e in range(begins[p], ends[p]):
-            v = edges[e, 1]
-            if low <= v < high:
-                place[((v - low) >> shift) + 1] += 1
-    most = 0
-    for b in range(1, place.size):
-        most = max(most, place[b])
-        place[b] += place[b - 1]
-    mine, slots = np.empty((place[-1], edges.shape[1]), np.int32), edges.shape[1] > 2
-    for p in range(begins.size):
-        for e in range(begins[p], ends[p]):
-            v = edges[e, 1]
-            if low <= v < high:
-                b = (v - low) >> shift
-                at = np.uint64(place[b])  # no index from the end
-                mine[at, 0], mine[at, 1] = edges[e, 0], v
-                if slots:
-                    mine[at, 2] = edges[e, 2]
-                place[b] += 1  # in the end where the next one began
-    return mine, place[:-1], most
+def shift_of(rows):  # type: ignore[no-untyped-def]
+    """How many bits of its id the number of a row in its block has, if there are so many `rows`."""
+    shift = 0
+    while rows > BLOCKS << shift:
+        shift += 1
+    return shift
 
 
 @inner()
-def _by_row(edges, first, behind, source, slot):  # type: ignore[no-untyped-def]
+def by_block(listed, shift, edges, begin, begins):  # type: ignore[no-untyped-def]
+    """Write the edges `listed` to `edges` from `begin` on, by the block of their rows.
+
+    They keep their order. `begins`, `[BLOCKS + 1]`, becomes where those of each block begin, and
+    where all end.
+    """
+    begins[:] = 0
+    for e in range(listed.shape[0]):
+        begins[np.uint64((listed[e, 1] >> shift) + 1)] += 1
+    begins[0] = begin
+    for b in range(1, begins.size):
+        begins[b] += begins[b - 1]
+    for e in range(listed.shape[0]):
+        b = np.uint64(listed[e, 1] >> shift)
+        at = np.uint64(begins[b])  # no index from the end
+        edges[at, 0], edges[at, 1] = listed[e, 0], listed[e, 1]
+        if edges.shape[1] > 2:
+            edges[at, 2] = listed[e, 2]
+        begins[b] += 1
+    for b in range(begins.size - 1, 0, -1):  # where the next one began is now where this one ends
+        begins[b] = begins[b - 1]
+    begins[0] = begin
+
+
+@inner()
+def _by_row(edges, begins, ends, first, behind, source, slot):  # type: ignore[no-untyped-def]
     """Write the difference and slot of the edges of a block down, ordered by row.
 
-    `first` is the first row; `behind` becomes where the edges of each row end.
+    They stand in `edges` from each of `begins` to before the same of `ends`. `first` is the first
+    row; `behind` becomes where the edges of each row end.
     """
     behind[:] = 0
-    for e in range(edges.shape[0]):
-        behind[np.uint64(edges[e, 1] - first)] += 1
+    for p in range(begins.size):
+        for e in range(begins[p], ends[p]):
+            behind[np.uint64(edges[e, 1] - first)] += 1
     end = 0
     for r in range(behind.size):
         count = behind[r]
         behind[r] = end
         end += count
-    for e in range(edges.shape[0]):
-        r = np.uint64(edges[e, 1] - first)
-        at = np.uint64(behind[r])
-        source[at] = edges[e, 0]
-        if slot.size:
-            slot[at] = edges[e, 2]
-        behind[r] += 1
+    for p in range(begins.size):
+        for e in range(begins[p], ends[p]):
+            r = np.uint64(edges[e, 1] - first)
+            at = np.uint64(behind[r])
+            source[at] = edges[e, 0]
+            if slot.size:
+                slot[at] = edges[e, 2]
+            behind[r] += 1
 
 
 @inner()
@@ -135,14 +139,15 @@ def _add_to_block(  # type: ignore[no-untyped-def]
 @inner()
 def add_by_row(  # type: ignore[no-untyped-def]
     state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved, edges,
-    begins, ends, touched, stamp, epoch, low, high, again, settles, compares, early, where,
+    begins, first, last, shift, touched, stamp, epoch, again, settles, compares, early, where,
     first_new
 ):  # fmt: skip
     """Add differences along edges, one row after the other; settle each if it `settles`.
 
-    Only to the rows from `low` to before `high`. The edges stand in `edges` from each of `begins`
-    to before the same of `ends`; those into one row keep their order. Rows that have the mark
-    `epoch` are settled, too; if it does not settle, all rows that it adds to get that mark.
+    Only to the rows of the blocks from `first` to before `last`. The edges were written down by
+    `by_block`, perhaps in several parts: `begins` has a line for each. Those into one row keep
+    their order. Rows that have the mark `epoch` are settled, too; if it does not settle, all rows
+    that it adds to get that mark.
 
     If it `compares`, rows are summed afresh at once, and only those that differ stand in `touched`
     in the end; of the rows with marks `early` has copies, `where` says at which place.
@@ -151,23 +156,20 @@ def add_by_row(  # type: ignore[no-untyped-def]
         (rows touched, which stand in `touched` in ascending order; how many of these stand in
         `again`, to be summed afresh; how many of them differ; edges read)
     """
-    shift = 0
-    while high - low > BLOCKS << shift:
-        shift += 1
-    mine, places, most = _by_block(edges, begins, ends, low, high, shift)
+    most = np.int64(0)
+    for b in range(first, last):
+        most = max(most, (begins[:, b + 1] - begins[:, b]).sum())
     behind, source = np.empty(1 << shift, np.int32), np.empty(most, np.int32)
     slot = np.empty(most if weight.size else 0, np.int32)
     before, total = np.empty(state.shape[1], state.dtype), np.empty(state.shape[1], state.dtype)
-    rows = count = fresh = read = begin = 0
-    for b in range(places.size):
-        end, first = places[b], low + (b << shift)
-        _by_row(mine[begin:end], first, behind, source, slot)
+    rows = count = fresh = read = 0
+    for b in range(first, last):
+        _by_row(edges, begins[:, b], begins[:, b + 1], b << shift, behind, source, slot)
         found = _add_to_block(
             state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
-            source[: end - begin], slot, behind, first, high, touched[count:], stamp, epoch,
-            again[fresh:], before, total, settles, compares, early, where, first_new,
+            source[: behind[-1]], slot, behind, b << shift, stamp.size, touched[count:], stamp,
+            epoch, again[fresh:], before, total, settles, compares, early, where, first_new,
         )  # fmt: skip
-        begin = end
         rows, fresh, count, read = (
             rows + found[0], fresh + found[1], count + found[2], read + found[3]
         )  # fmt: skip

@@ -75,6 +75,8 @@ MANY = 1024
 """Changed messages up to which a step is never left to its executor because most changed."""
 MOST = 1 << 22
 """Elements of messages up to which functions of edges are computed here."""
+SPARSE = 32
+"""Threads go through all rows of a sum, which is worth it from an edge in so many rows on."""
 SPARE = 4
 """Marks that each step may use."""
 FOR_THREADS, FOR_RANKS, FOR_OTHERS = -1, -2, -3
@@ -191,21 +193,22 @@ def shares_of_parts(plan, places, s, num_nodes, events, parts, zero, bits):  # t
 
 @njit(cache=True, nogil=True)
 def spread_of_part(  # type: ignore[no-untyped-def]
-    plan, places, s, num_nodes, events, first, last, difference, moved, edges, begin, zero, bits
-):
-    """What some changed messages of a sum will push; see `sums.sum_spread`."""
+    plan, places, s, num_nodes, events, first, last, difference, moved, edges, begin, begins, zero,
+    bits,
+):  # fmt: skip
+    """What some changed messages of a sum will push; see `pushes.sum_spread`."""
     m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
-    return spread(m, s, first, last, difference, moved, edges, begin)
+    return spread(m, s, first, last, difference, moved, edges, begin, begins)
 
 
 @njit(cache=True, nogil=True)
 def total_of_part(  # type: ignore[no-untyped-def]
-    plan, places, s, epoch, num_nodes, events, touched, low, high, difference, moved, edges,
-    begins, ends, zero, bits,
+    plan, places, s, epoch, num_nodes, events, touched, first, last, difference, moved, edges,
+    begins, zero, bits,
 ):  # fmt: skip
-    """The sum of step `s` for some of the rows; see `machine_steps.collect`."""
+    """The sum of step `s` for some blocks of rows; see `machine_steps.collect`."""
     m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
-    return collect(m, s, touched, epoch, low, high, difference, moved, edges, begins, ends)
+    return collect(m, s, touched, epoch, first, last, difference, moved, edges, begins)
 
 
 @njit(cache=True, nogil=True)
@@ -319,7 +322,9 @@ def update(  # type: ignore[no-untyped-def]
             if not wide_total(m, s, epoch):
                 return s + 1, 0, used
         elif kind == TOTAL:
-            if reach_of(m, s) * m.cells[m.steps[s, OUT], WIDTH] > many:
+            edges = reach_of(m, s)
+            is_large = edges * m.cells[m.steps[s, OUT], WIDTH] > many
+            if is_large and edges * SPARSE > m.stamp.size:
                 return s, FOR_THREADS, used
             if not total(m, s, epoch):
                 return s + 1, 0, used

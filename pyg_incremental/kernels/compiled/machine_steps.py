@@ -7,6 +7,7 @@ room for the result. If not, its rows stand in `touched`, and the cell has their
 import numpy as np
 
 from pyg_incremental.kernels.address import line_at, rows_at
+from pyg_incremental.kernels.compiled.grouped import shift_of
 from pyg_incremental.kernels.compiled.layout import (
     BEFORE,
     CAPACITY,
@@ -255,38 +256,41 @@ def wide_total(m, s, epoch):  # type: ignore[no-untyped-def]
 
 
 @inner()
-def spread(m, s, first, last, difference, moved, edges, begin):  # type: ignore[no-untyped-def]
-    """What some of the changed messages of a sum will push; see `sums.sum_spread`."""
+def spread(m, s, first, last, difference, moved, edges, begin, begins):  # type: ignore[no-untyped-def]
+    """What some of the changed messages of a sum will push; see `pushes.sum_spread`."""
     step = m.steps[s]
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
     return sum_spread(
         stored(source, m.zero), changed_ids(source), old_rows(source, m.zero), first, last,
         lists_of(m, step)[0], step[DROP] != 0, line_at(step[SCALE], out[WIDTH], m.zero), difference,
-        moved, edges, begin,
+        moved, first, edges, begin, shift_of(m.stamp.size), begins,
     )  # fmt: skip
 
 
 @inner()
-def collect(m, s, touched, epoch, low, high, difference, moved, edges, begins, ends):  # type: ignore[no-untyped-def]
-    """Add that to the rows from `low` to before `high`, which stand in `touched` then.
+def collect(m, s, touched, epoch, first, last, difference, moved, edges, begins):  # type: ignore[no-untyped-def]
+    """Add that to the rows of the blocks from `first` to before `last`.
 
-    Returns what `sums.sum_collect` does.
+    Returns what `pushes.sum_collect` does, and from where on they stand in `touched` then.
     """
-    step = m.steps[s]
-    count = reached(m, step, touched, _ZERO, epoch, low, high)
-    count = unite_terms(m, step, touched, count, epoch, low, high)
+    step, shift = m.steps[s], shift_of(m.stamp.size)
+    low, high = min(first << shift, m.stamp.size), min(last << shift, m.stamp.size)
+    mine = touched[low:high]
+    count = reached(m, step, mine, _ZERO, epoch, low, high)
+    count = unite_terms(m, step, mine, count, epoch, low, high)
     compares = step[BEFORE] != 0
-    copies = early(m, step, touched, count if compares else _ZERO)
+    copies = early(m, step, mine, count if compares else _ZERO)
     renew(m, step, low, high)
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
-    return sum_collect(
+    rows, differ, fresh, read = sum_collect(
         stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero), m.numbers[s, LIMIT],
         line_at(step[SCALE], out[WIDTH], m.zero), stored(source, m.zero),
         line_at(step[WEIGHT], step[SLOTS], m.zero), own_of(m, step, m.zero),
-        factor_of(m, step, m.zero), difference, moved, edges, begins, ends, lists_of(m, step)[1],
-        step[DROP] != 0, touched, m.stamp, epoch, low, high, compares, copies, m.where,
+        factor_of(m, step, m.zero), difference, moved, edges, begins, first, last, shift,
+        lists_of(m, step)[1], step[DROP] != 0, mine, m.stamp, epoch, compares, copies, m.where,
         out[FIRST_NEW],
     )  # fmt: skip
+    return rows, differ, fresh, read, low
 
 
 @inner()

@@ -8,12 +8,12 @@ import numpy as np
 
 from pyg_incremental.kernels.compiled.along import add_along, differences, list_edges
 from pyg_incremental.kernels.compiled.compared import differing, remember
-from pyg_incremental.kernels.compiled.grouped import add_by_row
+from pyg_incremental.kernels.compiled.grouped import BLOCKS, add_by_row, by_block, shift_of
 from pyg_incremental.kernels.compiled.rows import DENSE, marked
 from pyg_incremental.kernels.compiled.sums import sum_rows, sum_settle
 from pyg_incremental.kernels.jit import inner, njit
 
-_ZERO, _YES, _NO = np.int64(0), np.bool_(True), np.bool_(False)
+_ZERO, _BLOCKS, _YES, _NO = np.int64(0), np.int64(BLOCKS), np.bool_(True), np.bool_(False)
 """Values that Numba does not compile a function once more for, as it does for a literal."""
 FEW = 4096
 """Edges that are written down at a time before something is added along them."""
@@ -21,9 +21,9 @@ FEW_ROWS = 256
 """Differences that are computed at a time; they stay in the cache."""
 LARGE = 1 << 24
 """Bytes of sums that no cache holds beside the rest."""
-AT_ONCE = 1 << 22
+AT_ONCE = np.int64(1 << 22)
 """Edges grouped by row at a time, which bounds the memory for them."""
-MANY_AT_ONCE = 1 << 24
+MANY_AT_ONCE = np.int64(1 << 24)
 """The same where rows are compared with what they were: all of their edges are needed at once."""
 
 
@@ -51,34 +51,61 @@ def _is_wide(state, ids, out, rows):  # type: ignore[no-untyped-def]
 
 
 @inner()
+def sum_spread(  # type: ignore[no-untyped-def]
+    message, ids, old, first, last, out, drop, scale, difference, moved, base, edges, begin, shift,
+    begins,
+):  # fmt: skip
+    """`sum_push` along many edges, begun: what the sources from `first` to before `last` will push.
+
+    From row `base` on, `difference` takes `message - old` of these sources, and `moved` its
+    magnitude. The edges along which it goes stand in `edges` from `begin` on, by blocks of rows;
+    see `grouped.by_block`. Returns how many edges were pushed.
+    """
+    size = 0
+    for i in range(first, last):
+        size += out.degree[ids[i]]
+    listed = np.empty((size, edges.shape[1]), np.int32)
+    differences(message, ids, old, first, last, scale, difference[base:], moved[base:])
+    _, _, end, pushed = list_edges(
+        ids, first, _ZERO, last, out, drop, moved, base, listed, _ZERO
+    )  # fmt: skip
+    by_block(listed[:end], shift, edges, begin, begins)
+    return pushed
+
+
+@inner()
 def _push_by_row(  # type: ignore[no-untyped-def]
     state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
-    stamp, epoch,
+    stamp, epoch, at_once, compares, early, where, first_new,
 ):  # fmt: skip
-    """`sum_push` along many edges."""
-    again, begins, ends = (
-        np.empty(stamp.size, np.int64),
-        np.zeros(1, np.int64),
-        np.zeros(1, np.int64),
-    )
-    first = pushed = count = fresh = _ZERO
+    """`sum_push` along many edges, so many of them at once; if it `compares`, see `push_compared`.
+
+    Returns:
+        (rows touched, how many differ, edges pushed, rows that were, or have to be, summed afresh,
+        edges read)
+    """
+    again, shift = np.empty(stamp.size, np.int64), shift_of(stamp.size)
+    begins = np.empty((1, BLOCKS + 1), np.int64)
+    first = pushed = rows = fresh = differ = read = _ZERO
     while first < ids.size:
         last, size = first, 0
-        while last < ids.size and (not size or size + out.degree[ids[last]] <= AT_ONCE):
+        while last < ids.size and (not size or size + out.degree[ids[last]] <= at_once):
             size += out.degree[ids[last]]
             last += 1
         difference = np.empty((last - first, state.shape[1]), state.dtype)
         moved = np.empty(last - first, state.dtype)
         edges = np.empty((size, 3 if weight.size else 2), np.int32)
-        differences(message, ids, old, first, last, scale, difference, moved)
-        _, _, end, more = list_edges(ids, first, _ZERO, last, out, drop, moved, _ZERO, edges, _ZERO)
-        ends[0], first, pushed = end, last, pushed + more
-        count, fresh, _, _ = add_by_row(
-            state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
-            edges, begins, ends, touched, stamp, epoch, _ZERO, stamp.size, again, last == ids.size,
-            _NO, state, touched, _ZERO,
+        pushed += sum_spread(
+            message, ids, old, first, last, out, drop, scale, difference, moved, _ZERO, edges,
+            _ZERO, shift, begins[0],
         )  # fmt: skip
-    return count, pushed, again[:fresh]
+        first = last
+        rows, fresh, differ, read = add_by_row(
+            state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
+            edges, begins, _ZERO, _BLOCKS, shift, touched, stamp, epoch, again,
+            last == ids.size, compares, early, where, first_new,
+        )  # fmt: skip
+    return rows, differ, pushed, again[:fresh], read
 
 
 @inner()
@@ -96,20 +123,11 @@ def push_compared(  # type: ignore[no-untyped-def]
         (rows touched, how many differ, edges pushed, rows summed afresh, edges read for these)
     """
     if num_edges <= MANY_AT_ONCE and _is_wide(state, ids, out, stamp.size):
-        difference = np.empty((ids.size, state.shape[1]), state.dtype)
-        moved, again = np.empty(ids.size, state.dtype), np.empty(stamp.size, np.int64)
-        edges = np.empty((num_edges, 3 if weight.size else 2), np.int32)
-        differences(message, ids, old, _ZERO, ids.size, scale, difference, moved)
-        _, _, end, pushed = list_edges(
-            ids, _ZERO, _ZERO, ids.size, out, drop, moved, _ZERO, edges, _ZERO
-        )
-        begins, ends = np.zeros(1, np.int64), np.full(1, end, np.int64)
-        count, fresh, differ, read = add_by_row(
-            state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
-            edges, begins, ends, touched, stamp, epoch, _ZERO, stamp.size, again, _YES, _YES, early,
-            where, first_new,
+        count, differ, pushed, those, read = _push_by_row(
+            state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
+            touched, stamp, epoch, MANY_AT_ONCE, _YES, early, where, first_new,
         )  # fmt: skip
-        return count, differ, pushed, fresh, read
+        return count, differ, pushed, those.size, read
     before = np.empty((min(stamp.size, count + num_edges), state.shape[1]), state.dtype)
     before[:count] = early
     count, pushed, those = _push_in_order(
@@ -135,10 +153,11 @@ def sum_push(  # type: ignore[no-untyped-def]
         (rows touched, edges pushed, rows to be summed afresh)
     """
     if _is_wide(state, ids, out, stamp.size):
-        return _push_by_row(
+        count, _, pushed, again, _ = _push_by_row(
             state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
-            touched, stamp, epoch,
+            touched, stamp, epoch, AT_ONCE, _NO, state, touched, _ZERO,
         )  # fmt: skip
+        return count, pushed, again
     return push_few(
         state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
         count, stamp, epoch,
@@ -188,42 +207,24 @@ def _push_in_order(  # type: ignore[no-untyped-def]
 
 
 @inner()
-def sum_spread(  # type: ignore[no-untyped-def]
-    message, ids, old, first, last, out, drop, scale, difference, moved, edges, begin
-):
-    """`sum_push` for threads, begun: what the sources from `first` to before `last` will push.
-
-    Row `i` of `difference` takes `message - old` of source `i`, and `moved[i]` its magnitude. The
-    edges along which it goes stand in `edges` from `begin` on; see `along.list_edges`.
-
-    Returns:
-        (behind the last of these edges, edges pushed)
-    """
-    differences(message, ids, old, first, last, scale, difference[first:], moved[first:])
-    _, _, end, pushed = list_edges(ids, first, _ZERO, last, out, drop, moved, first, edges, begin)
-    return end, pushed
-
-
-@inner()
 def sum_collect(  # type: ignore[no-untyped-def]
     state, drift, limit, scale, message, weight, own, factor, difference, moved, edges, begins,
-    ends, inn, drop, touched, stamp, epoch, low, high, compares, early, where, first_new,
+    first, last, shift, inn, drop, touched, stamp, epoch, compares, early, where, first_new,
 ):  # fmt: skip
     """`sum_push` for threads, finished: add what `sum_spread` wrote down.
 
-    Only to the rows from `low` to before `high`. The edges stand in `edges` from each of `begins`
-    to before the same of `ends`, in the order in which one thread would push along them. If it
-    `compares`, see `push_compared`.
+    Only to the rows of the blocks from `first` to before `last`. `begins` has a line for each part
+    of the sources, and the edges of each row stand in the order of these. If it `compares`, see
+    `push_compared`.
 
     Returns:
         (rows touched, how many differ, rows summed afresh, edges read for that)
     """
-    high = min(high, stamp.size)
-    again = np.empty(max(0, high - low), np.int64)
+    again = np.empty((last - first) << shift, np.int64)
     count, fresh, differ, read = add_by_row(
         state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
-        edges, begins, ends, touched, stamp, epoch, low, high, again, _YES, compares, early, where,
-        first_new,
+        edges, begins, first, last, shift, touched, stamp, epoch, again, _YES, compares, early,
+        where, first_new,
     )  # fmt: skip
     if not compares:
         read = sum_rows(again[:fresh], state, drift, message, weight, own, factor, inn, drop)
