@@ -9,7 +9,7 @@ import numpy as np
 from pyg_incremental.kernels.compiled.along import add_along, differences, list_edges
 from pyg_incremental.kernels.compiled.compared import differing, remember
 from pyg_incremental.kernels.compiled.grouped import BLOCKS, add_by_row, by_block, shift_of
-from pyg_incremental.kernels.compiled.rows import DENSE, marked
+from pyg_incremental.kernels.compiled.rows import ALL, DENSE, marked
 from pyg_incremental.kernels.compiled.sums import sum_rows, sum_settle
 from pyg_incremental.kernels.jit import inner, njit
 
@@ -23,6 +23,8 @@ LARGE = 1 << 24
 """Bytes of sums that no cache holds beside the rest."""
 AT_ONCE = np.int64(1 << 22)
 """Edges grouped by row at a time, which bounds the memory for them."""
+PART = np.int64(1 << 18)
+"""Edges that are written down by blocks at a time, so that the places where they go are near."""
 MANY_AT_ONCE = np.int64(1 << 24)
 """The same where rows are compared with what they were: all of their edges are needed at once."""
 
@@ -51,6 +53,21 @@ def _is_wide(state, ids, out, rows):  # type: ignore[no-untyped-def]
 
 
 @inner()
+def _until(ids, out, first, last, most):  # type: ignore[no-untyped-def]
+    """The sources from `first` on, one at least, whose edges are not more than `most`.
+
+    Returns:
+        (the one behind them; their edges)
+    """
+    size = np.int64(0)
+    for i in range(first, last):
+        if i > first and size + out.degree[ids[i]] > most:
+            return i, size
+        size += out.degree[ids[i]]
+    return last, size
+
+
+@inner()
 def sum_spread(  # type: ignore[no-untyped-def]
     message, ids, old, first, last, out, drop, scale, difference, moved, base, edges, begin, shift,
     begins,
@@ -61,14 +78,10 @@ def sum_spread(  # type: ignore[no-untyped-def]
     magnitude. The edges along which it goes stand in `edges` from `begin` on, by blocks of rows;
     see `grouped.by_block`. Returns how many edges were pushed.
     """
-    size = 0
-    for i in range(first, last):
-        size += out.degree[ids[i]]
+    _, size = _until(ids, out, first, last, ALL)
     listed = np.empty((size, edges.shape[1]), np.int32)
     differences(message, ids, old, first, last, scale, difference[base:], moved[base:])
-    _, _, end, pushed = list_edges(
-        ids, first, _ZERO, last, out, drop, moved, base, listed, _ZERO
-    )  # fmt: skip
+    _, _, end, pushed = list_edges(ids, first, _ZERO, last, out, drop, moved, base, listed, _ZERO)
     by_block(listed[:end], shift, edges, begin, begins)
     return pushed
 
@@ -85,24 +98,25 @@ def _push_by_row(  # type: ignore[no-untyped-def]
         edges read)
     """
     again, shift = np.empty(stamp.size, np.int64), shift_of(stamp.size)
-    begins = np.empty((1, BLOCKS + 1), np.int64)
     first = pushed = rows = fresh = differ = read = _ZERO
     while first < ids.size:
-        last, size = first, 0
-        while last < ids.size and (not size or size + out.degree[ids[last]] <= at_once):
-            size += out.degree[ids[last]]
-            last += 1
+        last, size = _until(ids, out, first, ids.size, at_once)
         difference = np.empty((last - first, state.shape[1]), state.dtype)
         moved = np.empty(last - first, state.dtype)
         edges = np.empty((size, 3 if weight.size else 2), np.int32)
-        pushed += sum_spread(
-            message, ids, old, first, last, out, drop, scale, difference, moved, _ZERO, edges,
-            _ZERO, shift, begins[0],
-        )  # fmt: skip
+        begins = np.empty((2 * size // PART + 1, BLOCKS + 1), np.int64)
+        begin, parts, i = _ZERO, 0, first
+        while i < last:
+            until, _ = _until(ids, out, i, last, PART)
+            pushed += sum_spread(
+                message, ids, old, i, until, out, drop, scale, difference, moved, i - first, edges,
+                begin, shift, begins[parts],
+            )  # fmt: skip
+            begin, parts, i = begins[parts, BLOCKS], parts + 1, until
         first = last
         rows, fresh, differ, read = add_by_row(
             state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
-            edges, begins, _ZERO, _BLOCKS, shift, touched, stamp, epoch, again,
+            edges, begins[:parts], _ZERO, _BLOCKS, shift, touched, stamp, epoch, again,
             last == ids.size, compares, early, where, first_new,
         )  # fmt: skip
     return rows, differ, pushed, again[:fresh], read
