@@ -1,4 +1,4 @@
-"""Sums along so many edges that their rows are written block by block: the same bits."""
+"""Sums along so many edges that their rows are written one by one: the same bits."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,6 @@ from torch_geometric.nn import GraphConv, GraphSAGE
 from pyg_incremental import to_incremental
 from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.kernels.compiled import pushes, sums
-from pyg_incremental.kernels.compiled.rows import DENSE
 
 ROWS, WIDTH = 40_000, 64
 
@@ -50,16 +49,16 @@ def push(parts, ids, out, message, old, weight, factor, drop):
 )
 @pytest.mark.parametrize("drop", [False, True])
 @pytest.mark.parametrize(
-    ("sources", "degree"), [(1_000, 20), (2_000, 2_200)], ids=["at once", "in chunks"]
+    ("sources", "degree"), [(1_000, 50), (2_000, 2_200)], ids=["at once", "in chunks"]
 )
-def test_blocks_give_the_bits_of_a_push_in_order(sources, degree, drop, has_weight, has_factor):
+def test_rows_get_the_bits_of_a_push_in_order(sources, degree, drop, has_weight, has_factor):
     ids, out, message, old = drawn(sources, degree, seed=3)
     out.neighbor[out.start[ids]] = ids  # a loop each
     draw = np.random.default_rng(4)
     weight = draw.normal(size=ids.size * degree if has_weight else 0)
     factor = draw.normal(size=ROWS if has_factor else 0)
     assert ROWS * WIDTH * 8 > pushes.LARGE
-    assert ids.size * degree * DENSE > ROWS
+    assert ids.size * degree > ROWS
     assert degree < 100 or ids.size * degree > pushes.AT_ONCE
     wide = push(1, ids, out, message, old, weight, factor, drop)
     narrow = push(-(-ids.size // 200), ids, out, message, old, weight, factor, drop)
@@ -89,7 +88,7 @@ def test_a_list_for_which_there_is_no_more_room_goes_on_where_it_ended():
 
 @pytest.mark.kernels
 def test_rows_that_drifted_too_far_are_summed_afresh_in_every_block():
-    ids, out, message, old = drawn(1_000, 20, seed=5)
+    ids, out, message, old = drawn(1_000, 50, seed=5)
     state, drift, stamp = np.ones((ROWS, WIDTH)), np.full(ROWS, np.inf), np.zeros(ROWS, np.int64)
     inn = out._replace(
         start=np.zeros(ROWS, np.int64),
@@ -113,23 +112,26 @@ def test_rows_that_drifted_too_far_are_summed_afresh_in_every_block():
 
 
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("changes", [3_000, 18_000])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_updates_that_push_so_much_are_exact(threads, weighted):
+def test_updates_that_push_so_much_are_exact(threads, weighted, changes):
+    """And name exactly the rows that differ."""
     draw = torch.Generator().manual_seed(7)
     model = (
         GraphConv(WIDTH, WIDTH, aggr="add") if weighted else GraphSAGE(WIDTH, WIDTH, num_layers=2)
     )
     model = model.double().eval()
     x = torch.randn(ROWS, WIDTH, generator=draw, dtype=torch.float64)
-    edges = torch.randint(ROWS, (2, 12 * ROWS), generator=draw)
+    edges = torch.randint(ROWS, (2, 16 * ROWS), generator=draw)
+    edges[1] //= 2  # the others are reached by nothing
     weight = torch.rand(edges.shape[1], generator=draw, dtype=torch.float64) if weighted else None
     was = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         inc = to_incremental(model, compile_after=1)
-        inc(x, edges, *([weight] if weighted else []))
+        before = inc(x, edges, *([weight] if weighted else [])).clone()
         for turn in range(3):
-            ids = torch.randperm(ROWS, generator=draw)[: 3_000 + turn]
+            ids = torch.randperm(ROWS, generator=draw)[: changes + turn]
             added = torch.randint(ROWS, (2, 500), generator=draw)
             update = inc.apply_delta(
                 added, edges[:, 400 * turn : 400 * (turn + 1)],
@@ -137,8 +139,14 @@ def test_updates_that_push_so_much_are_exact(threads, weighted):
                 **({"edge_weight_add": torch.rand(500, dtype=torch.float64)} if weighted else {}),
                 which="oldest",
             )  # fmt: skip
-            pushed = max(s.edges for s in update.stats.steps if s.kind == "sum")
-            assert pushed * DENSE > ROWS
+            pushed = max(s.edges for s in update.stats.steps if s.kind == "sum" and s.way == "push")
+            assert pushed * pushes.COMPARED > ROWS
+            assert changes < 10_000 or pushed > pushes.PART
+            after = inc.out.clone()
+            differ = (after != before).any(1).nonzero().squeeze(1)
+            assert 0 < differ.numel() < ROWS
+            assert torch.equal(update.changed.sort().values, differ)
+            before = after
             assert inc.verify() < 1e-9
     finally:
         torch.set_num_threads(was)

@@ -75,7 +75,7 @@ MANY = 1024
 """Changed messages up to which a step is never left to its executor because most changed."""
 MOST = 1 << 22
 """Elements of messages up to which functions of edges are computed here."""
-SPARSE = 32
+SPARSE = 16
 """Threads go through all rows of a sum, which is worth it from an edge in so many rows on."""
 SPARE = 4
 """Marks that each step may use."""

@@ -21,6 +21,8 @@ FEW_ROWS = 256
 """Differences that are computed at a time; they stay in the cache."""
 LARGE = 1 << 24
 """Bytes of sums that no cache holds beside the rest."""
+COMPARED = 4
+"""Of rows that are compared with what they were, that pays from one edge in so many rows on."""
 AT_ONCE = np.int64(1 << 22)
 """Edges grouped by row at a time, which bounds the memory for them."""
 PART = np.int64(1 << 18)
@@ -42,17 +44,6 @@ def _settled(state, drift, limit, scale, own, inn, touched, count, stamp, epoch,
 
 
 @inner()
-def _is_wide(state, ids, out, rows):  # type: ignore[no-untyped-def]
-    """Whether so much is pushed that most waits for memory are saved row by row."""
-    if ids.size < FEW_ROWS or rows * state.strides[0] < LARGE:
-        return False
-    edges = 0
-    for i in range(ids.size):
-        edges += out.degree[ids[i]]
-    return edges * DENSE > rows
-
-
-@inner()
 def _until(ids, out, first, last, most):  # type: ignore[no-untyped-def]
     """The sources from `first` on, one at least, whose edges are not more than `most`.
 
@@ -65,6 +56,17 @@ def _until(ids, out, first, last, most):  # type: ignore[no-untyped-def]
             return i, size
         size += out.degree[ids[i]]
     return last, size
+
+
+@inner()
+def _is_wide(state, ids, out, rows, in_so_many):  # type: ignore[no-untyped-def]
+    """Whether so much is pushed that waits for memory are saved row by row.
+
+    All rows are looked at then, so there has to be an edge in `in_so_many` of them.
+    """
+    if ids.size < FEW_ROWS or rows * state.strides[0] < LARGE:
+        return False
+    return _until(ids, out, _ZERO, ids.size, ALL)[1] * in_so_many > rows
 
 
 @inner()
@@ -136,7 +138,7 @@ def push_compared(  # type: ignore[no-untyped-def]
     Returns:
         (rows touched, how many differ, edges pushed, rows summed afresh, edges read for these)
     """
-    if num_edges <= MANY_AT_ONCE and _is_wide(state, ids, out, stamp.size):
+    if num_edges <= MANY_AT_ONCE and _is_wide(state, ids, out, stamp.size, COMPARED):
         count, differ, pushed, those, read = _push_by_row(
             state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
             touched, stamp, epoch, MANY_AT_ONCE, _YES, early, where, first_new,
@@ -166,7 +168,7 @@ def sum_push(  # type: ignore[no-untyped-def]
     Returns:
         (rows touched, edges pushed, rows to be summed afresh)
     """
-    if _is_wide(state, ids, out, stamp.size):
+    if _is_wide(state, ids, out, stamp.size, 1):
         count, _, pushed, again, _ = _push_by_row(
             state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
             touched, stamp, epoch, AT_ONCE, _NO, state, touched, _ZERO,
