@@ -93,6 +93,10 @@ def add_along(  # type: ignore[no-untyped-def]
                 fetch(state, edges[e + ahead, 1])
                 if is_far:
                     fetch(difference, edges[e + ahead, 0])
+                if weight.size:
+                    fetch(weight, edges[e + ahead, 2])
+                if factor.size:
+                    fetch(factor, edges[e + ahead, 1])
             v = np.uint64(edges[e, 1])
             row, diff, w = state[v], difference[np.uint64(edges[e, 0])], state.dtype.type(1)
             if weight.size:

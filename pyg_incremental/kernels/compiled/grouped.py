@@ -99,6 +99,8 @@ def _add_to_block(  # type: ignore[no-untyped-def]
         while e < end:
             if e + ahead < source.size:
                 fetch(difference, source[e + ahead])
+                if weight.size:
+                    fetch(weight, slot[e + ahead])
             u, w = np.uint64(source[e]), state.dtype.type(1)
             if weight.size:
                 w = weight[np.uint64(slot[e])]

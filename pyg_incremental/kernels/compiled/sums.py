@@ -107,6 +107,7 @@ def sum_renew(  # type: ignore[no-untyped-def]
         if i + AHEAD < own_ids.size:
             fetch(state, own_ids[i + AHEAD])
             fetch(own, own_ids[i + AHEAD])
+            fetch(drift, own_ids[i + AHEAD])
         v = own_ids[i]
         if low <= v < min(high, first_new):
             moved = drift.dtype.type(0)
@@ -116,6 +117,10 @@ def sum_renew(  # type: ignore[no-untyped-def]
                 moved += abs(by) * scale[f]
             drift[v] += moved
     for i in range(factor_ids.size):
+        if i + AHEAD < factor_ids.size:
+            fetch(state, factor_ids[i + AHEAD])
+            if own.size:
+                fetch(own, factor_ids[i + AHEAD])
         v = factor_ids[i]
         if not low <= v < min(high, first_new):
             continue
