@@ -43,7 +43,7 @@ RANKS = ("tests/distributed/test_deltas.py", "tests/distributed/test_start.py",
          "tests/distributed/test_journeys.py")  # fmt: skip
 
 SUMS, SOFTMAX = "kernels/compiled/sums.py", "kernels/compiled/softmax.py"
-ALONG = "kernels/compiled/along.py"
+ALONG, GROUPED = "kernels/compiled/along.py", "kernels/compiled/grouped.py"
 EXTREMUM, ROWS = "kernels/compiled/extremum.py", "kernels/compiled/rows.py"
 
 MUTATIONS = [
@@ -75,6 +75,14 @@ MUTATIONS = [
              "            return i, position, end, pushed",
              "            return i, 0, end, pushed",
              "a list longer than the room for it is pushed again from its start",
+             ("tests/unit/test_wide_pushes.py",)),
+    Mutation("marks are not settled", GROUPED,
+             "        if e == end and not is_marked:", "        if e == end:",
+             "a row that only an edge that came or left reaches is not named",
+             ("tests/unit/test_wide_pushes.py",)),
+    Mutation("held against too late", GROUPED,
+             "early[where[v]] if is_marked else before", "before",
+             "edges that came or left do not count as what a row was",
              ("tests/unit/test_wide_pushes.py",)),
     # Kernels: attention
     Mutation("reference of the first edge", SOFTMAX,

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numba import config
 from torch_geometric.nn import GraphConv, GraphSAGE
 
 from pyg_incremental import to_incremental
@@ -12,17 +13,17 @@ from pyg_incremental.kernels.compiled import pushes, sums
 ROWS, WIDTH = 40_000, 64
 
 
-def drawn(sources, degree, seed):
+def drawn(sources, degree, seed, rows=ROWS):
     """Arguments of `sum_push` that its callers share, float64, and where sources send to."""
     draw = np.random.default_rng(seed)
-    ids = draw.permutation(ROWS)[:sources].astype(np.int64)
+    ids = draw.permutation(rows)[:sources].astype(np.int64)
     out = Adjacency(
-        np.zeros(ROWS, np.int64), np.zeros(ROWS, np.int32), np.zeros(ROWS, np.int32),
-        draw.integers(0, ROWS, sources * degree, np.int32),
+        np.zeros(rows, np.int64), np.zeros(rows, np.int32), np.zeros(rows, np.int32),
+        draw.integers(0, rows, sources * degree, np.int32),
         np.arange(sources * degree, dtype=np.int32),
     )  # fmt: skip
     out.start[ids], out.degree[ids] = degree * np.arange(sources), degree
-    message, old = draw.normal(size=(ROWS, WIDTH)), draw.normal(size=(sources, WIDTH))
+    message, old = draw.normal(size=(rows, WIDTH)), draw.normal(size=(sources, WIDTH))
     return ids, out, message, old
 
 
@@ -87,15 +88,17 @@ def test_a_list_for_which_there_is_no_more_room_goes_on_where_it_ended():
 
 
 @pytest.mark.kernels
-def test_rows_that_drifted_too_far_are_summed_afresh_in_every_block():
-    ids, out, message, old = drawn(1_000, 50, seed=5)
-    state, drift, stamp = np.ones((ROWS, WIDTH)), np.full(ROWS, np.inf), np.zeros(ROWS, np.int64)
+def test_rows_that_drifted_too_far_are_summed_afresh_one_by_one(monkeypatch):
+    size, sources = (2_000, 300) if config.DISABLE_JIT else (ROWS, 1_000)
+    monkeypatch.setattr(pushes, "LARGE", pushes.LARGE * size // ROWS)  # where it is not compiled
+    ids, out, message, old = drawn(sources, 50, 5, size)
+    state, drift, stamp = np.ones((size, WIDTH)), np.full(size, np.inf), np.zeros(size, np.int64)
     inn = out._replace(
-        start=np.zeros(ROWS, np.int64),
-        degree=np.ones(ROWS, np.int32),
+        start=np.zeros(size, np.int64),
+        degree=np.ones(size, np.int32),
         neighbor=ids.astype(np.int32),
     )
-    touched = np.empty(ROWS, np.int64)
+    touched = np.empty(size, np.int64)
     count, _, again = pushes.sum_push(
         state, drift, 1e3, np.ones(WIDTH), message, np.empty(0), message[:0], np.empty(0), ids, old,
         out, inn, False, touched, 0, stamp, 1,

@@ -127,6 +127,13 @@ def _sleeps(m, s):  # type: ignore[no-untyped-def]
 
 
 @inner()
+def _is_for_threads(m, s, many):  # type: ignore[no-untyped-def]
+    """Whether a sum pushes more elements than so many, and along enough edges."""
+    edges = reach_of(m, s)
+    return edges * m.cells[m.steps[s, OUT], WIDTH] > many and edges * SPARSE > m.stamp.size
+
+
+@inner()
 def _forget(m):  # type: ignore[no-untyped-def]
     """Forget the update before."""
     for c in range(m.cells.shape[0]):
@@ -322,9 +329,7 @@ def update(  # type: ignore[no-untyped-def]
             if not wide_total(m, s, epoch):
                 return s + 1, 0, used
         elif kind == TOTAL:
-            edges = reach_of(m, s)
-            is_large = edges * m.cells[m.steps[s, OUT], WIDTH] > many
-            if is_large and edges * SPARSE > m.stamp.size:
+            if _is_for_threads(m, s, many):
                 return s, FOR_THREADS, used
             if not total(m, s, epoch):
                 return s + 1, 0, used
