@@ -58,8 +58,18 @@ def divided(total: Tensor, count: Tensor) -> Tensor:
     return total / count.clamp_min(1)
 
 
+def scaled(total: Tensor, factor: Tensor) -> Tensor:
+    """A sum, `[k, channels]`, and what each of its rows is multiplied with, `[k, 1]`.
+
+    Where nobody else reads the sum, an engine makes it part of that: `factor`.
+    """
+    return total * factor
+
+
 def added(aggregated: Tensor, own: Tensor) -> Tensor:
-    """A sum or a mean and another row of the same node, both `[k, channels]` and of one dtype.
+    """A sum, `scaled` or not, or a mean, and another row of each node.
+
+    Both are `[k, channels]`, and of one dtype.
 
     Where nobody else reads the sum, an engine makes it part of that: `own`.
     """

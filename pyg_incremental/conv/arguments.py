@@ -168,7 +168,8 @@ class Arguments:
             return self.examples[value]
         step = next(s for s in self.program.steps if s.output is value)
         if isinstance(step, RowMap):
-            made: Tensor = step.fn(*map(self.example, step.inputs))
+            rows = [self.example(v) for v in step.inputs]
+            made: Tensor = step.fn(*(r[: min(map(len, rows))] for r in rows))
             return made
         count = next((len(e) for v, e in self.examples.items() if v.kind == value.kind), 2)
         if isinstance(step, Ones):

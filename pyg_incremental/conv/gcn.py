@@ -16,7 +16,6 @@ from torch_geometric.nn import GCN2Conv, GCNConv, LGConv, PDNConv
 
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.hop import Hop
-from pyg_incremental.conv.inner import with_bias
 from pyg_incremental.conv.linear import flat_weight, linear
 from pyg_incremental.conv.normalize import gcn_hop, plain_hop
 from pyg_incremental.conv.registry import register
@@ -34,7 +33,7 @@ def gcn(call: ConvCall) -> Value:
         hop = gcn_hop(call, conv.add_self_loops, 2.0 if conv.improved else 1.0)
     else:
         hop = plain_hop(call)
-    return with_bias(call, hop(x, "hop", linear(conv.lin)))
+    return hop(x, "hop", linear(conv.lin), biased=True)
 
 
 @register(LGConv)
@@ -62,7 +61,7 @@ def pdn(call: ConvCall) -> Value:
         computed = call.map("edge_weight", lambda e: conv.mlp(e).squeeze(-1), attr, costly=True)
         weight = flat_weight(call.program, computed)
     hop = gcn_hop(call, conv.add_self_loops, weight=weight) if conv.normalize else Hop(call, weight)
-    return with_bias(call, hop(x, "hop", linear(conv.lin)))
+    return hop(x, "hop", linear(conv.lin), biased=True)
 
 
 @register(GCN2Conv)

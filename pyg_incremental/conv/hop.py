@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_geometric.nn import aggr
 
 from pyg_incremental.conv.call import ConvCall
+from pyg_incremental.conv.inner import with_bias
 from pyg_incremental.conv.own_loop import reduced_with_loop
 from pyg_incremental.program.steps import Value
 
@@ -42,7 +43,11 @@ class Hop:
     module: torch.nn.Module | None = None
 
     def __call__(
-        self, x: Value, part: str, first: Callable[[Tensor], Tensor] | None = None
+        self,
+        x: Value,
+        part: str,
+        first: Callable[[Tensor], Tensor] | None = None,
+        biased: bool = False,
     ) -> Value:
         """One propagation, `[num_nodes, channels]`.
 
@@ -50,8 +55,36 @@ class Hop:
             x: What is sent.
             part: Name of the steps.
             first: A costly row map of `x` before it is sent, such as a linear layer.
+            biased: Whether the conv's bias is added, if it has one.
         """
         call, sent = self.call, self._sent(x, part, first)
+        is_sum = type(self._module) is aggr.SumAggregation
+        if is_sum and self.target is not None and self.loop and not isinstance(self.loop, Value):
+            return self._with_terms(sent, part, biased)
+        rows = self._apart(sent, part)
+        return with_bias(call, rows) if biased else rows
+
+    def _with_terms(self, sent: Value, part: str, biased: bool) -> Value:
+        """A sum that an engine keeps as the finished rows: what each row adds is a row of its own.
+
+        That is stored, which saves reading what was sent again wherever a message arrives.
+        """
+        call, conv, loop, target = self.call, self.call.conv, self.loop, self.target
+        assert target is not None
+        assert not isinstance(loop, Value)
+
+        def own(sent: Tensor, target: Tensor) -> Tensor:
+            rows = loop * sent * target
+            return rows + conv.bias if biased and conv.bias is not None else rows
+
+        message = call.weighted(sent, self.weight)
+        rows = call.reduce(message, module=self._module, part=part)
+        rows = call.scaled(f"{part}_scaled", rows, target)
+        return call.added(f"{part}_out", rows, call.map(f"{part}_own", own, sent, target))
+
+    def _apart(self, sent: Value, part: str) -> Value:
+        """The same where rows are made of what arrived and what was sent, whenever they change."""
+        call = self.call
         # Infinity times zero is NaN, which an extremum may hide; a factor of zero needs weights.
         if not (self._is_linear or (self.weight is None and type(self._module) in _EXTREMA)):
             return self._over_edges(part, lambda sent: sent, sent, ())

@@ -20,6 +20,7 @@ from pyg_incremental.aggregate import (  # fmt: skip
     Sum,
     Weighted,
     added,
+    scaled,
 )
 from pyg_incremental.aggregate.base import Aggregate, Loops
 from pyg_incremental.conv.arguments import Arguments
@@ -194,6 +195,10 @@ class Primitives(Arguments):
         """`aggregated + own`; an engine makes that part of a sum if it can, see `engine.terms`."""
         shapes = [(rows.dtype, rows.shape[1:]) for rows in map(self.example, (aggregated, own))]
         return self.map(part, added if shapes[0] == shapes[1] else torch.add, aggregated, own)
+
+    def scaled(self, part: str, aggregated: Value, factor: Value) -> Value:
+        """`aggregated * factor`, where that is `[num_nodes, 1]`; like `added`."""
+        return self.map(part, scaled, aggregated, factor)
 
     def degree(self, weight: Value | None = None, loops: Loops | None = None) -> Value:
         """Sum of the weights of the in-edges, or their number, `[num_nodes, 1]`."""

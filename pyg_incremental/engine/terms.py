@@ -1,6 +1,7 @@
 """Which maps behind a sum become part of it.
 
     out = added(divided(Sum(source), degree), own)   ->   out = Sum(source; own, 1 / degree)
+    out = added(scaled(Sum(source), factor), own)    ->   out = Sum(source; own, factor)
 
 A message then goes straight to the finished row. Else the sum would be stored beside it, and for
 each row that a message reaches the sum, `own` and the degree would be read to make the row again.
@@ -10,13 +11,13 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from pyg_incremental.aggregate import Aggregate, Sum, added, divided
+from pyg_incremental.aggregate import Aggregate, Sum, added, divided, scaled
 from pyg_incremental.program.row_wise import as_it_is
 from pyg_incremental.program.steps import Program, RowMap, Step, Value
 
 
 def with_terms(program: Program) -> list[Step]:
-    """The steps of a program, with `added` and `divided` as terms of the sums before them."""
+    """The steps of a program; `added`, `divided` and `scaled` are terms of the sums before them."""
     readers: dict[Value, int] = dict.fromkeys(program.outputs, 2)  # nobody else may read a sum
     for s in program.steps:
         for v in s.inputs:
@@ -25,7 +26,7 @@ def with_terms(program: Program) -> list[Step]:
     read = {v for s in program.steps for v in s.inputs}
     retracted = {v for s in program.steps if not isinstance(s, RowMap) for v in s.inputs}
     gone: set[Value] = set()
-    factors: dict[Value, RowMap] = {}
+    inverses: dict[Value, RowMap] = {}
     found: dict[Value, Sum] = {}
     copies: dict[Value, RowMap] = {}
     for s in program.steps:
@@ -34,25 +35,27 @@ def with_terms(program: Program) -> list[Step]:
         aggregated, own = s.inputs
         step, factor = makers[aggregated], None
         passed = [aggregated]
-        if isinstance(step, RowMap) and step.fn is divided:
-            total, count = step.inputs
-            factor = factors.setdefault(count, _inverse(count))
+        if isinstance(step, RowMap) and step.fn in (divided, scaled):
+            total, factor = step.inputs
+            if step.fn is divided:
+                factor = inverses.setdefault(factor, _inverse(factor)).output
             step = makers[total]
             passed.append(total)
         if not isinstance(step, Sum) or any(readers[v] > 1 for v in passed):
             continue
-        # An aggregation does not say what its rows were, so `own` may be none.
-        if own is step.source or isinstance(makers[own], Aggregate) or own in found:
+        terms = (own,) if factor is None else (own, factor)
+        # An aggregation does not say what its rows were, so a term may be none.
+        if any(
+            v is step.source or isinstance(makers.get(v), Aggregate) or v in found for v in terms
+        ):
             continue
-        terms = (own,) if factor is None else (own, factor.output)
         copied = s.output in retracted or (s.output in program.outputs and s.output in read)
         rows = replace(s.output, name=f"{s.output}_sum") if copied else s.output
         if copied:
             copies[s.output] = replace(s, inputs=(rows,), fn=as_it_is)
         found[s.output] = replace(
-            step, output=rows, inputs=(*step.inputs, *terms), own=own,
-            factor=None if factor is None else factor.output,
-        )  # fmt: skip
+            step, output=rows, inputs=(*step.inputs, *terms), own=own, factor=factor
+        )
         gone.update(passed)
     used = {step.factor for step in found.values()}
     steps: list[Step] = []
@@ -61,8 +64,8 @@ def with_terms(program: Program) -> list[Step]:
             steps.append(found.get(s.output, s))
         if s.output in copies:
             steps.append(copies[s.output])
-        if s.output in factors and factors[s.output].output in used:
-            steps.append(factors[s.output])
+        if s.output in inverses and inverses[s.output].output in used:
+            steps.append(inverses[s.output])
     return steps
 
 

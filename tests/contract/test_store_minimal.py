@@ -94,7 +94,7 @@ def test_rows_that_are_kept():
 def test_less_is_kept(make):
     """No message of a sum; of attention the messages, because what they weigh is an exponential."""
     minimal, fast = rows_of(wrapped(make)), rows_of(wrapped(make, store="fast"))
-    if make is not GraphSAGE:  # which keeps finished rows in the place of sums
+    if make not in (GraphSAGE, GCN):  # which keep finished rows in the place of sums
         assert minimal.items() < fast.items()
     if make is not GAT:
         assert 2 * sum(minimal.values()) < sum(fast.values()) + N * 32

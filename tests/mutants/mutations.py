@@ -48,7 +48,7 @@ EXTREMUM, ROWS = "kernels/compiled/extremum.py", "kernels/compiled/rows.py"
 
 MUTATIONS = [
     # Kernels: sums
-    Mutation("push without weight", ALONG,
+    Mutation("push without weight", GROUPED,
              "                row[f] += w * diff[f]", "                row[f] += diff[f]",
              "changed messages travel without the weight of their edge", KERNELS),
     Mutation("difference turned around", ALONG,
@@ -71,17 +71,16 @@ MUTATIONS = [
              "        if inn.degree[v] == 0:\n            state[v] = 0",
              "        if inn.degree[v] == 0:\n            state[v] *= 1",
              "a row whose last edge left keeps rounding errors", KERNELS),
-    Mutation("position in a list is lost", ALONG,
-             "            return i, position, end, pushed",
-             "            return i, 0, end, pushed",
-             "a list longer than the room for it is pushed again from its start",
-             ("tests/unit/test_wide_pushes.py",)),
+    Mutation("a mark without its copy", GROUPED,
+             "            place[count - 1] = -1 - at", "            pass",
+             "edges that came or left do not count as what a row was, where few are pushed along",
+             KERNELS),
     Mutation("marks are not settled", GROUPED,
-             "        if e == end and not is_marked:", "        if e == end:",
+             "        if behind[r] == end and not is_marked:", "        if behind[r] == end:",
              "a row that only an edge that came or left reaches is not named",
              ("tests/unit/test_wide_pushes.py",)),
     Mutation("held against too late", GROUPED,
-             "early[where[v]] if is_marked else before", "before",
+             "where[first + r] if is_marked else -1", "-1",
              "edges that came or left do not count as what a row was",
              ("tests/unit/test_wide_pushes.py",)),
     # Kernels: attention

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from numba import config
+from numba import config, njit
 from torch_geometric.nn import GraphConv, GraphSAGE
 
 from pyg_incremental import to_incremental
 from pyg_incremental.kernels.adjacency import Adjacency
-from pyg_incremental.kernels.compiled import pushes, sums
+from pyg_incremental.kernels.compiled import grouped, pushes, sums
 
 ROWS, WIDTH = 40_000, 64
 
@@ -63,28 +63,27 @@ def test_rows_get_the_bits_of_a_push_in_order(sources, degree, drop, has_weight,
     assert degree < 100 or ids.size * degree > pushes.AT_ONCE
     wide = push(1, ids, out, message, old, weight, factor, drop)
     narrow = push(-(-ids.size // 200), ids, out, message, old, weight, factor, drop)
-    assert pushes.FEW_ROWS > 200  # so few sources never are wide
+    assert pushes.FEW_SOURCES > 200  # so few sources never are wide
     for one, other in zip(wide, narrow, strict=True):
         np.testing.assert_array_equal(one, other)
     assert (np.diff(wide[2]) > 0).all()
 
 
 @pytest.mark.kernels
-def test_a_list_for_which_there_is_no_more_room_goes_on_where_it_ended():
-    ids, out, message, old = drawn(2, 3_000, seed=6)
-    message, old = message[:, :1].copy(), old[:, :1].copy()
-    assert 3_000 < pushes.FEW < 6_000
-    state, drift, stamp = np.zeros((ROWS, 1)), np.zeros(ROWS), np.zeros(ROWS, np.int64)
-    assert state.nbytes < pushes.LARGE
-    inn = out._replace(degree=np.ones(ROWS, np.int32))
-    _, pushed, _ = pushes.sum_push(
-        state, drift, 1e300, np.zeros(1), message, np.empty(0), message[:0], np.empty(0), ids, old,
-        out, inn, False, np.empty(ROWS, np.int64), 0, stamp, 1,
-    )  # fmt: skip
-    assert pushed == 6_000
-    want = np.zeros((ROWS, 1))
-    np.add.at(want, out.neighbor, np.repeat(message[ids] - old, 3_000, axis=0))
-    np.testing.assert_allclose(state, want, atol=1e-12)
+@pytest.mark.parametrize("columns", [2, 3])
+@pytest.mark.parametrize("rows", [1, 60, 5_000, 3_000_000])
+@pytest.mark.parametrize("size", [0, grouped.FEW, grouped.FEW + 1, grouped.MANY + 1])
+def test_edges_are_sorted_by_row_and_keep_their_order(size, rows, columns):
+    draw = np.random.default_rng(7)
+    edges = draw.integers(0, rows, (size, columns), np.int32)
+    edges[:, 0] = np.arange(size)
+    want = edges[edges[:, 1].argsort(kind="stable")]
+    np.testing.assert_array_equal(sorted_by_row(edges, rows), want)
+
+
+@njit
+def sorted_by_row(edges, rows):
+    return grouped.sorted_by_row(edges, rows)
 
 
 @pytest.mark.kernels

@@ -15,6 +15,12 @@ from pyg_incremental.kernels.jit import inner
 BLOCKS = 1 << 11
 """Edges go to one of so many blocks of rows first, and then to their row: more, and the ends of all
 these lists do not stay in the cache."""
+NEAR = 1 << 18
+"""Bytes of differences that are in the cache when they are added."""
+FEW = 24
+"""Edges that are sorted by putting each in its place."""
+MANY = 2048
+"""Edges from which on it pays to sort them by many bits of their row at once."""
 
 
 @inner()
@@ -52,8 +58,8 @@ def by_block(listed, shift, edges, begin, begins):  # type: ignore[no-untyped-de
 
 
 @inner()
-def _by_row(edges, begins, ends, first, behind, source, slot):  # type: ignore[no-untyped-def]
-    """Write the difference and slot of the edges of a block down, ordered by row.
+def _by_row(edges, begins, ends, first, behind, ordered):  # type: ignore[no-untyped-def]
+    """Write the edges of a block to `ordered`, by their row.
 
     They stand in `edges` from each of `begins` to before the same of `ends`. `first` is the first
     row; `behind` becomes where the edges of each row end.
@@ -71,59 +77,152 @@ def _by_row(edges, begins, ends, first, behind, source, slot):  # type: ignore[n
         for e in range(begins[p], ends[p]):
             r = np.uint64(edges[e, 1] - first)
             at = np.uint64(behind[r])
-            source[at] = edges[e, 0]
-            if slot.size:
-                slot[at] = edges[e, 2]
+            ordered[at, 0] = edges[e, 0]
+            if edges.shape[1] > 2:
+                ordered[at, 2] = edges[e, 2]
             behind[r] += 1
 
 
 @inner()
-def _add_to_block(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved, source,
-    slot, behind, first, high, touched, stamp, epoch, again, before, total, settles, compares,
-    early, where, first_new
-):  # fmt: skip
-    """`add_by_row` for the rows of a block, the edges of which stand in `source` and `slot`."""
-    width, ahead = state.shape[1], rows_ahead(state)
-    rows = count = fresh = read = e = 0
+def _with_edges(behind, first, high, stamp, epoch, where, rows, place):  # type: ignore[no-untyped-def]
+    """List the rows of a block to which edges lead or that have the mark `epoch`.
+
+    `behind` is moved to say where the edges of each row listed end; `place` becomes what `where`
+    says of those with a mark, and -1 of others. Returns how many there are.
+    """
+    count = end = 0
     for r in range(min(behind.size, high - first)):
-        v = np.uint64(first + r)  # no index from the end
-        is_marked, end = stamp[v] == epoch, behind[r]
-        if e == end and not is_marked:
+        is_marked = stamp[first + r] == epoch
+        if behind[r] == end and not is_marked:
             continue
-        if r + ahead < behind.size:
-            fetch(state, v + ahead)
+        end = behind[r]
+        rows[count], behind[count] = first + r, end
+        place[count] = where[first + r] if is_marked else -1
+        count += 1
+    return count
+
+
+@inner()
+def sorted_by_row(edges, rows):  # type: ignore[no-untyped-def]
+    """Edges as `list_edges` writes them, of `rows` rows, in ascending order of these.
+
+    Those into one row keep their order. By some bits of the row at a time, the lowest first: few
+    for few edges, for which lists of many ends would take the longest.
+    """
+    if edges.shape[0] <= FEW:
+        for e in range(1, edges.shape[0]):
+            i = e
+            while i and edges[i - 1, 1] > edges[i, 1]:
+                for c in range(edges.shape[1]):
+                    edges[i - 1, c], edges[i, c] = edges[i, c], edges[i - 1, c]
+                i -= 1
+        return edges
+    bits, most = 1, 11 if edges.shape[0] > MANY else 6
+    while rows > 1 << bits:
+        bits += 1
+    passes = -(-bits // most)
+    bits = -(-bits // passes)
+    begins, other = np.empty(1 << bits, np.int64), np.empty_like(edges)
+    for p in range(passes):
+        shift, mask = p * bits, (1 << bits) - 1
+        begins[:] = 0
+        for e in range(edges.shape[0]):
+            begins[np.uint64((edges[e, 1] >> shift) & mask)] += 1
+        begin = 0
+        for b in range(begins.size):
+            count = begins[b]
+            begins[b] = begin
+            begin += count
+        for e in range(edges.shape[0]):
+            b = np.uint64((edges[e, 1] >> shift) & mask)
+            at = np.uint64(begins[b])
+            other[at, 0], other[at, 1] = edges[e, 0], edges[e, 1]
+            if edges.shape[1] > 2:
+                other[at, 2] = edges[e, 2]
+            begins[b] += 1
+        edges, other = other, edges
+    return edges
+
+
+@inner()
+def rows_of(edges, rows, behind, place):  # type: ignore[no-untyped-def]
+    """List the rows of edges in their order, and of each where its edges end, see `add_to_rows`.
+
+    An edge with the difference `-1 - k` is none; its row is marked, and `place` takes `k`. The
+    others move together. Returns how many rows there are, and how many edges.
+    """
+    count, end, last = 0, 0, -1
+    for e in range(edges.shape[0]):
+        at, v = edges[e, 0], edges[e, 1]
+        if v != last:
+            rows[count], place[count], last = v, -1, v
+            count += 1
+        if at < 0:
+            place[count - 1] = -1 - at
+        else:
+            edges[end, 0] = at
+            if edges.shape[1] > 2:
+                edges[end, 2] = edges[e, 2]
+            end += 1
+        behind[count - 1] = end
+    return count, end
+
+
+@inner()
+def add_to_rows(  # type: ignore[no-untyped-def]
+    state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved, edges,
+    rows, behind, place, touched, stamp, epoch, again, settles, compares, early, first_new
+):  # fmt: skip
+    """`add_by_row` for `rows`; the edges into each stand together in `edges`, and end at `behind`.
+
+    Of rows that had a mark `place` says where in `early` they stand, and -1 of others. `rows` and
+    `touched` may be one.
+
+    Returns:
+        (how many of the rows stand in `again`; how many in `touched`; edges read)
+    """
+    width, ahead = state.shape[1], rows_ahead(state)
+    is_far = difference.size * difference.itemsize > NEAR
+    before = np.empty(width, state.dtype)
+    count = fresh = read = e = 0
+    for r in range(rows.size):
+        if r + ahead < rows.size:
+            fetch(state, rows[r + ahead])
+            fetch(drift, rows[r + ahead])
+            if factor.size:
+                fetch(factor, rows[r + ahead])
+        v, end = np.uint64(rows[r]), behind[r]  # no index from the end
+        is_empty = e == end and inn.degree[v] == 0
         row, size = state[v], drift.dtype.type(0)
-        for f in range(width):
-            before[f] = total[f] = row[f]
+        if compares:
+            for f in range(width):
+                before[f] = row[f]
         while e < end:
-            if e + ahead < source.size:
-                fetch(difference, source[e + ahead])
+            if e + ahead < edges.shape[0]:
+                if is_far:
+                    fetch(difference, edges[e + ahead, 0])
                 if weight.size:
-                    fetch(weight, slot[e + ahead])
-            u, w = np.uint64(source[e]), state.dtype.type(1)
+                    fetch(weight, edges[e + ahead, 2])
+            u, w = np.uint64(edges[e, 0]), state.dtype.type(1)
             if weight.size:
-                w = weight[np.uint64(slot[e])]
+                w = weight[np.uint64(edges[e, 2])]
             if factor.size:
                 w *= factor[v]
             diff = difference[u]
             for f in range(width):
-                total[f] += w * diff[f]
+                row[f] += w * diff[f]
             size += moved[u] * abs(w)
             e += 1
-        for f in range(width):
-            row[f] = total[f]
         drift[v] += size
         if not settles:
             stamp[v] = epoch
             continue
-        rows += 1
-        if inn.degree[v] == 0:  # `sum_settle`; a call would take as long as the sum
+        if is_empty:  # `sum_settle`; a call would take as long as the sum
             for f in range(width):
                 row[f] = own[v, f] if own.size else 0
             drift[v] = 0
         elif drift[v] != 0:
-            size = magnitude(total, scale)
+            size = magnitude(row, scale)
             drift[v] += size
             if not is_settled(drift[v], limit, size):
                 these, fresh = again[fresh : fresh + 1], fresh + 1
@@ -131,11 +230,11 @@ def _add_to_block(  # type: ignore[no-untyped-def]
                 if compares:
                     read += sum_rows(these, state, drift, message, weight, own, factor, inn, drop)
         touched[count] = v
-        if compares and first + r < first_new:
-            count += differs(row, early[where[v]] if is_marked else before)
+        if compares and rows[r] < first_new:
+            count += differs(row, early[place[r]] if place[r] >= 0 else before)
         else:
             count += 1
-    return rows, fresh, count, read
+    return fresh, count, read
 
 
 @inner()
@@ -161,18 +260,17 @@ def add_by_row(  # type: ignore[no-untyped-def]
     most = np.int64(0)
     for b in range(first, last):
         most = max(most, (begins[:, b + 1] - begins[:, b]).sum())
-    behind, source = np.empty(1 << shift, np.int32), np.empty(most, np.int32)
-    slot = np.empty(most if weight.size else 0, np.int32)
-    before, total = np.empty(state.shape[1], state.dtype), np.empty(state.shape[1], state.dtype)
+    behind, place = np.empty(1 << shift, np.int32), np.empty(1 << shift, np.int32)
+    those, ordered = np.empty(1 << shift, np.int64), np.empty((most, edges.shape[1]), np.int32)
     rows = count = fresh = read = 0
     for b in range(first, last):
-        _by_row(edges, begins[:, b], begins[:, b + 1], b << shift, behind, source, slot)
-        found = _add_to_block(
+        _by_row(edges, begins[:, b], begins[:, b + 1], b << shift, behind, ordered)
+        size = behind[-1]
+        some = _with_edges(behind, b << shift, stamp.size, stamp, epoch, where, those, place)
+        found = add_to_rows(
             state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
-            source[: behind[-1]], slot, behind, b << shift, stamp.size, touched[count:], stamp,
-            epoch, again[fresh:], before, total, settles, compares, early, where, first_new,
+            ordered[:size], those[:some], behind, place, touched[count:], stamp, epoch,
+            again[fresh:], settles, compares, early, first_new,
         )  # fmt: skip
-        rows, fresh, count, read = (
-            rows + found[0], fresh + found[1], count + found[2], read + found[3]
-        )  # fmt: skip
-    return rows, fresh, count, read
+        rows, fresh, count, read = rows + some, fresh + found[0], count + found[1], read + found[2]
+    return (rows if settles else 0), fresh, count, read

@@ -43,7 +43,7 @@ from pyg_incremental.kernels.compiled.machine_terms import (
 )
 from pyg_incremental.kernels.compiled.pushes import (
     push_compared,
-    push_few,
+    push_sorted,
     sum_collect,
     sum_push,
     sum_spread,
@@ -247,9 +247,10 @@ def wide_total(m, s, epoch):  # type: ignore[no-untyped-def]
     pushed, read_over = lists_of(m, step)
     state, drift, scale, message = _summed(m, step, zero)
     weight, own, drop = line_at(0, 0, zero), rows_at(0, 0, 1, zero), step[DROP] != 0
-    count, edges, again = push_few(
+    count, _, edges, again, _ = push_sorted(
         state, drift, m.numbers[s, LIMIT], scale, message, weight, own, weight, changed_ids(source),
         old_rows(source, zero), pushed, read_over, drop, m.touched, count, m.stamp, epoch,
+        reach_of(m, s), np.bool_(False), own, _ZERO,
     )  # fmt: skip
     read = sum_rows(again, state, drift, message, weight, own, weight, read_over, drop)
     return done(m, s, count, count, edges, again.size, read)

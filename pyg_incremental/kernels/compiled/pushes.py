@@ -1,24 +1,29 @@
 """Pushing what changed in messages along edges, to rows of sums.
 
-Where few rows are reached, edge by edge; where many are, one row after the other; and by threads,
-each of which has rows of its own.
+One row after the other, so that each is read and written once. The edges are sorted by row: where
+they are few, one by one, and where they are many, by blocks of rows, which threads share.
 """
 
 import numpy as np
 
-from pyg_incremental.kernels.compiled.along import add_along, differences, list_edges
-from pyg_incremental.kernels.compiled.compared import differing, remember
-from pyg_incremental.kernels.compiled.grouped import BLOCKS, add_by_row, by_block, shift_of
-from pyg_incremental.kernels.compiled.rows import ALL, DENSE, marked
-from pyg_incremental.kernels.compiled.sums import sum_rows, sum_settle
+from pyg_incremental.kernels.compiled.along import differences, list_edges
+from pyg_incremental.kernels.compiled.grouped import (
+    BLOCKS,
+    add_by_row,
+    add_to_rows,
+    by_block,
+    rows_of,
+    shift_of,
+    sorted_by_row,
+)
+from pyg_incremental.kernels.compiled.rows import ALL
+from pyg_incremental.kernels.compiled.sums import sum_rows
 from pyg_incremental.kernels.jit import inner, njit
 
 _ZERO, _BLOCKS, _YES, _NO = np.int64(0), np.int64(BLOCKS), np.bool_(True), np.bool_(False)
 """Values that Numba does not compile a function once more for, as it does for a literal."""
-FEW = 4096
-"""Edges that are written down at a time before something is added along them."""
-FEW_ROWS = 256
-"""Differences that are computed at a time; they stay in the cache."""
+FEW_SOURCES = 256
+"""Of fewer, blocks are not worth their while."""
 LARGE = 1 << 24
 """Bytes of sums that no cache holds beside the rest."""
 COMPARED = 4
@@ -29,18 +34,6 @@ PART = np.int64(1 << 18)
 """Edges that are written down by blocks at a time, so that the places where they go are near."""
 MANY_AT_ONCE = np.int64(1 << 24)
 """The same where rows are compared with what they were: all of their edges are needed at once."""
-
-
-@inner()
-def _settled(state, drift, limit, scale, own, inn, touched, count, stamp, epoch, sorts):  # type: ignore[no-untyped-def]
-    """Settle the rows touched, and return those to be summed afresh.
-
-    Many are brought into ascending order: whoever reads them finds neighbours in memory.
-    """
-    if sorts and count * DENSE > stamp.size:
-        marked(stamp, epoch, _ZERO, stamp.size, touched)
-    again = np.empty(count, np.int64)
-    return again[: sum_settle(state, drift, limit, scale, own, inn, touched, count, again)]
 
 
 @inner()
@@ -59,14 +52,14 @@ def _until(ids, out, first, last, most):  # type: ignore[no-untyped-def]
 
 
 @inner()
-def _is_wide(state, ids, out, rows, in_so_many):  # type: ignore[no-untyped-def]
-    """Whether so much is pushed that waits for memory are saved row by row.
+def _is_wide(state, ids, num_edges, rows, in_so_many):  # type: ignore[no-untyped-def]
+    """Whether so much is pushed that waits for memory are saved block by block.
 
-    All rows are looked at then, so there has to be an edge in `in_so_many` of them.
+    All rows of these are looked at then, so there has to be an edge in `in_so_many` of them.
     """
-    if ids.size < FEW_ROWS or rows * state.strides[0] < LARGE:
+    if ids.size < FEW_SOURCES or rows * state.strides[0] < LARGE:
         return False
-    return _until(ids, out, _ZERO, ids.size, ALL)[1] * in_so_many > rows
+    return num_edges * in_so_many > rows
 
 
 @inner()
@@ -83,13 +76,13 @@ def sum_spread(  # type: ignore[no-untyped-def]
     _, size = _until(ids, out, first, last, ALL)
     listed = np.empty((size, edges.shape[1]), np.int32)
     differences(message, ids, old, first, last, scale, difference[base:], moved[base:])
-    _, _, end, pushed = list_edges(ids, first, _ZERO, last, out, drop, moved, base, listed, _ZERO)
+    end, pushed = list_edges(ids, first, last, out, drop, moved, base, listed, _ZERO)
     by_block(listed[:end], shift, edges, begin, begins)
     return pushed
 
 
 @inner()
-def _push_by_row(  # type: ignore[no-untyped-def]
+def _push_by_block(  # type: ignore[no-untyped-def]
     state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
     stamp, epoch, at_once, compares, early, where, first_new,
 ):  # fmt: skip
@@ -125,6 +118,30 @@ def _push_by_row(  # type: ignore[no-untyped-def]
 
 
 @inner()
+def push_sorted(  # type: ignore[no-untyped-def]
+    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
+    count, stamp, epoch, num_edges, compares, early, first_new,
+):  # fmt: skip
+    """`sum_push` along few edges, sorted by row; returns what `_push_by_block` does."""
+    difference = np.empty((ids.size, state.shape[1]), state.dtype)
+    moved, most = np.empty(ids.size, state.dtype), count + num_edges
+    listed = np.empty((most, 3 if weight.size else 2), np.int32)
+    for k in range(count):
+        listed[k, 0], listed[k, 1] = -1 - k, touched[k]
+    differences(message, ids, old, _ZERO, ids.size, scale, difference, moved)
+    end, pushed = list_edges(ids, _ZERO, ids.size, out, drop, moved, _ZERO, listed, count)
+    room, again = np.empty((2, end), np.int32), np.empty(end, np.int64)
+    listed = sorted_by_row(listed[:end], stamp.size)
+    rows, end = rows_of(listed, touched, room[0], room[1])
+    fresh, differ, read = add_to_rows(
+        state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
+        listed[:end], touched[:rows], room[0], room[1], touched, stamp, epoch, again, _YES,
+        compares, early, first_new,
+    )  # fmt: skip
+    return rows, differ, pushed, again[:fresh], read
+
+
+@inner()
 def push_compared(  # type: ignore[no-untyped-def]
     state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
     count, stamp, epoch, early, where, first_new, num_edges,
@@ -138,21 +155,17 @@ def push_compared(  # type: ignore[no-untyped-def]
     Returns:
         (rows touched, how many differ, edges pushed, rows summed afresh, edges read for these)
     """
-    if num_edges <= MANY_AT_ONCE and _is_wide(state, ids, out, stamp.size, COMPARED):
-        count, differ, pushed, those, read = _push_by_row(
+    if num_edges <= MANY_AT_ONCE and _is_wide(state, ids, num_edges, stamp.size, COMPARED):
+        rows, differ, pushed, again, read = _push_by_block(
             state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
             touched, stamp, epoch, MANY_AT_ONCE, _YES, early, where, first_new,
         )  # fmt: skip
-        return count, differ, pushed, those.size, read
-    before = np.empty((min(stamp.size, count + num_edges), state.shape[1]), state.dtype)
-    before[:count] = early
-    count, pushed, those = _push_in_order(
-        state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
-        count, stamp, epoch, before, _YES,
-    )  # fmt: skip
-    read = sum_rows(those, state, drift, message, weight, own, factor, inn, drop)
-    differ = differing(state, touched, count, before, first_new)
-    return count, differ, pushed, those.size, read
+    else:
+        rows, differ, pushed, again, read = push_sorted(
+            state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
+            touched, count, stamp, epoch, num_edges, _YES, early, first_new,
+        )  # fmt: skip
+    return rows, differ, pushed, again.size, read
 
 
 @njit(cache=True)
@@ -162,64 +175,24 @@ def sum_push(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Push `message - old` of the rows `ids` along their out-edges.
 
-    Then settle every row touched (see `sum_settle`), while it is in the cache where they are many.
-    Else each part of that is a loop of its own, which can ask far ahead for what it will read.
+    Then settle every row touched (see `sum_settle`) while it is in the cache. They are taken in
+    ascending order, and stand so in `touched` then: near ones are near in memory.
 
     Returns:
         (rows touched, edges pushed, rows to be summed afresh)
     """
-    if _is_wide(state, ids, out, stamp.size, 1):
-        count, _, pushed, again, _ = _push_by_row(
+    _, num_edges = _until(ids, out, _ZERO, ids.size, ALL)
+    if num_edges > AT_ONCE or _is_wide(state, ids, num_edges, stamp.size, 1):
+        rows, _, pushed, again, _ = _push_by_block(
             state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
             touched, stamp, epoch, AT_ONCE, _NO, state, touched, _ZERO,
         )  # fmt: skip
-        return count, pushed, again
-    return push_few(
-        state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
-        count, stamp, epoch,
-    )  # fmt: skip
-
-
-@inner()
-def push_few(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
-    count, stamp, epoch,
-):  # fmt: skip
-    """`sum_push` along edges in the order in which they come."""
-    return _push_in_order(
-        state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
-        count, stamp, epoch, state, _NO,
-    )  # fmt: skip
-
-
-@inner()
-def _push_in_order(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
-    count, stamp, epoch, before, compares,
-):  # fmt: skip
-    """The same; if it `compares`, `before` takes copies of the rows touched, in their order."""
-    size = min(ids.size, FEW_ROWS)
-    difference, moved = np.empty((size, state.shape[1]), state.dtype), np.empty(size, state.dtype)
-    edges, pushed = np.empty((FEW if size else 0, 3 if weight.size else 2), np.int32), 0
-    for begin in range(0, ids.size, FEW_ROWS):
-        last = min(begin + FEW_ROWS, ids.size)
-        differences(message, ids, old, begin, last, scale, difference, moved)
-        source, position = np.int64(begin), _ZERO
-        while source < last:
-            source, position, end, more = list_edges(
-                ids, source, position, last, out, drop, moved, source - begin, edges, _ZERO
-            )  # fmt: skip
-            pushed += more
-            if compares:
-                count = remember(edges, end, state, before, touched, count, stamp, epoch)
-            count = add_along(
-                edges, end, difference, moved, weight, factor, state, drift, touched, count, stamp,
-                epoch,
-            )  # fmt: skip
-    again = _settled(
-        state, drift, limit, scale, own, inn, touched, count, stamp, epoch, not compares
-    )
-    return count, pushed, again
+    else:
+        rows, _, pushed, again, _ = push_sorted(
+            state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
+            touched, count, stamp, epoch, num_edges, _NO, state, _ZERO,
+        )  # fmt: skip
+    return rows, pushed, again
 
 
 @inner()
