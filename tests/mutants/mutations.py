@@ -80,7 +80,7 @@ MUTATIONS = [
              "a row that only an edge that came or left reaches is not named",
              ("tests/unit/test_wide_pushes.py",)),
     Mutation("held against too late", GROUPED,
-             "where[first + r] if is_marked else -1", "-1",
+             "where[first + r] if is_marked and compares else -1", "-1",
              "edges that came or left do not count as what a row was",
              ("tests/unit/test_wide_pushes.py",)),
     # Kernels: attention

@@ -84,11 +84,11 @@ def _by_row(edges, begins, ends, first, behind, ordered):  # type: ignore[no-unt
 
 
 @inner()
-def _with_edges(behind, first, high, stamp, epoch, where, rows, place):  # type: ignore[no-untyped-def]
+def _with_edges(behind, first, high, stamp, epoch, compares, where, rows, place):  # type: ignore[no-untyped-def]
     """List the rows of a block to which edges lead or that have the mark `epoch`.
 
-    `behind` is moved to say where the edges of each row listed end; `place` becomes what `where`
-    says of those with a mark, and -1 of others. Returns how many there are.
+    `behind` is moved to say where the edges of each row listed end. If somebody `compares`, `place`
+    becomes what `where` says of those with a mark, and else -1. Returns how many there are.
     """
     count = end = 0
     for r in range(min(behind.size, high - first)):
@@ -97,7 +97,7 @@ def _with_edges(behind, first, high, stamp, epoch, where, rows, place):  # type:
             continue
         end = behind[r]
         rows[count], behind[count] = first + r, end
-        place[count] = where[first + r] if is_marked else -1
+        place[count] = where[first + r] if is_marked and compares else -1
         count += 1
     return count
 
@@ -266,7 +266,9 @@ def add_by_row(  # type: ignore[no-untyped-def]
     for b in range(first, last):
         _by_row(edges, begins[:, b], begins[:, b + 1], b << shift, behind, ordered)
         size = behind[-1]
-        some = _with_edges(behind, b << shift, stamp.size, stamp, epoch, where, those, place)
+        some = _with_edges(
+            behind, b << shift, stamp.size, stamp, epoch, compares, where, those, place
+        )
         found = add_to_rows(
             state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
             ordered[:size], those[:some], behind, place, touched[count:], stamp, epoch,
