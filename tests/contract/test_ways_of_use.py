@@ -97,6 +97,27 @@ def test_a_delta_object_costs_and_does_the_same(compile_after, seed):
     assert inc.state_digest() == other.state_digest()
 
 
+@pytest.mark.parametrize("compile_after", [None, 1])
+def test_edges_that_come_and_go_for_long_take_no_more_memory(compile_after, seed):
+    """Room that edges leave is used again, however they leave: in pairs, or with a node."""
+    inc, model, world = start(seed, compile_after=compile_after)
+    inc(**world.inputs())
+    pair, node = torch.tensor([[0, 3], [2, 3]]), torch.tensor([4])
+    held = []
+    for _ in range(60):
+        for delta in (
+            {"edge_index_add": pair},
+            {"edge_index_del": pair},
+            {"edge_index_add": torch.tensor([[0, 1, 2], [4, 4, 4]])},
+            {"nodes_del": node},
+        ):
+            world.apply(**delta)
+            inc.apply_delta(**delta)
+        held.append(inc.memory_report().total)
+    assert held[-1] == held[1], held
+    assert_close(inc.out, full(model, world))
+
+
 def test_two_wrappers_of_one_model_do_not_meet():
     one, model, world = start()
     two = to_incremental(model)
