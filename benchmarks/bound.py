@@ -169,7 +169,7 @@ class _Memory:
 
     def _read_again(self, stats: UpdateStats) -> Iterator[tuple[Cell, int]]:
         """Messages of attentions, and how many lead to rows with new logits of their own."""
-        fast = self._engine._fast
+        fast = self._engine.fast
         for e in self._executors:
             if not isinstance(e, SoftmaxState) or e.source not in self._rows:
                 continue

@@ -132,8 +132,8 @@ def but_not_of_inputs(cell: Cell, ids: Any) -> Any:
 UNDONE = ("session/inverse.py", "distributed/part/undo.py")
 MECHANISMS = {
     "short way": Mechanism(
-        ("session/few.py", "fused/few.py"), (1, 10),
-        {"session.few.FewChanges.apply": lambda *_: None}, swaps=True,
+        ("session/at_once.py", "fused/few.py"), (1, 10),
+        {"session.at_once.FewChanges.apply": lambda *_: None}, swaps=True,
     ),
     "lent memory": Mechanism(
         ("kernels/lent.py",), (10_000, 0),

@@ -23,10 +23,10 @@ from pyg_incremental.files.keeping import Keeping
 from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.readings import Readings
-from pyg_incremental.session import interrupted, report, start
+from pyg_incremental.session import at_once, interrupted, report, start
+from pyg_incremental.session.at_once import FewChanges, few_changes_of
 from pyg_incremental.session.before import OutputBefore, kept_before
 from pyg_incremental.session.compact import Removed, say_what_counts
-from pyg_incremental.session.few import FewChanges, few_changes_of
 from pyg_incremental.session.parameters import ParameterWatch
 from pyg_incremental.session.parameters import refuse_autocast as _refuse_autocast
 from pyg_incremental.session.scrub import Scrub
@@ -320,15 +320,19 @@ class IncrementalModel(Keeping, Readings):
             plain = session.plain_of(delta)
         if plain is None:
             return None
-        self._refuse_stale()
+        if session.reason():
+            self._refuse_stale()
         _refuse_autocast()
-        before = self._before = kept_before(self._before, session, old)
+        before = self._before
+        if old or before is not None:
+            before = self._before = kept_before(before, session, old)
         try:
             if few is not None and few.session is session and before is None:
                 update = few.apply(plain, delta_id, began)
                 if update is not None:
-                    return self._noted(update)
-            done = session.carry_out_at_once(plain)
+                    self._last = update.stats
+                    return update
+            done = at_once.carry_out(session, plain)
         except Exception as error:
             delta = delta or GraphDelta(*(parts or ()))
             return self._failed(session, delta, delta_id, error, began, old)
@@ -339,7 +343,7 @@ class IncrementalModel(Keeping, Readings):
             self._removed.note(dict.fromkeys(session.num_nodes, plain.ids))
         if before is None:
             return self._noted(report.updated(session, done, began))
-        left = session.removed_at_once(plain)
+        left = at_once.removed(session, plain)
         return self._noted(report.updated(session, done, began, before, left, old))
 
     def _apply(self, delta: GraphDelta, delta_id: Any, began: float, old: bool) -> Update:

@@ -187,6 +187,9 @@ def longest(lengths: dict[str, int]) -> str:
 
 def main() -> None:
     """Print all figures."""
+    torch.set_num_threads(
+        1
+    )  # as in tests; where there are more, two modules more decide what to share
     by_file = files()
     print(f"modules: {len(by_file)}")
     print(f"lines: {sum(by_file.values())}")

@@ -45,11 +45,10 @@ class Committed(NamedTuple):
 
     def next(self, delta_id: Any) -> Committed:
         """What holds when one more update is in, which may have an id."""
-        version, deltas, held, writes = self
-        version += 1
-        if delta_id is None:  # as `Committed(...)`, which takes longer than it should
-            return tuple.__new__(Committed, (version, deltas, held, writes))
-        return Committed(version, remembered(deltas, delta_id, version), held, writes)
+        version, deltas = self.version + 1, self.deltas
+        if delta_id is not None:
+            deltas = remembered(deltas, delta_id, version)
+        return self._replace(version=version, deltas=deltas)
 
 
 class Journal(NamedTuple):

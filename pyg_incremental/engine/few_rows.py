@@ -14,7 +14,6 @@ from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.fused import FastPath
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Ids
-from pyg_incremental.kernels.compiled.machine import MANY
 from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, NodeSet
 from pyg_incremental.rows.late import Late
 from pyg_incremental.transform.maps import InputExecutor
@@ -27,6 +26,8 @@ class FewRows:
     Attributes:
         stops_at: The first step that compiled code leaves to its executor, and why; empty if it
             knows all of them.
+        fast: The compiled plan; None until it is due, or if it is not worth it.
+        late: Rows that somebody was told to have a copy of, and that are copied when asked for.
     """
 
     graphs: Mapping[str, DynamicGraph]
@@ -37,7 +38,7 @@ class FewRows:
     node_executors: list[Any]
     stops_at: str
     late: ref[Late] | None
-    _fast: FastPath | None
+    fast: FastPath | None
     _wait: int | None
     _alone: AbstractContextManager[None]
     _whole_graphs: list[InputExecutor]
@@ -81,9 +82,9 @@ class FewRows:
                 self.node_executors, self.edge_executors, kinds, graph, self.backend,
                 self._begin_others,
             )  # fmt: skip
-            self._fast = fast if fast.is_worth_it else None
+            self.fast = fast if fast.is_worth_it else None
             self.stops_at = fast.tables.why
-        return self._fast
+        return self.fast
 
     def _update_few(
         self,
@@ -111,7 +112,7 @@ class FewRows:
         else:
             self._go_on(fast, done, events, stats)
 
-    def _copy_late(self) -> None:
+    def copy_late(self) -> None:
         """What is stored is about to change: copy what somebody was told to have a copy of."""
         if self.late is not None:
             late = self.late()
@@ -121,12 +122,7 @@ class FewRows:
 
     def interpret(self) -> None:
         """From here on go step by step, whatever `compile_after` says."""
-        self._fast = self._wait = None
-
-    @property
-    def takes_at_once(self) -> bool:
-        """Whether compiled code may take an update at once, graph and all."""
-        return self._fast is not None and self._wait == 0
+        self.fast = self._wait = None
 
     def update_at_once(self, delta: PlainDelta) -> Work | None:
         """Change the graph, and bring every stored row up to date, in one call of compiled code.
@@ -136,15 +132,15 @@ class FewRows:
         Returns:
             The work; None if the delta is not valid, or too large. Nothing was changed then.
         """
-        fast = self._fast
+        fast = self.fast
         if fast is None:
             return None
-        self._copy_late()
+        self.copy_late()
         stats: Work = []
         if fast.aggregators:
             return stats if self._update_in_two(fast, delta, stats) else None
         if delta.more:
-            self._make_room_for(delta.more)
+            self.make_room_for(delta.more)
         else:
             for nodes in self.nodes.values():
                 nodes.begin_plain()
@@ -152,40 +148,15 @@ class FewRows:
         done = fast.run_at_once(delta, stats)
         if done is None:
             if delta.more:
-                self._forget_new()
+                self.forget_new()
             return None
         self._end_of(fast, done, delta, stats)
         return stats
 
-    def takes_few(self, delta: PlainDelta) -> bool:
-        """Whether a delta may go the way of `update_few`."""
-        return self._fast is not None and self._fast.takes_few(delta)
-
-    def update_few(self, delta: PlainDelta) -> tuple[Work, Ids | None] | None:
-        """The same where little changes, see `takes_few`, and there is one output.
-
-        Returns:
-            The work, and which rows of the output changed, int64 `[k]` in any order: a view of few,
-            or None if its cell says so. None if the delta is not valid, or something has to grow.
-            Nothing was changed then.
-        """
-        fast = self._fast
-        self._copy_late()
-        if fast is None:
-            return None
-        if delta.more:
-            self._make_room_for(delta.more)
-            fast.locate()
-        done = fast.run_few(delta)
-        if done is None:
-            if delta.more:
-                self._forget_new()
-            return None
-        step, why = done
-        if step == len(fast.executors):
-            ids = fast.tables.ids_of(self._outputs[0])
-            if len(ids) < MANY:
-                return [fast.work], ids
+    def go_on_few(self, delta: PlainDelta, step: int, why: int) -> Work:
+        """Bring an update that `FastPath.run_few` has begun to its end; returns the work."""
+        fast = self.fast
+        assert fast is not None
         if not delta.more:
             for nodes in self.nodes.values():
                 nodes.begin_plain()
@@ -193,9 +164,9 @@ class FewRows:
         fast.begin()
         stats: Work = []
         self._end_of(fast, fast.go_on(delta, step, why, stats), delta, stats)
-        return stats, None
+        return stats
 
-    def _make_room_for(self, more: int) -> None:
+    def make_room_for(self, more: int) -> None:
         """See that there is room for new nodes of the only kind, which begin here."""
         for nodes in self.nodes.values():
             nodes.begin(nodes.num_nodes + more, nodes.num_nodes, NO_IDS)
@@ -203,7 +174,7 @@ class FewRows:
                 graph.make_node_room(nodes.num_nodes)
         self._grow()
 
-    def _forget_new(self) -> None:
+    def forget_new(self) -> None:
         """The new nodes have not come after all."""
         for nodes in self.nodes.values():
             nodes.begin(nodes.first_new, nodes.first_new, NO_IDS)
@@ -227,17 +198,12 @@ class FewRows:
         assert self.main is not None
         return {self.main: events}
 
-    def forget_at_once(self) -> None:
-        """Another update at once is about to begin."""
-        if self._fast is not None:
-            self._fast.forget()
-
     def slots_at_once(self, delta: PlainDelta) -> tuple[Ids, Ids] | None:
         """The slots of the edges that leave and of those that come in an update at once.
 
         None if it was not accepted yet; nothing has changed then.
         """
-        fast = self._fast
+        fast = self.fast
         if fast is None or not fast.has_accepted:
             return None
         events = fast.events_of(delta)

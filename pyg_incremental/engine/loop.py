@@ -113,7 +113,7 @@ class Engine(FewRows):
         self._sizes: tuple[int, ...] = ()
         self._outputs = [self.cells[v] for v in program.outputs]
         self.late: ref[Late] | None = None
-        self._fast = None
+        self.fast = None
         self.stops_at = "the first step" if compile_after else ""
         self._alone = Alone()
         if any(cell.maker is not None for cell in self._cells):
@@ -197,10 +197,10 @@ class Engine(FewRows):
 
         `inputs` holds the node inputs, `[num_nodes, ...]`, and constants by name.
         """
-        self._fast, self._wait = None, self._compile_after
+        self.fast, self._wait = None, self._compile_after
         if self._wait and sum(g.num_edges for g in self.graphs.values()) >= LARGE:
             self._wait = 1
-        self._copy_late()
+        self.copy_late()
         for nodes in self.nodes.values():
             nodes.begin(nodes.num_nodes, nodes.num_nodes, NO_IDS)
         stats: Work = []
@@ -251,7 +251,7 @@ class Engine(FewRows):
         """
         if any(v.domain is Domain.WHOLE for v in self.program.outputs):
             return []
-        self._copy_late()
+        self.copy_late()
         seen: set[Rows] = {*self._outputs, *(e.out for e in self.inputs.values())}
         kept = {c for c in self._cells if c.domain is Domain.NODE}.union(
             *(a.all_rows() for a in self.aggregators)
@@ -268,7 +268,7 @@ class Engine(FewRows):
 
         `kept` are those of the aggregations: by output, then by name.
         """
-        self._copy_late()
+        self.copy_late()
         for value, cell in self.cells.items():
             if value.name in rows and cell.rows is not None:
                 saved = rows[value.name]
@@ -303,12 +303,12 @@ class Engine(FewRows):
                 `[c, ...]`, new nodes included.
             renew: Rows of every aggregation to make afresh, int64 `[k]` for each kind of nodes.
         """
-        self._copy_late()
+        self.copy_late()
         for kind, nodes in self.nodes.items():
             first_new = nodes.num_nodes
             nodes.begin(first_new + new_nodes.get(kind, 0), first_new, renew.get(kind, NO_IDS))
         stats: Work = []
-        fast = self._fast if self._wait == 0 else self._compile(events)
+        fast = self.fast if self._wait == 0 else self._compile(events)
         if fast is not None and not renew:
             happened = events.get(self.main or "", NO_EVENTS)
             if len(events) <= (self.main in events) and fast.takes(happened, rows):

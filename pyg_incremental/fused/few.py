@@ -10,14 +10,18 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from torch import get_num_threads
+
 from pyg_incremental.aggregate import Aggregator
 from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.fused.edge_values import EdgeValues
 from pyg_incremental.fused.parts import NEVER, Parts
 from pyg_incremental.fused.tables import Tables
 from pyg_incremental.graph.dynamic import DynamicGraph
-from pyg_incremental.kernels.compiled.machine import GRAPH, SPARE, update
-from pyg_incremental.rows import Backend, NodeSet
+from pyg_incremental.graph.edge_store import Ids
+from pyg_incremental.kernels.compiled.layout import COUNT
+from pyg_incremental.kernels.compiled.machine import GRAPH, MANY, SPARE, update
+from pyg_incremental.rows import Backend, Cell, NodeSet
 from pyg_incremental.transform.maps import MapExecutor
 
 FEW = 64
@@ -87,7 +91,7 @@ class FewChanges:
         return self._placed == (moves, nodes.scratch.size, count)
 
     def run_few(self, delta: PlainDelta) -> tuple[int, int] | None:
-        """Take a delta that was not looked at yet, in one call.
+        """Take a delta that was not looked at yet, in one call, where `takes_few` says so.
 
         For new nodes there is room, and they begin here.
 
@@ -104,11 +108,12 @@ class FewChanges:
             return None
         if delta.data:
             self._edge_values.write_ahead(delta, ready, [])
+        many = NEVER if more or get_num_threads() == 1 else self._parts.many()
         step, why, used = update(
             self.tables.plan, graph.places(), added, gone, *ready, self._slots, scratch.epoch,
             count, -1 if rows is None else self._inputs[name], ids,
             self._no_rows if rows is None else self.flat(rows), self._zero, self._bits,
-            NEVER if more else self._parts.many(), GRAPH,
+            many, GRAPH,
         )  # fmt: skip
         if step < 0:
             return None
@@ -123,6 +128,22 @@ class FewChanges:
     @abstractmethod
     def locate(self) -> None:
         """See that the machine knows where everything is."""
+
+    def forget(self) -> None:
+        """What was accepted before is none of this update's."""
+        self._slots[0, 0] = 0
+
+    def changed_few(self, step: int, cell: Cell) -> Ids | None:
+        """The rows of a cell that `run_few` has changed, int64 `[k]` in any order, as a copy.
+
+        None if it did not come to the end but to a step, or if they are many.
+        """
+        tables = self.tables
+        at = tables.at.get(cell)
+        if step < len(self.executors) or at is None:
+            return None
+        count = int(tables.cells[at, COUNT])
+        return tables.ids[at][:count].copy() if 0 <= count < MANY else None
 
     def flat(self, rows: Any) -> Any:
         """Rows as the kernels take them."""

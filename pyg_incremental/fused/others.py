@@ -29,7 +29,7 @@ class Others:
 
     def __init__(self, tables: Tables, begin: Begin) -> None:
         self._tables, self._begin = tables, begin
-        cells = {cell.value: cell for cell in tables.read_or_made}
+        cells = {cell.value: cell for cell in tables.at}
         self._reads = {
             s: [cells[v] for v in e.step.inputs if v in cells]
             for s, e in enumerate(tables.executors)

@@ -285,10 +285,6 @@ class FastPath(FewChanges):
         """Whether `run_at_once` has accepted a delta since `forget`."""
         return bool(self._slots[0, 0])
 
-    def forget(self) -> None:
-        """What `run_at_once` has accepted before is none of this update's."""
-        self._slots[0, 0] = 0
-
     def events_of(self, delta: PlainDelta) -> EdgeEvents:
         """What `run_at_once` has done to the edges."""
         return events_of(self._ends(delta))

@@ -50,6 +50,8 @@ class Tables:
         executors: All of them, in order; a step for each.
         known: How many of them the machine knows; those of the others run between its calls.
         noted: What stood where edges lead that left or came.
+        at: The place of each value that the machine reads or makes.
+        ids: Room for the rows of each that changed, int64, by its place.
         runs_edge_maps: Whether it computes edge values; else their executors have to.
         is_for_one_thread: Whether there is a step that threads may not begin with.
         why: What the first unknown one is, or an empty string.
@@ -67,8 +69,8 @@ class Tables:
         self.nodes = self._widest()
         self._dtype = dtype
         self._zeros = graph.storage.zeros
-        self._at: dict[Cell, int] = {}
-        self._ids: list[Any] = []
+        self.at: dict[Cell, int] = {}
+        self.ids: list[Any] = []
         self._rooms: dict[Cell, tuple[Any, Any, Any]] = {}
         self._shared: list[Ids] = []
         self.why = ""
@@ -91,7 +93,7 @@ class Tables:
         self._constants = known.constants
         self.space, self.index = known.space.arrays(dtype)
         self.wide_space, self.wide_index = known.wide_space.arrays(torch.float64)
-        waking = Waking(executors, edge_executors, self._constants, graph, self._at.get)
+        waking = Waking(executors, edge_executors, self._constants, graph, self.at.get)
         self._lay_out(found, unknown, waking)
         if any(takes_edges(self.executors[s]) for s in unknown):  # which read edge values first
             self.runs_edge_maps = False
@@ -150,11 +152,11 @@ class Tables:
             for s in self.steps
         ]
         self.ops = np.concatenate(ops)
-        self.cells = np.zeros((len(self._at), m.CELL_COLUMNS), np.int64)
-        for cell, at in self._at.items():
+        self.cells = np.zeros((len(self.at), m.CELL_COLUMNS), np.int64)
+        for cell, at in self.at.items():
             self._give_room(cell, self.cells[at])
         self._of_kind = [
-            (nodes, np.array([cell.nodes is nodes for cell in self._at], np.bool_))
+            (nodes, np.array([cell.nodes is nodes for cell in self.at], np.bool_))
             for nodes in self._kinds
         ]
         for step, e in zip(self.steps, self.executors, strict=True):
@@ -220,7 +222,7 @@ class Tables:
                 numbers[m.LIMIT] = e.limit
 
     def _cell(self, cell: Cell) -> int:
-        return self._at.setdefault(cell, len(self._at))
+        return self.at.setdefault(cell, len(self.at))
 
     def _give_room(self, cell: Cell, row: Any) -> None:
         """Room for what changes in a cell. It costs nothing before it is used."""
@@ -241,19 +243,14 @@ class Tables:
             fresh = self._zeros(dtype, room, width)
             row[m.FRESH] = address_of(fresh)
         self._rooms[cell] = ids, old, fresh
-        self._ids.append(ids)
+        self.ids.append(ids)
 
     def _share_room(self, e: Any) -> None:
         """What other processes send comes behind what changed in the value that is exchanged."""
-        source, out = self._at[e.source], self._at[e.out]
-        self._rooms[e.source], self._ids[source] = self._rooms[e.out], self._ids[out]
+        source, out = self.at[e.source], self.at[e.out]
+        self._rooms[e.source], self.ids[source] = self._rooms[e.out], self.ids[out]
         for column in (m.ROOM, m.IDS, m.OLD):
             self.cells[source, column] = self.cells[out, column]
-
-    @property
-    def read_or_made(self) -> Collection[Cell]:
-        """The values that the machine reads or makes."""
-        return self._at
 
     # Where rows are ------------------------------------------------------------------------------
 
@@ -266,7 +263,7 @@ class Tables:
             self.plan[m.WHERE], self.plan[m.WHERE_SIZE] = address_of(self.where), self.where.size
         self.plan[m.STAMP], self.plan[m.NUM_ROWS] = address_of(scratch.stamp), scratch.size
         self.plan[m.TOUCHED] = address_of(scratch.touched)
-        for cell, at in self._at.items():
+        for cell, at in self.at.items():
             row = self.cells[at]
             if cell.stored and cell.array is not None:
                 row[m.ROWS], row[m.CAPACITY] = address_of(cell.array), cell.array.shape[0]
@@ -316,7 +313,7 @@ class Tables:
         """Say which rows of a step changed; returns whether there is room for them."""
         at = int(self.steps[step, m.OUT])
         fits = len(rows) <= self.room_of(step)
-        room = self._ids[at] if fits else self.nodes.scratch.touched
+        room = self.ids[at] if fits else self.nodes.scratch.touched
         room[: len(rows)] = rows
         self.cells[at, m.COUNT] = len(rows) if fits else -len(rows)
         return fits
@@ -324,7 +321,7 @@ class Tables:
     def close_gaps(self, step: int, first: Sequence[int], changed: Sequence[int]) -> None:
         """Move up what stands from `first[p]` on, `changed[p]` rows of a step for each thread."""
         at = int(self.steps[step, m.OUT])
-        cell = next(c for c, place in self._at.items() if place == at)
+        cell = next(c for c, place in self.at.items() if place == at)
         count = changed[0]
         for begin, more in zip(first[1:], changed[1:], strict=False):
             for rows in self._rooms[cell]:
@@ -337,7 +334,7 @@ class Tables:
 
     def changed(self, cell: Cell) -> tuple[Any, Any, Any]:
         """Ids, OLD rows and new rows of a cell; the last two only where the machine has them."""
-        at = self._at.get(cell)
+        at = self.at.get(cell)
         count = 0 if at is None else int(self.cells[at, m.COUNT])
         if not count:
             return None, None, None
@@ -347,18 +344,9 @@ class Tables:
         new = None if fresh is None else self.fresh_of(cell)[:count]
         return ids[:count], None if old is None else old[:count], new
 
-    def ids_of(self, cell: Cell) -> Any:
-        """The rows of a cell that the machine has changed, int64 `[k]`, as a view.
-
-        Only where the machine has come to the end.
-        """
-        at = self._at.get(cell, -1)
-        count = 0 if at < 0 else int(self.cells[at, m.COUNT])
-        return self._ids[at][:count] if count >= 0 else self.nodes.scratch.touched[:-count]
-
     def take(self, cell: Cell) -> bool:
         """Take what an executor has done to a cell; returns whether there is room for it."""
-        at, ids = self._at.get(cell), cell.ids
+        at, ids = self.at.get(cell), cell.ids
         if at is None or ids is None:
             return True
         count, (room, old, _) = ids.count, self._rooms[cell]

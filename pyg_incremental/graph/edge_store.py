@@ -286,9 +286,8 @@ class EdgeStore:
         That is: a stack of free slots, how many it holds, the first slot that was never used, and
         the age of the next edge.
         """
-        fresh = max(0, added - self._num_free)
         if (
-            self._end + fresh > self.slot_capacity
+            self._end + added - self._num_free > self.slots.src.size
             or 2 * (self._used + added) > self._table.size
             or self._ages_are_large(added)
         ):

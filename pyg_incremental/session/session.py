@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pyg_incremental.call import full_pass
@@ -14,7 +12,13 @@ from pyg_incremental.call.members import set_apart
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.site import device_of
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.journal import Committed, Journal, PlainJournal, edge_data_before
+from pyg_incremental.delta.journal import (
+    Committed,
+    Journal,
+    PlainJournal,
+    edge_data_before,
+    remembered,
+)
 from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.delta.resolve.resolver import ResolvedDelta, Resolver
 from pyg_incremental.engine.loop import NOTHING, Engine
@@ -191,53 +195,18 @@ class Session:
 
     def plain(self, edge_index_add: Any, edge_index_del: Any, x_changes: Any) -> PlainDelta | None:
         """One of the most common deltas, if `update_at_once` may take it."""
-        resolver = self.resolver.of_now
-        asks = self.program.least_edges > 0
-        if resolver is None or asks or not self.engine.takes_at_once:
+        asked = self.resolver
+        resolver = asked.of_now if asked.asking else asked.plain
+        if resolver is None or self.engine.fast is None or self.program.least_edges:
             return None
         return resolver.plain(edge_index_add, edge_index_del, x_changes)
 
     def plain_of(self, delta: GraphDelta) -> PlainDelta | None:
         """The same of a delta with other parts."""
         resolver = self.resolver.of_now
-        if resolver is None or not self.engine.takes_at_once:
+        if resolver is None or self.engine.fast is None:
             return None
         return resolver.of(delta)
-
-    def carry_out_at_once(self, delta: PlainDelta) -> tuple[int, int, Work] | None:
-        """Take a plain delta in one look, and bring every row up to date; see `carry_out`.
-
-        Returns:
-            How many edges came and left, and the work; None if the delta is not valid, or too
-            large. Nothing was changed then.
-        """
-        before = None
-        if delta.rows is not None:
-            rows = self._rows_of(delta.name)
-            first = rows.data_ptr()
-            if first <= delta.rows.data_ptr() < first + rows.nbytes:
-                delta = delta._replace(rows=delta.rows.clone())
-            before = self.engine.cells[self.program.inputs[delta.name]].listed(delta.ids)
-        main = self.engine.main
-        assert main is not None
-        order = self.graphs[main].next_order
-        self.engine.forget_at_once()
-        num_nodes = dict(self.num_nodes) if delta.more else self.num_nodes
-        about = self.committed.version + 1, delta, main, order, before, num_nodes
-        self.journal = tuple.__new__(PlainJournal, about)  # sooner made than `PlainJournal(...)`
-        work = self.engine.update_at_once(delta)
-        if work is None:
-            self.journal = None
-            return None
-        if delta.more:
-            (kind,) = num_nodes
-            self.num_nodes[kind] = num_nodes[kind] + delta.more
-        return delta.added.shape[1], delta.gone.shape[1], work
-
-    def removed_at_once(self, delta: PlainDelta) -> dict[str, NDArray[np.int64]]:
-        """The slots of the edges that a plain delta has removed, by graph; right after it only."""
-        slots = self.engine.slots_at_once(delta)
-        return {} if slots is None or self.engine.main is None else {self.engine.main: slots[0]}
 
     def commit(self, delta_id: Any, at_once: bool) -> None:
         """The update that was carried out is in, whatever is raised from here on.
@@ -246,7 +215,11 @@ class Session:
             delta_id: What the caller calls it, or None.
             at_once: Whether it was carried out at once, which counts no write of a tensor.
         """
-        committed = self.committed.next(delta_id)
+        version, deltas, held, writes = self.committed
+        if delta_id is not None:
+            deltas = remembered(deltas, delta_id, version + 1)
+        # As `Committed(...)`, which takes longer than it should.
+        committed = tuple.__new__(Committed, (version + 1, deltas, held, writes))
         same = at_once and self._moves == self.backend.moves
         self.committed = committed if same else self.noted(committed)
         self.journal = None

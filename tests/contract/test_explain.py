@@ -127,7 +127,7 @@ def test_after_a_small_update_the_work_is_that_of_compiled_code(seed):
     rng = generator(seed)
     for _ in range(12):
         up = inc.apply_delta(**DELTAS["change_features"](world, rng))
-    assert inc._session.engine._fast is not None
+    assert inc._session.engine.fast is not None
     explanation = inc.explain()
     assert sum(step.edges for step in explanation) == up.stats.edges > 0
     assert explanation.steps[-1].rows == len(up.changed)

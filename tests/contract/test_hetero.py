@@ -45,7 +45,7 @@ def test_pairs_in_compiled_code(case, seed):
     """One graph between two kinds of nodes, whose ids overlap."""
     sides = HeteroSides(case, seed=seed + 3, backend="compiled", compile_after=1)
     sides.walk()
-    assert sides.inc._session.engine._fast is not None
+    assert sides.inc._session.engine.fast is not None
 
 
 @pytest.mark.matrix

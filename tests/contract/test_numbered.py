@@ -157,7 +157,7 @@ class Sides:
 
     @property
     def why(self):
-        return self.inc._require().engine._fast.tables.why
+        return self.inc._require().engine.fast.tables.why
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

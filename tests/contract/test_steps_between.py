@@ -92,7 +92,7 @@ def pair_of(name, seed):
 
 
 def fast_of(inc):
-    return inc._require().engine._fast
+    return inc._require().engine.fast
 
 
 def drawn(rng, *shape):

@@ -108,7 +108,7 @@ def test_taking_over_between_two_updates(case, after, choose, kernels, seed, cap
         sides.walk(["add_edges"])
         assert inc.backend == "reference"
         assert "(compiled kernels are being made)" in repr(inc)
-        assert inc._session.engine._fast is None
+        assert inc._session.engine.fast is None
     maker.done = True
     session = inc._session
     sides.walk()
@@ -116,7 +116,7 @@ def test_taking_over_between_two_updates(case, after, choose, kernels, seed, cap
     assert inc.backend == "compiled"
     assert "being made" not in repr(inc)
     if case.name in WHOLE:
-        assert session.engine._fast is not None
+        assert session.engine.fast is not None
     assert inc.check() == []
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2

@@ -223,12 +223,25 @@ class PlainResolver:
         return None if slots is None else resolved_plain(delta, slots)
 
     def _edges(self, value: Any) -> Ids | None:
-        """Edges of the graph, said with its name, or without where that is enough."""
+        """Edges of the graph, said with its name, or without where that is enough.
+
+        As int64 `[2, k]`; None if they come in any other form.
+        """
         if type(value) is dict and len(value) == 1 and self._key in value:
             value = value[self._key]
         elif self._named and value is not None:
             return None
-        return _edges(value)
+        if value is None:
+            return _NO_EDGES
+        if (
+            type(value) is not Tensor
+            or value.dtype is not _LONG
+            or not value.is_cpu
+            or value.layout is not _STRIDED
+        ):
+            return None
+        edges: Ids = (value if value.is_contiguous() else value.contiguous()).numpy()
+        return edges if edges.ndim == 2 and edges.shape[0] == 2 else None  # sooner of an array
 
     def _rows(self, value: Any) -> tuple[Tensor, Tensor] | None:
         if type(value) is not tuple or len(value) != 2:
@@ -286,18 +299,3 @@ def _in_both(edges: Ids, data: Mapping[str, Tensor]) -> tuple[Ids, Mapping[str, 
     both = np.concatenate([edges, edges[::-1, again]], axis=1)
     at = torch.from_numpy(again)
     return both, {name: torch.cat([rows, rows[at]]) for name, rows in data.items()}
-
-
-def _edges(value: Any) -> Ids | None:
-    """Edges as int64 `[2, k]`, or None if they come in any other form."""
-    if value is None:
-        return _NO_EDGES
-    if (
-        type(value) is not Tensor
-        or value.dtype is not _LONG
-        or not value.is_cpu
-        or value.layout is not _STRIDED
-    ):
-        return None
-    edges: Ids = (value if value.is_contiguous() else value.contiguous()).numpy()
-    return edges if edges.ndim == 2 and edges.shape[0] == 2 else None  # sooner asked of an array

@@ -57,6 +57,7 @@ class Resolver:
 
     Attributes:
         plain: Knows the most common deltas; None if there are others only.
+        asking: Those who have to be asked first, see `of_now`.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Resolver:
             roles, num_nodes, rows, {name: graph.edge_data for name, graph in graphs.items()}
         )
         self._members = [Members(r, graphs[r.graph]) for r in roles.relations if r.members]
-        self._asking = [m for m in self._members if m.relation.read_back or m.relation.every]
+        self.asking = [m for m in self._members if m.relation.read_back or m.relation.every]
         self.plain: PlainResolver | None = None
         self._roles, self._rows = roles, rows
         if roles.main is not None:
@@ -101,7 +102,7 @@ class Resolver:
     @property
     def of_now(self) -> PlainResolver | None:
         """The same; None while nodes are in no graph, to which edges may not come, or come back."""
-        for members in self._asking:
+        for members in self.asking:
             if members.graph.num_edges < self._num_nodes[members.relation.source]:
                 return None
         return self.plain

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyg_incremental.kernels.address import line_at, rows_at
+from pyg_incremental.kernels.address import borrowed, line_at, rows_at
 from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.kernels.graph_at import INN as GRAPH_INN
 from pyg_incremental.kernels.graph_at import OUT as GRAPH_OUT
@@ -124,7 +124,14 @@ def machine_of(plan, places, events, num_nodes, zero, bits, op_columns):  # type
         line_at(plan[WHERE], plan[WHERE_SIZE], long),
         lists_at(places, GRAPH_OUT),
         lists_at(places, GRAPH_INN),
-        events,
+        (
+            borrowed(events[0]),
+            borrowed(events[1]),
+            borrowed(events[2]),
+            borrowed(events[3]),
+            borrowed(events[4]),
+            borrowed(events[5]),
+        ),
         num_nodes,
         zero,
         bits,
