@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ENGINES = ("torch", "mpi")
 
 
 def mpiexec():

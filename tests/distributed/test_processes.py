@@ -2,32 +2,33 @@
 
 import pytest
 
-from tests.distributed.launch import ENGINES, start
+from tests.distributed.launch import start
 from tests.distributed.worker import PATIENCE
 from tests.distributed.worlds import CASES_BY_SIZE
 
 pytestmark = pytest.mark.unmeasured  # ranks end at once, without writing what was measured
 
-SIZE = 4
+# A rank of MPI is started by itself, and loads PyTorch and PyG for itself: six seconds of a core.
+RANKS = {"torch": 4, "mpi": 3}
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=RANKS)
 def reports(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
-    return start(request.param, SIZE, "tests.distributed.worker", folder)
+    return start(request.param, RANKS[request.param], "tests.distributed.worker", folder)
 
 
 def test_outputs_and_changed_rows_are_those_of_one_process(reports):
     for rank, report in enumerate(reports):
         run = {
             f"{name}-{size}" for size, names in CASES_BY_SIZE.items() for name in names
-            if rank < size
+            if rank < size <= len(reports)
         }  # fmt: skip
         assert set(report["cases"]) == run
 
 
 def test_a_mistake_on_one_rank_is_the_same_error_on_all(reports):
-    for size in CASES_BY_SIZE:
+    for size in range(1, len(reports) + 1):
         said = {report[f"said-{size}"] for report in reports[:size]}
         assert len(said) == 1
         assert "edge (1, 1) at position 0 is not in the graph" in said.pop()

@@ -75,7 +75,7 @@ def test_the_version_moves_if_and_only_if_the_delta_is_in(what, warm, raised):
         if at % 3 == 0 or done:
             assert inc.verify() < 1e-4
             assert inc.check() == []
-        at += 1 if at < 30 else 17  # all events: see tests/torture
+        at += 1 if at < 30 else 31  # all events: see tests/torture
     assert at > 30
 
 
