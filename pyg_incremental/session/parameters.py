@@ -3,6 +3,7 @@
 import hashlib
 import re
 import zlib
+from itertools import chain
 from operator import attrgetter, is_, itemgetter
 from typing import Any
 
@@ -13,6 +14,13 @@ from torch import Tensor, nn
 from torch.nn.modules import module as global_hooks
 from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
+from torch_geometric.nn import Linear
+from torch_geometric.nn.aggr import (
+    MaxAggregation,
+    MeanAggregation,
+    MinAggregation,
+    SumAggregation,
+)
 
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.kernels.samples import mixed
@@ -25,6 +33,12 @@ _is_training = attrgetter("training")
 _training_of = itemgetter("training")
 _version = attrgetter("_version")
 _address = Tensor.data_ptr
+_any_autocast = torch._C._is_any_autocast_enabled  # the public question names one device at a time
+_WITHOUT_MODE = {
+    nn.Identity, nn.Linear, nn.ModuleDict, nn.ModuleList, nn.ReLU, nn.Sequential,
+    Linear, MaxAggregation, MeanAggregation, MinAggregation, SumAggregation,
+}  # fmt: skip
+"""Modules that compute the same in training mode: whoever puts a model into it puts others, too."""
 _OTHER_HOOKS = ("backward", "state_dict", "kwargs", "always_called")
 
 
@@ -44,8 +58,9 @@ class ParameterWatch:
 
     def __init__(self, model: nn.Module) -> None:
         self._modules = list(model.modules())
-        self._states = [vars(m) for m in self._modules if "training" in vars(m)]
-        self._scripted = [m for m in self._modules if "training" not in vars(m)]
+        moody = [m for m in self._modules if type(m) not in _WITHOUT_MODE]
+        self._states = [vars(m) for m in moody if "training" in vars(m)]
+        self._scripted = [m for m in moody if "training" not in vars(m)]
         held = [
             (home, name, t)
             for m in self._modules
@@ -53,16 +68,20 @@ class ParameterWatch:
             for name, t in home.items()
             if t is not None and not is_lazy(t)
         ]
-        children = [
-            (m._modules, name, child) for m in self._modules for name, child in m._modules.items()
+        others: list[Any] = [
+            (home, name, thing)
+            for m in self._modules
+            for home in (m._modules, m._parameters)
+            for name, thing in home.items()
+            if home is m._modules or thing is None  # a parameter that may come, such as a bias
         ]
         self._tensors = [t for _, _, t in held]
         # TorchScript makes a new object whenever it is asked for a tensor or a module.
-        found = [entry for entry in [*held, *children] if isinstance(entry[0], dict)]
-        self._homes: list[dict[str, Any]] = [home for home, *_ in found]
+        self._found = [entry for entry in [*held, *others] if isinstance(entry[0], dict)]
         self._names = [name for _, name, _ in held]
-        self._keys = [name for _, name, _ in found]
-        self._things: list[Any] = [thing for *_, thing in found]
+        homes: dict[int, dict[str, Any]] = {id(home): home for home, *_ in self._found}
+        self._homes = list(homes.values())
+        self._things = self._at_home()
         self._handles = RemovableHandle.next_id
         self._hooks = _hooks_of(self._modules)
         self._known_hooks = list(map(list, self._hooks)) if any(self._hooks) else []
@@ -80,16 +99,28 @@ class ParameterWatch:
         """The sampled words of tensors that are not in the memory of this process."""
         return [t.index_select(0, at) for t, at in self._far]
 
+    def _at_home(self) -> list[Any]:
+        """All that stands where parameters, buffers and submodules are kept."""
+        return [*chain.from_iterable(map(dict.values, self._homes))]
+
+    def _replaced(self) -> str:
+        """What has become of something that there was, or an empty string."""
+        for home, name, thing in self._found:
+            if home.get(name) is not thing:
+                return f"'{name}' was replaced"
+        self._things = self._at_home()  # something has come that nobody knew
+        return ""
+
     def reason(self) -> str:
         """What has changed, or an empty string."""
         scripted = self._scripted and any(map(_is_training, self._scripted))
         if scripted or True in map(_training_of, self._states):
             kind = type(next(filter(_is_training, self._modules))).__name__
             return f"the model is in training mode (at {kind}); call model.eval()"
-        if not all(map(is_, map(dict.get, self._homes, self._keys), self._things)):
-            now = map(dict.get, self._homes, self._keys)
-            pairs = zip(self._keys, now, self._things, strict=True)
-            return f"'{next(name for name, a, b in pairs if a is not b)}' was replaced"
+        now = [*chain.from_iterable(map(dict.values, self._homes))]
+        is_same = len(now) == len(self._things) and all(map(is_, now, self._things))
+        if not is_same and (replaced := self._replaced()):
+            return replaced
         # Whoever registers a hook, anywhere in the process, is given a handle with the next number.
         if (self._known_hooks or self._handles != RemovableHandle.next_id) and self._hooks_differ():
             return "a forward hook was added or removed"
@@ -204,7 +235,7 @@ def refuse_autocast() -> None:
     Raises:
         UnsupportedModelError: If it is on: rows would be of other dtypes than a full pass has.
     """
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+    if _any_autocast():
         raise UnsupportedModelError(
             "torch.autocast is on, so each operation would choose its own precision; leave it, or "
             "disable it around calls of the incremental model (torch.autocast(..., enabled=False))"
