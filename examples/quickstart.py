@@ -202,7 +202,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 def second_scene(args: argparse.Namespace) -> Comparison:
     """Single changes of a large graph, by a model of the same kind that was not trained."""
     _, _, channels, classes = ARXIV
-    model = Net(args.model, channels, 128, classes).eval()
+    model = Net(args.model, channels, args.hidden, classes).eval()
     part, rounds = (0.05, 5) if args.quick else (1.0, 40)
     print(
         f"\nscene 2    a drawn graph of {'a part of ' if part < 1 else ''}ogbn-arxiv's size: each "

@@ -374,6 +374,9 @@ PARTS = {
     "a part of a conv replaced": lambda model: setattr(
         model.convs[0], "lin", PyGLinear(4, 6, bias=False).double().eval()
     ),
+    "a bias where there was none": lambda model: setattr(
+        model.convs[0].lin, "bias", torch.nn.Parameter(torch.ones(6).double())
+    ),
     "an activation replaced": lambda model: setattr(model, "act", torch.nn.Tanh().eval()),
     "a hook on a conv": lambda model: model.convs[0].register_forward_hook(double_output),
     "a hook inside a conv": lambda model: model.convs[1].lin.register_forward_hook(double_output),
@@ -405,6 +408,16 @@ def test_parts_of_the_model_changed(change):
     world.apply(edge_index_add=ADD)
     inc.apply_delta(edge_index_add=ADD)
     assert_close(inc.out, full(model, world))
+
+
+def test_a_part_that_comes_and_is_no_change():
+    inc, model, world = make()
+    model.more = torch.nn.Linear(2, 2)
+    world.apply(edge_index_add=ADD)
+    inc.apply_delta(edge_index_add=ADD)
+    assert_close(inc.out, full(model, world))
+    set_conv(model, GCNConv(6, 3))
+    assert "'1' was replaced" in inc.stale
 
 
 def test_a_hook_removed():
