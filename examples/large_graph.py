@@ -37,6 +37,7 @@ class Comparison:
         k_hop_rows: Rows that the subgraphs have.
         differences: Those to passes of the model, relative to the largest output (if above one).
         backend: Which kernels were measured.
+        is_early: Whether compiled ones were still being made then.
     """
 
     nodes: int
@@ -48,6 +49,7 @@ class Comparison:
     k_hop_rows: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     differences: list[float] = field(default_factory=list)
     backend: str = ""
+    is_early: bool = False
 
     @property
     def difference(self) -> float:
@@ -199,6 +201,7 @@ def compare(
                     found.k_hop_rows[kind].append(len(ids))
                     found.differences.append(_off(inc.out[ids], rows))
             bar.update()
+    found.is_early = "are being made" in repr(inc)
     took, rows = timed(model, inc.x, inc.graph.to_edge_index())
     found.full_ms.append(took)
     found.differences.append(_off(inc.out, rows))

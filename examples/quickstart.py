@@ -269,7 +269,7 @@ def main(argv: list[str] | None = None) -> int:
         f"medians, threads: {args.threads}\n{large.table()}\n"
         f"difference {large.difference:.1e} at most, relative to the largest output"
     )
-    if large.backend == "reference":
+    if large.is_early:
         print("kernels    are being compiled still; updates are far faster then: run it again")
     plot_scenes(record, large, f"{args.model} on {graph.name}", args.plot)
     print(f"plot       {args.plot} ({time.perf_counter() - began:.0f} s in all)")

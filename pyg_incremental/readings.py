@@ -15,6 +15,7 @@ from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.engine.memory import MemoryReport, memory_of
 from pyg_incremental.errors import StaleStateError, UnsupportedModelError
 from pyg_incremental.files import snapshot
+from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.program.steps import Program
 from pyg_incremental.session import against_model, integrity
 from pyg_incremental.session.explain import Explanation, explained
@@ -350,11 +351,12 @@ class Readings:
 
     @property
     def _making(self) -> str:
-        """What to say beside the kernels that serve while others are made."""
+        """What to say beside plain kernels that stand in for compiled ones."""
         session = self._session
         if session is None or session.backend.is_compiled == session.backend.serves_compiled:
             return ""
-        return " (compiled kernels are being made)"
+        what = "are being made" if KERNELS.is_making else "could not be made"
+        return f" (compiled kernels {what})"
 
     def _described(self) -> str:
         if self._session is None:

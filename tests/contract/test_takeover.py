@@ -55,6 +55,7 @@ def kernels(monkeypatch):
     """Another state of affairs: nobody has asked for kernels yet."""
     own = TakeOver()
     monkeypatch.setattr("pyg_incremental.model.KERNELS", own)
+    monkeypatch.setattr("pyg_incremental.readings.KERNELS", own)
     monkeypatch.setattr("pyg_incremental.rows.backend.KERNELS", own)
     monkeypatch.setattr("pyg_incremental.session.start.KERNELS", own)
     monkeypatch.setattr(takeover, "_IS_OFF", False)
@@ -132,6 +133,7 @@ def test_kernels_that_cannot_be_made(choose, kernels, seed, capsys):
     sides.walk()
     assert sides.inc.backend == "reference"
     assert not kernels.is_making, "it would be tried again with every update"
+    assert "could not be made" in repr(sides.inc)
 
 
 def test_who_asks_for_compiled_kernels_waits(kernels, monkeypatch, seed):
