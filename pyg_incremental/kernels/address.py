@@ -92,7 +92,7 @@ def line_at(address, count, like):  # type: ignore[no-untyped-def]
 
 @inner()
 def borrowed(line):  # type: ignore[no-untyped-def]
-    """The same array `[count]`, which somebody else keeps alive: it counts no references.
+    """The same contiguous array `[count]`, kept alive by somebody else: it counts no references.
 
     To count them takes an atomic operation wherever an array is handed on.
     """
