@@ -187,9 +187,7 @@ def longest(lengths: dict[str, int]) -> str:
 
 def main() -> None:
     """Print all figures."""
-    torch.set_num_threads(
-        1
-    )  # as in tests; where there are more, two modules more decide what to share
+    torch.set_num_threads(1)  # as in tests; two modules more decide what several threads share
     by_file = files()
     print(f"modules: {len(by_file)}")
     print(f"lines: {sum(by_file.values())}")

@@ -58,9 +58,9 @@ class ParameterWatch:
 
     def __init__(self, model: nn.Module) -> None:
         self._modules = list(model.modules())
-        moody = [m for m in self._modules if type(m) not in _WITHOUT_MODE]
-        self._states = [vars(m) for m in moody if "training" in vars(m)]
-        self._scripted = [m for m in moody if "training" not in vars(m)]
+        with_mode = [m for m in self._modules if type(m) not in _WITHOUT_MODE]
+        self._states = [vars(m) for m in with_mode if "training" in vars(m)]
+        self._scripted = [m for m in with_mode if "training" not in vars(m)]
         held = [
             (home, name, t)
             for m in self._modules
@@ -117,7 +117,7 @@ class ParameterWatch:
         if scripted or True in map(_training_of, self._states):
             kind = type(next(filter(_is_training, self._modules))).__name__
             return f"the model is in training mode (at {kind}); call model.eval()"
-        now = [*chain.from_iterable(map(dict.values, self._homes))]
+        now = self._at_home()
         is_same = len(now) == len(self._things) and all(map(is_, now, self._things))
         if not is_same and (replaced := self._replaced()):
             return replaced
