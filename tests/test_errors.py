@@ -410,6 +410,64 @@ def test_parts_of_the_model_changed(change):
     assert_close(inc.out, full(model, world))
 
 
+class Growing(torch.nn.Module):
+    """A model of containers that a user adds to: all that they hold is used."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = GCNConv(4, 6)
+        self.head = torch.nn.Sequential(torch.nn.Linear(6, 6))
+        self.more = torch.nn.ModuleList()
+        self.named = torch.nn.ModuleDict({"a": torch.nn.Linear(6, 6), "b": torch.nn.Tanh()})
+        self.factors = torch.nn.ParameterList([torch.rand(6)])
+        self.register_buffer("shift", None)
+
+    def forward(self, x, edge_index):
+        x = self.head(self.conv(x, edge_index))
+        for part in [*self.more, *self.named.values()]:
+            x = part(x)
+        for factor in self.factors:
+            x = x * factor
+        return x if self.shift is None else x + self.shift
+
+
+def turned(named):
+    first = next(iter(named))
+    named[first] = named.pop(first)
+
+
+GROWTH = {
+    "a module appended": lambda model: model.head.append(torch.nn.Tanh()),
+    "the first of a list": lambda model: model.more.append(torch.nn.Tanh()),
+    "a named module": lambda model: model.named.update({"c": torch.nn.Tanh()}),
+    "another order": lambda model: turned(model.named),
+    "a module taken away": lambda model: model.named.pop("b"),
+    "a parameter": lambda model: model.factors.append(torch.rand(6)),
+    "a buffer where there was none": lambda model: setattr(model, "shift", torch.ones(6)),
+}
+
+
+@pytest.mark.parametrize("change", GROWTH.values(), ids=GROWTH)
+def test_what_a_container_holds_changed(change):
+    torch.manual_seed(0)
+    model = Growing().double().eval()
+    world = World(torch.randn(5, 4).double(), EDGES)
+    inc = to_incremental(model)
+    inc(**world.inputs())
+    before = inc.out.clone()
+    change(model)
+    model.double().eval()
+    assert inc.stale is not None
+    with pytest.raises(StaleStateError, match=r"refresh\(\)"):
+        inc.apply_delta(edge_index_add=ADD)
+    inc.refresh()
+    assert inc.stale is None
+    assert (inc.out != before).any()
+    world.apply(edge_index_add=ADD)
+    inc.apply_delta(edge_index_add=ADD)
+    assert_close(inc.out, full(model, world))
+
+
 def test_a_part_that_comes_and_is_no_change():
     inc, model, world = make()
     model.more = torch.nn.Linear(2, 2)

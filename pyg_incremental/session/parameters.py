@@ -39,6 +39,10 @@ _WITHOUT_MODE = {
     Linear, MaxAggregation, MeanAggregation, MinAggregation, SumAggregation,
 }  # fmt: skip
 """Modules that compute the same in training mode: whoever puts a model into it puts others, too."""
+_CONTAINERS = (
+    nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict,
+)  # fmt: skip
+"""What comes into one of these is mostly used: its owner goes through all that it holds."""
 _OTHER_HOOKS = ("backward", "state_dict", "kwargs", "always_called")
 
 
@@ -71,15 +75,22 @@ class ParameterWatch:
         others: list[Any] = [
             (home, name, thing)
             for m in self._modules
-            for home in (m._modules, m._parameters)
+            for home in (m._modules, m._parameters, m._buffers)
             for name, thing in home.items()
-            if home is m._modules or thing is None  # a parameter that may come, such as a bias
+            if home is m._modules or thing is None  # what may come, such as a bias
+        ]
+        self._containers = [
+            (home, list(home))
+            for m in self._modules
+            if isinstance(m, _CONTAINERS)
+            for home in (m._modules, m._parameters)
         ]
         self._tensors = [t for _, _, t in held]
         # TorchScript makes a new object whenever it is asked for a tensor or a module.
         self._found = [entry for entry in [*held, *others] if isinstance(entry[0], dict)]
         self._names = [name for _, name, _ in held]
-        homes: dict[int, dict[str, Any]] = {id(home): home for home, *_ in self._found}
+        known = [*self._found, *self._containers]
+        homes: dict[int, dict[str, Any]] = {id(home): home for home, *_ in known}
         self._homes = list(homes.values())
         self._things = self._at_home()
         self._handles = RemovableHandle.next_id
@@ -108,6 +119,9 @@ class ParameterWatch:
         for home, name, thing in self._found:
             if home.get(name) is not thing:
                 return f"'{name}' was replaced"
+        for home, names in self._containers:
+            if (now := list(home)) != names:
+                return f"a container that held {names} holds {now}"
         self._things = self._at_home()  # something has come that nobody knew
         return ""
 
