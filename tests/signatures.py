@@ -20,7 +20,7 @@ from pyg_incremental.program.steps import Input, Ones, Program, RowMap, Step, Va
 TABLE = Path(__file__).with_name("representatives.txt")
 PLAIN = (str, int, float, bool, enum.Enum, type(None))
 LEFT_OUT = ("output", "inputs", "reason", "graph")
-TERMS = ("own", "factor")
+TERMS = ("own", "factor", "loop")
 """Left out where there is none."""
 
 

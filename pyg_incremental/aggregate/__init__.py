@@ -18,7 +18,7 @@ from pyg_incremental.aggregate.message import EdgeFunction, Message, Weighted
 from pyg_incremental.aggregate.padded import PaddedRows
 from pyg_incremental.aggregate.rows import Neighborhood, NeighborhoodRows
 from pyg_incremental.aggregate.softmax import SoftmaxSum, softmax_result
-from pyg_incremental.aggregate.sum import Sum, added, divided, scaled
+from pyg_incremental.aggregate.sum import OwnMessage, Sum, added, divided, scaled
 
 __all__ = [
     "Aggregate",
@@ -30,6 +30,7 @@ __all__ = [
     "Message",
     "Neighborhood",
     "NeighborhoodRows",
+    "OwnMessage",
     "PaddedRows",
     "SoftmaxSum",
     "Sum",

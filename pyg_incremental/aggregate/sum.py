@@ -23,15 +23,16 @@ from pyg_incremental.typing import Array
 class Sum(Aggregate):
     """`out[i] = own[i] + factor[i] * sum over in-edges (j, i) of weight[j, i] * source[j]`.
 
-    The sum is zero where there is no in-edge. What a row adds to it, and what it is multiplied
-    with, are the neighbourhood's context (NeutronRT): a message goes to the finished row, which is
-    all that is stored.
+    The sum is zero where there is no in-edge; if there is a loop, `loop * source[i]` is part of it.
+    What a row adds to it, and what it is multiplied with, are the neighbourhood's context
+    (NeutronRT): a message goes to the finished row, which is all that is stored.
 
     Attributes:
         source: Node value `[num_nodes, channels]`.
         weight: Edge value `[num_edges]`, or None for weight one.
         own: Node value `[num_nodes, channels]` other than the source, or None for zero.
         factor: Node value `[num_nodes, 1]`, or None for one.
+        loop: What stands for `own` where a row sends itself what it sends to others, or None.
     """
 
     kind: ClassVar[str] = "sum"
@@ -39,6 +40,7 @@ class Sum(Aggregate):
     weight: Value | None
     own: Value | None = field(default=None, kw_only=True)
     factor: Value | None = field(default=None, kw_only=True)
+    loop: "OwnMessage | None" = field(default=None, kw_only=True)
 
     @property
     def messages(self) -> tuple[Value, ...]:
@@ -76,6 +78,27 @@ def added(aggregated: Tensor, own: Tensor) -> Tensor:
     return aggregated + own
 
 
+@dataclass(frozen=True)
+class OwnMessage:
+    """What a row sends to itself, `[k, channels]`, perhaps `scaled` like the rest, and a bias.
+
+    Where nobody else reads it, an engine makes it part of the sum: `loop`.
+
+    Attributes:
+        weight: Gives the weight of what is sent, a number or a tensor with one.
+        bias: Gives the bias, `[channels]`, or None.
+    """
+
+    weight: Callable[[], float | Tensor]
+    bias: Callable[[], Tensor | None]
+
+    def __call__(self, sent: Tensor, factor: Tensor | None = None) -> Tensor:
+        """The rows, from what is sent, `[k, channels]`, and the factors, `[k, 1]`."""
+        rows, bias = self.weight() * sent, self.bias()
+        rows = rows if factor is None else rows * factor
+        return rows if bias is None else rows + bias
+
+
 class Summing(Retracting):
     """What all sums have in common: when a row is made afresh."""
 
@@ -83,7 +106,7 @@ class Summing(Retracting):
         """Rows are judged by what moved through them and what is left."""
         backend, again = self.context.backend, self.context.backend.room(touched.count)
         count = self.context.kernels.sum_settle(
-            self.out.array, self.drift.array, self.limit, self.scale.array, self.out.array[:0],
+            self.out.array, self.drift.array, self.limit, self.scale.array,
             self._lists()[1], self.context.scratch.touched, touched.count, again,
         )  # fmt: skip
         return backend.ids_from(again[:count])
@@ -96,6 +119,8 @@ class SumState(Summing):
         own: The rows that are added, if any.
         factor: The factors, if any.
         terms: Both.
+        loop: The weight of every row in its own sum, `[1]`, or nothing.
+        bias: The row that is added to all then, `[1, channels]`, or None.
         compares: Whether somebody is told which rows changed, and not only which were touched.
     """
 
@@ -110,6 +135,9 @@ class SumState(Summing):
         self.own = None if step.own is None else cell(step.own)
         self.factor = None if step.factor is None else cell(step.factor)
         self.terms = [c for c in (self.own, self.factor) if c is not None]
+        self._own_message = step.loop
+        self.loop: Array = None
+        self.bias: Array = None
         self.compares = False
         self._noted: list[tuple[Tensor, Array]] = []
         self._nothing: Array = None
@@ -119,20 +147,46 @@ class SumState(Summing):
         """Sum all rows."""
         self.limit = self._hold_no_sums(self.source.current(), self.drift)
         self._nothing = self.context.backend.array(self.source.tensor.new_empty(0))
+        self._look_at_loop(self.out.tensor)
         self.pull(self.context.all_nodes)
-        if self.terms:  # what moves is held against the finished rows
+        if self.is_finished:  # what moves is held against the finished rows
             self.scale.hold(channel_scale(self.out.current().flatten(1)))
 
     def pull(self, ids: Ids) -> int:
         """Sum some rows, int64 `[k]`, afresh; returns the number of edges read."""
         read: int = self.context.kernels.sum_rows(
             ids.array, self.out.array, self.drift.array, self.source.array, self._weight(),
-            *self._own_and_factor(), self._lists()[1], self.drop,
+            *self._own_and_factor(), self._lists()[1], self.drop, self.loop,
         )  # fmt: skip
         return read
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether rows are more than sums over in-edges."""
+        return bool(self.terms) or self.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether each row is among its own in-neighbours."""
+        return self._own_message is not None
+
+    def _look_at_loop(self, like: Tensor) -> None:
+        """Hold its weight and its bias, which may be parameters, in the dtype of `like`."""
+        array, message = self.context.backend.array, self._own_message
+        self.loop = self._nothing
+        if message is not None:
+            self.loop = array(
+                torch.as_tensor(message.weight()).detach().to(like).reshape(1).clone()
+            )
+            bias = message.bias()
+            if bias is not None:
+                row = bias.detach().to(like).expand(like.shape[1:]).reshape(1, -1)
+                self.bias = array(row.contiguous().clone())
+
     def _own_and_factor(self) -> tuple[Array, Array]:
-        own = self.source.array[:0] if self.own is None else self.own.array
+        own = self.source.array[:0] if self.bias is None else self.bias
+        if self.own is not None:
+            own = self.own.array
         return own, self._nothing if self.factor is None else self.factor.array.reshape(-1)
 
     def _weight(self) -> Array:
@@ -164,7 +218,7 @@ class SumState(Summing):
         The kernel settles rows as well, as long as they are in the cache.
         """
         source, scratch, (pushed, inn) = self.source, self.context.scratch, self._lists()
-        if self.terms:
+        if self.is_finished:
             self._renew()
         ids, old = scratch.touched[:0], source.array[:0]
         if source.ids is not None:
@@ -172,7 +226,7 @@ class SumState(Summing):
         touched.count, edges, self._again = self.context.kernels.sum_push(
             self.out.array, self.drift.array, self.limit, self.scale.array, source.array,
             self._weight(), *self._own_and_factor(), ids, old, pushed, inn, self.drop,
-            scratch.touched, touched.count, scratch.stamp, touched.epoch,
+            self.loop, scratch.touched, touched.count, scratch.stamp, touched.epoch,
         )  # fmt: skip
         return edges
 
@@ -234,6 +288,15 @@ class SumState(Summing):
                 ids.array, scratch.touched, touched.count, scratch.stamp, touched.epoch
             )
         return touched
+
+    def _reach(self, source: Cell, count: int, epoch: int) -> int:
+        """A row of a closed sum is reached by what it sends itself, too."""
+        if self.is_closed and source.ids is not None:
+            scratch = self.context.scratch
+            count = self.context.kernels.unite(
+                source.ids.array, scratch.touched, count, scratch.stamp, epoch
+            )
+        return super()._reach(source, count, epoch)
 
     def _takes_all(self) -> bool:
         return super()._takes_all() or any(cell.has_lost_old for cell in self.terms)

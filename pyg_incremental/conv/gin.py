@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 from torch_geometric.nn import GINConv
 
+from pyg_incremental.aggregate import OwnMessage
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.push_down import split_first_linear
@@ -42,8 +43,13 @@ def gin(call: ConvCall) -> Value:
     rest = split[1]
     z = call.map("lin", linear(lin, bias=False), x, costly=True)
 
-    def out(total: Tensor, *own: Tensor) -> Tensor:
-        rows = total + (1 + conv.eps) * own[0] if own else total
-        return rest(rows if lin.bias is None else rows + lin.bias)
+    costly = any(p.dim() > 1 for p in conv.nn.parameters() if p is not lin.weight)
 
-    return call.map("out", out, call.sum(z, weight), *([] if own is None else [z]))
+    def biased(total: Tensor) -> Tensor:
+        return rest(total if lin.bias is None else total + lin.bias)
+
+    if own is None:
+        return call.map("out", biased, call.sum(z, weight), costly=costly)
+    mine = OwnMessage(lambda: 1 + conv.eps, lambda: lin.bias)
+    rows = call.added("rows", call.sum(z, weight), call.map("own", mine, z))
+    return rows if conv.nn is lin else call.map("out", rest, rows, costly=costly)

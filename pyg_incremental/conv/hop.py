@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import aggr
 
+from pyg_incremental.aggregate import OwnMessage
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.inner import with_bias
 from pyg_incremental.conv.own_loop import reduced_with_loop
@@ -72,11 +73,7 @@ class Hop:
         call, conv, loop, target = self.call, self.call.conv, self.loop, self.target
         assert target is not None
         assert not isinstance(loop, Value)
-
-        def own(sent: Tensor, target: Tensor) -> Tensor:
-            rows = loop * sent * target
-            return rows + conv.bias if biased and conv.bias is not None else rows
-
+        own = OwnMessage(lambda: loop, lambda: conv.bias if biased else None)
         message = call.weighted(sent, self.weight)
         rows = call.reduce(message, module=self._module, part=part)
         rows = call.scaled(f"{part}_scaled", rows, target)

@@ -133,7 +133,7 @@ class Engine(FewRows):
         for value in self.program.outputs:
             self.cells[value].compares_values = value not in readers
         for a in self.aggregators:
-            if isinstance(a, SumState) and a.terms:
+            if isinstance(a, SumState) and a.is_finished:
                 a.compares = a.out.compares_values
 
     def _hand_graphs_to_whole_steps(self) -> None:

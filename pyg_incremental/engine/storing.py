@@ -1,12 +1,13 @@
 """Before a program runs: which of its maps run as one, and which of its values are stored."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
-from pyg_incremental.aggregate import Aggregate, Sum
+from pyg_incremental.aggregate import Aggregate, SoftmaxSum, Sum
 from pyg_incremental.aggregate.recomputed_sum import RecomputedSum, Remembered
 from pyg_incremental.engine.terms import with_terms
 from pyg_incremental.program.steps import Domain, Program, RowMap, Step, Value, Whole
+from pyg_incremental.transform.maps import merged
 from pyg_incremental.transform.recompute import Recomputed
 from pyg_incremental.typing import StoreName
 
@@ -18,7 +19,8 @@ def steps_and_stored(
 
     `'fast'`: a value is stored if something reads it at rows where it is not itself dirty; the
     exception is what costs less to compute again than to keep: a cheap map that is read once
-    becomes part of the map that reads it. If sums may have terms (`has_terms`), what is added to
+    becomes part of the map that reads it, and an activation behind a sum part of all that read it
+    (see `_mostly_differ`). If sums may have terms (`has_terms`), what is added to
     them, and what they are multiplied with, are part of them: see `engine.terms`.
 
     `'minimal'`: rows that maps compute are not stored where only maps and sums read them
@@ -86,15 +88,37 @@ def _needed(steps: Sequence[Step], outputs: Iterable[Value]) -> set[Value]:
     """What is stored in any case.
 
     That is: messages (their OLD rows are retracted), edge values, what runs on all rows, what
-    leaves, and what a costly map reads (rows that come out equal are then found before it runs).
+    leaves, and what a costly map reads (rows that come out equal are then found before it runs),
+    unless they hardly ever do.
     """
-    needed = set(outputs)
+    needed, different = set(outputs), _mostly_differ(steps)
     for s in steps:
         if not isinstance(s, RowMap) or s.output.domain is not Domain.NODE:
             needed.add(s.output)
-        if not isinstance(s, RowMap) or s.costly:
+        if not isinstance(s, RowMap):
             needed.update(s.inputs)
+        elif s.costly:
+            needed.update(v for v in s.inputs if v not in different)
     return needed
+
+
+def _mostly_differ(steps: Sequence[Step]) -> set[Value]:
+    """Activations and the like behind aggregations that add: where a row changed, so do they.
+
+    A message that changed moves all channels of a row. To store what is made of it, and to compare
+    that with what it was, would find next to nothing to leave out.
+    """
+    found = {s.output for s in steps if isinstance(s, SoftmaxSum)}
+    found |= {s.output for s in steps if isinstance(s, Sum) and (s.own or s.loop)}
+    sums, readers, costly = frozenset(found), _readers(steps), set[Value]()
+    for s in steps:
+        if type(s) is not RowMap or len(s.inputs) > 1 or found.isdisjoint(s.inputs):
+            continue
+        if s.costly or not costly.isdisjoint(s.inputs):
+            costly.add(s.output)
+        if s.output not in costly or readers.get(s.output) == 1:  # no product is computed twice
+            found.add(s.output)
+    return found - sums
 
 
 def _with_origins(steps: list[Step], stored: set[Value]) -> set[Value]:
@@ -117,28 +141,32 @@ def _with_origins(steps: list[Step], stored: set[Value]) -> set[Value]:
         stored = stored | more
 
 
+def _readers(steps: Sequence[Step]) -> dict[Value, int]:
+    """How often each value is read."""
+    return Counter(v for s in steps for v in s.inputs)
+
+
 def _merged(steps: Sequence[Step], needed: set[Value]) -> list[Step]:
     """The steps, with cheap maps merged into the map that reads them.
 
-    Only a map that need not be stored and is read once, by a map, is merged.
+    Only a map that need not be stored and is read by maps is merged: by one, or where all its rows
+    mostly differ, by each of them.
     """
-    readers: dict[Value, int] = {}
-    for s in steps:
-        for v in s.inputs:
-            readers[v] = readers.get(v, 0) + 1
+    readers = _readers(steps)
     in_maps = {v for s in steps if isinstance(s, RowMap) for v in s.inputs}
+    different = _mostly_differ(steps)
     waiting: dict[Value, RowMap] = {}
-    merged: list[Step] = []
+    kept: list[Step] = []
     for s in steps:
         if isinstance(s, RowMap):
             for v in [v for v in s.inputs if v in waiting]:
-                s = _merge(waiting.pop(v), s)
-            alone = readers.get(s.output) == 1 and s.output in in_maps
-            if s.output not in needed and not s.costly and alone:
+                s = merged(waiting[v], s)
+            fits = s.output in different or (readers.get(s.output) == 1 and not s.costly)
+            if s.output not in needed and fits and s.output in in_maps:
                 waiting[s.output] = s
                 continue
-        merged.append(s)
-    return merged
+        kept.append(s)
+    return kept
 
 
 def _beside(steps: list[Step]) -> list[Step]:
@@ -158,33 +186,3 @@ def _beside(steps: list[Step]) -> list[Step]:
 
 def _is_plain(step: Step) -> bool:
     return type(step) is RowMap and _is_on_nodes(step)
-
-
-def _merge(first: RowMap, then: RowMap) -> RowMap:
-    """One map that runs `first` and hands its result to `then`."""
-    inputs = list(first.inputs)
-    places: list[int | None] = []
-    for v in then.inputs:
-        if v is first.output:
-            places.append(None)
-            continue
-        if v not in inputs:
-            inputs.append(v)
-        places.append(inputs.index(v))
-    fn = _composed(first.fn, then.fn, len(first.inputs), places)
-    return RowMap(then.output, tuple(inputs), fn, first.costly or then.costly)
-
-
-def _composed(
-    inner: Callable[..., Any], outer: Callable[..., Any], count: int, places: list[int | None]
-) -> Callable[..., Any]:
-    if places == [None]:
-        return lambda *rows: outer(inner(*rows))
-    if places == [None, *range(count, count + len(places) - 1)]:
-        return lambda *rows: outer(inner(*rows[:count]), *rows[count:])
-
-    def run(*rows: Any) -> Any:
-        result = inner(*rows[:count])
-        return outer(*[result if at is None else rows[at] for at in places])
-
-    return run

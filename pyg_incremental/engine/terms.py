@@ -3,6 +3,8 @@
     out = added(divided(Sum(source), degree), own)   ->   out = Sum(source; own, 1 / degree)
     out = added(scaled(Sum(source), factor), own)    ->   out = Sum(source; own, factor)
 
+and `Sum(source; loop, factor)` where `own` is an `OwnMessage` of the source, read nowhere else.
+
 A message then goes straight to the finished row. Else the sum would be stored beside it, and for
 each row that a message reaches the sum, `own` and the degree would be read to make the row again.
 """
@@ -11,7 +13,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from pyg_incremental.aggregate import Aggregate, Sum, added, divided, scaled
+from pyg_incremental.aggregate import Aggregate, OwnMessage, Sum, added, divided, scaled
 from pyg_incremental.program.row_wise import as_it_is
 from pyg_incremental.program.steps import Program, RowMap, Step, Value
 
@@ -43,7 +45,10 @@ def with_terms(program: Program) -> list[Step]:
             passed.append(total)
         if not isinstance(step, Sum) or any(readers[v] > 1 for v in passed):
             continue
-        terms = (own,) if factor is None else (own, factor)
+        loop = _loop(makers[own], step, factor) if readers[own] == 1 else None
+        if loop is not None:
+            passed.append(own)
+        terms = tuple(v for v in (None if loop else own, factor) if v is not None)
         # An aggregation does not say what its rows were, so a term may be none.
         if any(
             v is step.source or isinstance(makers.get(v), Aggregate) or v in found for v in terms
@@ -54,8 +59,9 @@ def with_terms(program: Program) -> list[Step]:
         if copied:
             copies[s.output] = replace(s, inputs=(rows,), fn=as_it_is)
         found[s.output] = replace(
-            step, output=rows, inputs=(*step.inputs, *terms), own=own, factor=factor
-        )
+            step, output=rows, inputs=(*step.inputs, *terms), own=None if loop else own,
+            factor=factor, loop=loop,
+        )  # fmt: skip
         gone.update(passed)
     used = {step.factor for step in found.values()}
     steps: list[Step] = []
@@ -67,6 +73,14 @@ def with_terms(program: Program) -> list[Step]:
         if s.output in inverses and inverses[s.output].output in used:
             steps.append(inverses[s.output])
     return steps
+
+
+def _loop(own: Step, total: Sum, factor: Value | None) -> OwnMessage | None:
+    """What a row sends to itself, if that is what `own` is."""
+    if not isinstance(own, RowMap) or not isinstance(own.fn, OwnMessage):
+        return None
+    sent = (total.source,) if factor is None else (total.source, factor)
+    return own.fn if own.inputs == sent else None
 
 
 def _inverse(count: Value) -> RowMap:

@@ -183,7 +183,7 @@ class Known:
         if e.context.graph is not self._graph:
             raise UntranslatableError("it goes over another graph")
         dtype = e.out.tensor.dtype
-        may_be_wide = isinstance(e, SumState) and messages is None and e.weight is None
+        may_be_wide = isinstance(e, SumState) and e.weight is None and not e.is_finished
         if e.out.out_dtype is not None or dtype not in (
             self._dtype,
             self._wide if may_be_wide else self._dtype,

@@ -273,6 +273,9 @@ class Tables:
                 step[m.DRIFT], step[m.SCALE] = address_of(e.drift.array), address_of(e.scale.array)
             if isinstance(e, SumState | SoftmaxState):
                 edge = e.weight if isinstance(e, SumState) else e.edge
+                if isinstance(e, SumState) and e.is_closed:
+                    step[m.OF_LOOP] = address_of(e.loop)
+                    step[m.BIAS] = 0 if e.bias is None else address_of(e.bias)
             elif isinstance(e, ExtremumState):
                 step[m.OWNER] = address_of(e.owner.array)
                 if isinstance(e.messages, StoredMessages):

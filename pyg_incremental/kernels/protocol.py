@@ -90,6 +90,7 @@ class Kernels(Protocol):
         factor: Array,
         inn: Adjacency,
         drop: bool,
+        loop: Array,
     ) -> int:
         """Make rows `own + factor * sum` afresh; returns the edges read; arrays as above."""
         ...
@@ -138,7 +139,6 @@ class Kernels(Protocol):
         drift: Array,
         limit: float,
         scale: Array,
-        own: Array,
         inn: Adjacency,
         touched: Array,
         count: int,
@@ -165,6 +165,7 @@ class Kernels(Protocol):
         out: Adjacency,
         inn: Adjacency,
         drop: bool,
+        loop: Array,
         touched: Array,
         count: int,
         stamp: Array,

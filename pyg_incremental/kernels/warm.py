@@ -174,13 +174,13 @@ def _sums(dtype: Any, out: Any, inn: Any) -> None:
     own, factor = np.zeros((2, 3), dtype), np.ones(2, dtype)
     for weight in (np.zeros(0, dtype), np.ones(1, dtype)):
         total, drift = np.zeros((2, 3), dtype), np.zeros(2, dtype)
-        compiled.sum_rows(v, total, drift, message, weight, own, factor, inn, False)
+        compiled.sum_rows(v, total, drift, message, weight, own, factor, inn, False, factor)
         compiled.sum_edges(total, drift, scale, message, u, v, weight, factor, 1, False)
         compiled.sum_push(
             total, drift, 1.0, scale, message, weight, own, factor, u, message[:1].copy(), out, inn,
-            False, touched, 0, stamp, 4,
+            False, factor, touched, 0, stamp, 4,
         )  # fmt: skip
-    compiled.sum_settle(total, drift, 1.0, scale, own, inn, touched, 0, touched)
+    compiled.sum_settle(total, drift, 1.0, scale, inn, touched, 0, touched)
     compiled.sum_renew(
         total, drift, scale, own, ids, own[:1].copy(), factor, ids, np.ones((1, 1), dtype), 2, 2, 0,
         2,

@@ -327,3 +327,33 @@ def _same(a: Any, b: Any) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype or a.layout is not torch.strided:
         return False
     return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def merged(first: RowMap, then: RowMap) -> RowMap:
+    """One map that runs `first` and hands its result to `then`."""
+    inputs = list(first.inputs)
+    places: list[int | None] = []
+    for v in then.inputs:
+        if v is first.output:
+            places.append(None)
+            continue
+        if v not in inputs:
+            inputs.append(v)
+        places.append(inputs.index(v))
+    fn = _composed(first.fn, then.fn, len(first.inputs), places)
+    return RowMap(then.output, tuple(inputs), fn, first.costly or then.costly)
+
+
+def _composed(
+    inner: Callable[..., Any], outer: Callable[..., Any], count: int, places: list[int | None]
+) -> Callable[..., Any]:
+    if places == [None]:
+        return lambda *rows: outer(inner(*rows))
+    if places == [None, *range(count, count + len(places) - 1)]:
+        return lambda *rows: outer(inner(*rows[:count]), *rows[count:])
+
+    def run(*rows: Any) -> Any:
+        result = inner(*rows[:count])
+        return outer(*[result if at is None else rows[at] for at in places])
+
+    return run

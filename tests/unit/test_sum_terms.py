@@ -1,11 +1,23 @@
-"""Sums that are kept as finished rows: `own + factor * sum`."""
+"""Sums that are kept as finished rows: `own + factor * sum`, of a row's own message too."""
 
 import copy
 
 import numpy as np
 import pytest
 import torch
-from torch_geometric.nn import GraphConv, GraphSAGE, SAGEConv, global_add_pool
+from torch_geometric.nn import (
+    GCN,
+    GIN,
+    GCNConv,
+    GINConv,
+    GraphConv,
+    GraphSAGE,
+    Linear,
+    SAGEConv,
+    SGConv,
+    global_add_pool,
+)
+from torch_geometric.utils import to_torch_csr_tensor
 
 from pyg_incremental import load, to_incremental
 from pyg_incremental.aggregate import Sum
@@ -68,6 +80,76 @@ def test_what_becomes_part_of_a_sum(model, options, sums, seed):
     assert inc.verify() < 1e-12
 
 
+@pytest.mark.parametrize(
+    ("model", "loops"),
+    [
+        (GCN(CHANNELS, 4, 2), 2), (GCNConv(CHANNELS, 4, bias=False), 1), (SGConv(CHANNELS, 4), 1),
+        (GIN(CHANNELS, 4, 2, eps=0.5), 2), (GINConv(Linear(CHANNELS, 4), eps=-1.0), 1),
+    ],
+    ids=["layers", "no bias", "simple", "sums", "of weight zero"],
+)  # fmt: skip
+def test_a_row_is_among_its_own_neighbours(model, loops, seed):
+    """Nothing is stored for its message to itself, which is that to the others."""
+    inc, _ = wrapped(copy.deepcopy(model), seed)
+    steps = [a.step for a in inc._session.engine.aggregators if a.step.loop is not None]
+    assert len(steps) == loops
+    assert all(step.own is None for step in steps)
+    assert not any(p.name.endswith("_own") for p in inc.memory_report().parts)
+    assert inc.verify() < 1e-12
+
+
+@pytest.mark.parametrize("compile_after", [1, None])
+def test_a_loop_may_have_another_weight_than_edges(compile_after, seed):
+    conv = GCNConv(CHANNELS, 4, improved=True).double().eval()
+    inc = to_incremental(conv, compile_after=compile_after)
+    rng = generator(seed)
+    edges = torch.from_numpy(rng.integers(0, NODES, (2, 4 * NODES)))
+    weight = torch.from_numpy(rng.random(edges.shape[1]))
+    matrix = to_torch_csr_tensor(edges, weight, size=(NODES, NODES))
+    inc(torch.from_numpy(rng.standard_normal((NODES, CHANNELS))), matrix)
+    (step,) = [a.step for a in inc._session.engine.aggregators if a.step.loop is not None]
+    assert (step.loop.weight(), step.weight is not None) == (2, True)
+    for node in range(3):
+        inc.apply_delta(x_changes=([node], torch.ones(1, CHANNELS).double()))
+        inc.apply_delta(torch.tensor([[node], [4]]), edge_weight_add=torch.ones(1).double())
+        assert inc.verify() < 1e-12
+
+
+@pytest.mark.parametrize(("make", "name"), [(GCN, "hop_out"), (GIN, "rows")])
+@pytest.mark.parametrize("backend", ["compiled", "reference"])
+@pytest.mark.parametrize("compile_after", [1, None])
+def test_a_row_that_only_neighbours_itself(make, name, backend, compile_after, seed):
+    """It has no in-edge, moves with its features, and stays in bounds when edges come and go."""
+    if backend == "reference" and compile_after:
+        pytest.skip("nothing is compiled")
+    inc, rng = wrapped(make(CHANNELS, 4, 2), seed, backend=backend, compile_after=compile_after)
+    for turn in range(6):
+        edges = inc.graph.to_edge_index()
+        new = torch.from_numpy(rng.standard_normal((1, CHANNELS)))
+        inc.apply_delta(edge_index_del=edges[:, edges[1] == 3], x_changes=([3], new))
+        own = inc.apply_delta(x_changes=([3], -new)).stats
+        assert own[f"convs.0.{name}"].rows == 1 + len(set(edges[1, edges[0] == 3].tolist()) - {3})
+        inc.apply_delta(edge_index_add=torch.tensor([[turn, 7], [3, 3]]))
+        assert inc.verify() < 1e-12
+        assert not inc.check()
+
+
+@pytest.mark.parametrize("compile_after", [1, None])
+@pytest.mark.parametrize(
+    ("make", "changed"),
+    [(GCN, lambda conv: conv.bias), (GIN, lambda conv: conv.eps)],
+    ids=["bias", "eps"],
+)
+def test_a_term_that_was_changed_counts_after_refresh(make, changed, compile_after, seed):
+    inc, _ = wrapped(make(CHANNELS, 4, 2), seed, compile_after=compile_after)
+    inc.apply_delta(torch.tensor([[1], [2]]))
+    with torch.no_grad():
+        changed(inc.model.convs[0]).add_(1)
+    inc.refresh()
+    inc.apply_delta(torch.tensor([[2], [1]]))
+    assert inc.verify() < 1e-12
+
+
 @pytest.mark.parametrize("backend", ["compiled", "reference"])
 @pytest.mark.parametrize("compile_after", [1, None])
 def test_a_hub_that_loses_its_edges_is_summed_afresh(backend, compile_after, seed):
@@ -109,9 +191,10 @@ def test_work_is_that_of_what_changed(compile_after, seed):
     assert inc.verify() < 1e-12
 
 
+@pytest.mark.parametrize("make", [GraphSAGE, GCN, GIN])
 @pytest.mark.parametrize("backend", ["compiled", "reference"])
-def test_what_is_not_finite_leaves_no_trace(backend, seed):
-    inc, rng = wrapped(GraphSAGE(CHANNELS, 6, 2, 4), seed, backend=backend)
+def test_what_is_not_finite_leaves_no_trace(make, backend, seed):
+    inc, rng = wrapped(make(CHANNELS, 6, 2, 4), seed, backend=backend)
     for bad in (torch.nan, torch.inf, 1e300):
         rows = torch.from_numpy(rng.standard_normal((2, CHANNELS)))
         inc.apply_delta(x_changes=([3, 7], torch.full_like(rows, bad)))
@@ -160,7 +243,8 @@ def test_both_sets_of_kernels_take_rows_to_new_terms(seed):
 
 
 @pytest.mark.kernels
-def test_both_sets_of_kernels_sum_rows_with_terms(seed):
+@pytest.mark.parametrize(("loops", "owns"), [(0, NODES), (1, 1), (1, 0)])
+def test_both_sets_of_kernels_sum_rows_with_terms(loops, owns, seed):
     rng = np.random.default_rng(seed)
     neighbor = rng.integers(0, NODES, 3 * NODES, np.int32)
     inn = Adjacency(
@@ -169,11 +253,12 @@ def test_both_sets_of_kernels_sum_rows_with_terms(seed):
     )  # fmt: skip
     message, own, factor = (
         rng.normal(size=(NODES, 3)),
-        rng.normal(size=(NODES, 3)),
+        rng.normal(size=(owns, 3)),
         rng.random(NODES),
     )
     ids, none = np.arange(0, NODES, 2), np.empty(0)
-    want = own + factor[:, None] * message[neighbor].reshape(NODES, 3, 3).sum(1)
+    want = message[neighbor].reshape(NODES, 3, 3).sum(1) + (1.5 * message if loops else 0)
+    want = factor[:, None] * want + (own if owns else 0)
     for kernels, made in ((compiled, np.array), (reference, torch.tensor)):
         state, drift = made(np.zeros((NODES, 3))), made(np.ones(NODES))
         lists = Adjacency(*map(made, inn)) if made is torch.tensor else inn
@@ -187,6 +272,7 @@ def test_both_sets_of_kernels_sum_rows_with_terms(seed):
             made(factor),
             lists,
             False,
+            made(np.full(loops, 1.5)),
         )
         assert read == 3 * ids.size
         np.testing.assert_allclose(np.asarray(state)[ids], want[ids], rtol=1e-12)
@@ -207,7 +293,9 @@ class Pooled(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: GraphSAGE(CHANNELS, 6, 2, 4), Pooled], ids=["sage", "pool"]
+    "make",
+    [lambda: GraphSAGE(CHANNELS, 6, 2, 4), lambda: GCN(CHANNELS, 6, 2, 4), Pooled],
+    ids=["sage", "gcn", "pool"],
 )
 @pytest.mark.parametrize("compile_after", [1, None])
 def test_saved_and_loaded(make, compile_after, seed, tmp_path):

@@ -27,7 +27,7 @@ def drawn(sources, degree, seed, rows=ROWS):
     return ids, out, message, old
 
 
-def push(parts, ids, out, message, old, weight, factor, drop):
+def push(parts, ids, out, message, old, weight, factor, drop, loop):
     """State, magnitudes moved and rows touched after pushing in so many calls."""
     state, drift = np.zeros((ROWS, WIDTH)), np.zeros(ROWS)
     inn = out._replace(degree=np.ones(ROWS, np.int32))
@@ -36,7 +36,7 @@ def push(parts, ids, out, message, old, weight, factor, drop):
         touched = np.full(ROWS, -1)
         count, pushed, again = pushes.sum_push(
             state, drift, 1e300, np.zeros(WIDTH), message, weight, message[:0], factor, ids[part],
-            old[part], out, inn, drop, touched, 0, stamp, len(found) + 1,
+            old[part], out, inn, drop, loop, touched, 0, stamp, len(found) + 1,
         )  # fmt: skip
         assert not again.size
         assert (touched[count:] == -1).all() or parts > 1  # what lies behind is no row
@@ -46,13 +46,16 @@ def push(parts, ids, out, message, old, weight, factor, drop):
 
 
 @pytest.mark.parametrize(
-    ("has_weight", "has_factor"), [(False, False), (True, False), (False, True), (True, True)]
+    ("has_weight", "has_factor", "closed"),
+    [(False, False, False), (True, False, True), (False, True, True), (True, True, False)],
 )
 @pytest.mark.parametrize("drop", [False, True])
 @pytest.mark.parametrize(
     ("sources", "degree"), [(1_000, 50), (2_000, 2_200)], ids=["at once", "in chunks"]
 )
-def test_rows_get_the_bits_of_a_push_in_order(sources, degree, drop, has_weight, has_factor):
+def test_rows_get_the_bits_of_a_push_in_order(
+    sources, degree, drop, has_weight, has_factor, closed
+):
     ids, out, message, old = drawn(sources, degree, seed=3)
     out.neighbor[out.start[ids]] = ids  # a loop each
     draw = np.random.default_rng(4)
@@ -61,11 +64,13 @@ def test_rows_get_the_bits_of_a_push_in_order(sources, degree, drop, has_weight,
     assert ROWS * WIDTH * 8 > pushes.LARGE
     assert ids.size * degree > ROWS
     assert degree < 100 or ids.size * degree > pushes.AT_ONCE
-    wide = push(1, ids, out, message, old, weight, factor, drop)
-    narrow = push(-(-ids.size // 200), ids, out, message, old, weight, factor, drop)
+    loop = np.full(int(closed), 1.5)
+    given = ids, out, message, old, weight, factor, drop, loop
+    wide, narrow = push(1, *given), push(-(-ids.size // 200), *given)
     assert pushes.FEW_SOURCES > 200  # so few sources never are wide
     for one, other in zip(wide, narrow, strict=True):
         np.testing.assert_array_equal(one, other)
+    assert not closed or np.isin(ids, wide[2]).all()
     assert (np.diff(wide[2]) > 0).all()
 
 
@@ -100,12 +105,12 @@ def test_rows_that_drifted_too_far_are_summed_afresh_one_by_one(monkeypatch):
     touched = np.empty(size, np.int64)
     count, _, again = pushes.sum_push(
         state, drift, 1e3, np.ones(WIDTH), message, np.empty(0), message[:0], np.empty(0), ids, old,
-        out, inn, False, touched, 0, stamp, 1,
+        out, inn, False, np.empty(0), touched, 0, stamp, 1,
     )  # fmt: skip
     rows = touched[:count]
     np.testing.assert_array_equal(again, rows)
     none = message[:0], np.empty(0)
-    read = sums.sum_rows(again, state, drift, message, np.empty(0), *none, inn, False)
+    read = sums.sum_rows(again, state, drift, message, np.empty(0), *none, inn, False, none[1])
     np.testing.assert_array_equal(rows, np.unique(out.neighbor))
     assert read == count
     assert (state[rows] == message[ids[0]]).all()

@@ -35,11 +35,12 @@ def differences(message, ids, old, first, last, scale, difference, moved):  # ty
 
 
 @inner()
-def list_edges(ids, first, last, out, drop, moved, base, edges, end):  # type: ignore[no-untyped-def]
+def list_edges(ids, first, last, out, drop, own_at, moved, base, edges, end):  # type: ignore[no-untyped-def]
     """Write down the edges along which differences go, behind the `end` that stand in `edges`.
 
     Those of the sources `ids[first:last]`, the first of which has the difference `base`. Columns:
-    the difference, the target, and the slot if there is a third one.
+    the difference, the target, and the slot if there is a third one. In a sum with loops each has
+    an edge to itself, of which `own_at` is added to the difference; zero if there are none.
 
     Returns:
         (how many edges stand in `edges`; edges pushed)
@@ -55,6 +56,9 @@ def list_edges(ids, first, last, out, drop, moved, base, edges, end):  # type: i
         if moved[at] == -1:
             continue
         u = np.uint64(ids[i])
+        if own_at:
+            edges[end, 0], edges[end, 1] = own_at + at, u
+            end += 1
         begin = out.start[u]
         behind = begin + out.degree[u]
         for k in range(begin, behind):

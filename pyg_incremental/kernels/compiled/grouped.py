@@ -169,9 +169,19 @@ def rows_of(edges, rows, behind, place):  # type: ignore[no-untyped-def]
 
 
 @inner()
+def _fetch_edge(difference, weight, edges, e, is_far):  # type: ignore[no-untyped-def]
+    """Ask for the weight of an edge, and for its difference if that `is_far`."""
+    at, own_at = edges[e, 0], difference.shape[0]
+    if is_far:
+        fetch(difference, at if at < own_at else at - own_at)  # the edge of a row to itself
+    if weight.size:
+        fetch(weight, edges[e, 2])
+
+
+@inner()
 def add_to_rows(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved, edges,
-    rows, behind, place, touched, stamp, epoch, again, settles, compares, early, first_new
+    state, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference, moved,
+    edges, rows, behind, place, touched, stamp, epoch, again, settles, compares, early, first_new
 ):  # fmt: skip
     """`add_by_row` for `rows`; the edges into each stand together in `edges`, and end at `behind`.
 
@@ -181,30 +191,31 @@ def add_to_rows(  # type: ignore[no-untyped-def]
     Returns:
         (how many of the rows stand in `again`; how many in `touched`; edges read)
     """
-    width, ahead = state.shape[1], rows_ahead(state)
-    is_far = difference.size * difference.itemsize > NEAR
+    width, ahead, each = state.shape[1], rows_ahead(state), own.shape[0] > 1
+    is_far, own_at = difference.size * difference.itemsize > NEAR, np.uint64(difference.shape[0])
     before = np.empty(width, state.dtype)
     count = fresh = read = e = 0
-    for r in range(rows.size):
+    for r in range(-ahead, rows.size):
         if r + ahead < rows.size:
             fetch(state, rows[r + ahead])
             fetch(drift, rows[r + ahead])
             if factor.size:
                 fetch(factor, rows[r + ahead])
+        if r < 0:
+            continue
         v, end = np.uint64(rows[r]), behind[r]  # no index from the end
-        is_empty = e == end and inn.degree[v] == 0
+        is_empty = e == end and not loop.size and inn.degree[v] == 0
         row, size = state[v], drift.dtype.type(0)
         if compares:
             for f in range(width):
                 before[f] = row[f]
         while e < end:
-            if e + ahead < edges.shape[0]:
-                if is_far:
-                    fetch(difference, edges[e + ahead, 0])
-                if weight.size:
-                    fetch(weight, edges[e + ahead, 2])
+            if (is_far or weight.size) and e + ahead < edges.shape[0]:
+                _fetch_edge(difference, weight, edges, e + ahead, is_far)
             u, w = np.uint64(edges[e, 0]), state.dtype.type(1)
-            if weight.size:
+            if u >= own_at:
+                u, w = u - own_at, loop[0]
+            elif weight.size:
                 w = weight[np.uint64(edges[e, 2])]
             if factor.size:
                 w *= factor[v]
@@ -219,7 +230,7 @@ def add_to_rows(  # type: ignore[no-untyped-def]
             continue
         if is_empty:  # `sum_settle`; a call would take as long as the sum
             for f in range(width):
-                row[f] = own[v, f] if own.size else 0
+                row[f] = own[v if each else np.uint64(0), f] if own.size else 0
             drift[v] = 0
         elif drift[v] != 0:
             size = magnitude(row, scale)
@@ -228,20 +239,20 @@ def add_to_rows(  # type: ignore[no-untyped-def]
                 these, fresh = again[fresh : fresh + 1], fresh + 1
                 these[0] = v
                 if compares:
-                    read += sum_rows(these, state, drift, message, weight, own, factor, inn, drop)
+                    read += sum_rows(
+                        these, state, drift, message, weight, own, factor, inn, drop, loop
+                    )
         touched[count] = v
-        if compares and rows[r] < first_new:
-            count += differs(row, early[place[r]] if place[r] >= 0 else before)
-        else:
-            count += 1
+        was = early[place[r]] if compares and place[r] >= 0 else before
+        count += not compares or rows[r] >= first_new or differs(row, was)
     return fresh, count, read
 
 
 @inner()
 def add_by_row(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved, edges,
-    begins, first, last, shift, touched, stamp, epoch, again, settles, compares, early, where,
-    first_new
+    state, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference, moved,
+    edges, begins, first, last, shift, touched, stamp, epoch, again, settles, compares, early,
+    where, first_new
 ):  # fmt: skip
     """Add differences along edges, one row after the other; settle each if it `settles`.
 
@@ -270,8 +281,8 @@ def add_by_row(  # type: ignore[no-untyped-def]
             behind, b << shift, stamp.size, stamp, epoch, compares, where, those, place
         )
         found = add_to_rows(
-            state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
-            ordered[:size], those[:some], behind, place, touched[count:], stamp, epoch,
+            state, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference,
+            moved, ordered[:size], those[:some], behind, place, touched[count:], stamp, epoch,
             again[fresh:], settles, compares, early, first_new,
         )  # fmt: skip
         rows, fresh, count, read = rows + some, fresh + found[0], count + found[1], read + found[2]

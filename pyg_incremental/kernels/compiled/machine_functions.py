@@ -336,8 +336,7 @@ def function(m, s, epoch):  # type: ignore[no-untyped-def]
     limit = m.numbers[s, LIMIT]
     if step[KIND] == FUNCTION_TOTAL:
         line = line_at(step[DRIFT], out[CAPACITY], m.zero)
-        own = rows_at(0, 0, 1, m.zero)
-        fresh = sum_settle(state, line, limit, scale, own, inn, m.touched, count, again)
+        fresh = sum_settle(state, line, limit, scale, inn, m.touched, count, again)
     else:
         fresh = softmax_settle(
             state, drift, limit, scale, step[HEADS], inn, step[LOOP] >= 0, m.touched, count, again

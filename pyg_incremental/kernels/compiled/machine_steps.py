@@ -36,16 +36,16 @@ from pyg_incremental.kernels.compiled.layout import (
 from pyg_incremental.kernels.compiled.machine_terms import (
     early,
     factor_of,
+    loop_of,
     note,
     own_of,
     renew,
     unite_terms,
 )
 from pyg_incremental.kernels.compiled.pushes import (
-    push_compared,
+    push,
     push_sorted,
     sum_collect,
-    sum_push,
     sum_spread,
 )
 from pyg_incremental.kernels.compiled.rows import ALL, expand, unite, unite_ends_within
@@ -58,7 +58,7 @@ from pyg_incremental.kernels.compiled.softmax import (
 from pyg_incremental.kernels.compiled.sums import sum_edges_within, sum_rows
 from pyg_incremental.kernels.jit import inner
 
-_ZERO, _EVERYTHING = np.int64(0), np.int64(ALL)
+_ZERO, _EVERYTHING, _NO = np.int64(0), np.int64(ALL), np.bool_(False)
 """Numbers that Numba does not compile a function once more for, as it does for a literal."""
 
 
@@ -217,23 +217,19 @@ def total(m, s, epoch):  # type: ignore[no-untyped-def]
     pushed, read_over = lists_of(m, step)
     state, drift, scale, message = _summed(m, step, m.zero)
     weight, drop = line_at(step[WEIGHT], step[SLOTS], m.zero), step[DROP] != 0
-    own, factor = own_of(m, step, m.zero), factor_of(m, step, m.zero)
-    if step[BEFORE]:
+    own, factor, loop = own_of(m, step, m.zero), factor_of(m, step, m.zero), loop_of(m, step)
+    compares, copies = step[BEFORE] != 0, state[:0]
+    if compares and count:
         copies = early(m, step, m.touched, count)
-        renew(m, step, _ZERO, _EVERYTHING)
-        rows, count, edges, reread, read = push_compared(
-            state, drift, m.numbers[s, LIMIT], scale, message, weight, own, factor,
-            changed_ids(source), old_rows(source, m.zero), pushed, read_over, drop, m.touched,
-            count, m.stamp, epoch, copies, m.where, m.cells[step[OUT], FIRST_NEW], reach_of(m, s),
-        )  # fmt: skip
-        return done(m, s, rows, count, edges, reread, read)
     renew(m, step, _ZERO, _EVERYTHING)
-    count, edges, again = sum_push(
+    rows, count, edges, again, read = push(
         state, drift, m.numbers[s, LIMIT], scale, message, weight, own, factor, changed_ids(source),
-        old_rows(source, m.zero), pushed, read_over, drop, m.touched, count, m.stamp, epoch,
+        old_rows(source, m.zero), pushed, read_over, drop, loop, m.touched, count, m.stamp, epoch,
+        reach_of(m, s), compares, copies, m.where, m.cells[step[OUT], FIRST_NEW],
     )  # fmt: skip
-    read = sum_rows(again, state, drift, message, weight, own, factor, read_over, drop)
-    return done(m, s, count, count, edges, again.size, read)
+    if not compares:
+        read = sum_rows(again, state, drift, message, weight, own, factor, read_over, drop, loop)
+    return done(m, s, rows, count, edges, again.size, read)
 
 
 @inner()
@@ -249,10 +245,10 @@ def wide_total(m, s, epoch):  # type: ignore[no-untyped-def]
     weight, own, drop = line_at(0, 0, zero), rows_at(0, 0, 1, zero), step[DROP] != 0
     count, _, edges, again, _ = push_sorted(
         state, drift, m.numbers[s, LIMIT], scale, message, weight, own, weight, changed_ids(source),
-        old_rows(source, zero), pushed, read_over, drop, m.touched, count, m.stamp, epoch,
-        reach_of(m, s), np.bool_(False), own, _ZERO,
+        old_rows(source, zero), pushed, read_over, drop, weight, m.touched, count, m.stamp, epoch,
+        reach_of(m, s), _NO, own, _ZERO,
     )  # fmt: skip
-    read = sum_rows(again, state, drift, message, weight, own, weight, read_over, drop)
+    read = sum_rows(again, state, drift, message, weight, own, weight, read_over, drop, weight)
     return done(m, s, count, count, edges, again.size, read)
 
 
@@ -263,8 +259,9 @@ def spread(m, s, first, last, difference, moved, edges, begin, begins):  # type:
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
     return sum_spread(
         stored(source, m.zero), changed_ids(source), old_rows(source, m.zero), first, last,
-        lists_of(m, step)[0], step[DROP] != 0, line_at(step[SCALE], out[WIDTH], m.zero), difference,
-        moved, first, edges, begin, shift_of(m.stamp.size), begins,
+        lists_of(m, step)[0], step[DROP] != 0, loop_of(m, step),
+        line_at(step[SCALE], out[WIDTH], m.zero), difference, moved, first, edges, begin,
+        shift_of(m.stamp.size), begins,
     )  # fmt: skip
 
 
@@ -288,15 +285,15 @@ def collect(m, s, touched, epoch, first, last, difference, moved, edges, begins)
         line_at(step[SCALE], out[WIDTH], m.zero), stored(source, m.zero),
         line_at(step[WEIGHT], step[SLOTS], m.zero), own_of(m, step, m.zero),
         factor_of(m, step, m.zero), difference, moved, edges, begins, first, last, shift,
-        lists_of(m, step)[1], step[DROP] != 0, mine, m.stamp, epoch, compares, copies, m.where,
-        out[FIRST_NEW],
+        lists_of(m, step)[1], step[DROP] != 0, loop_of(m, step), mine, m.stamp, epoch, compares,
+        copies, m.where, out[FIRST_NEW],
     )  # fmt: skip
     return rows, differ, fresh, read, low
 
 
 @inner()
 def reach_of(m, s):  # type: ignore[no-untyped-def]
-    """How many edges lead out of the rows that changed in the messages of a sum."""
+    """How many edges lead out of the rows that changed in the messages of a sum, loops aside."""
     step, edges = m.steps[s], 0
     lists = lists_of(m, step)[0]
     ids = changed_ids(m.cells[step[SOURCE]])
@@ -313,15 +310,15 @@ def shares_of(m, s, parts):  # type: ignore[no-untyped-def]
         For each part and for the end, `[parts + 1, 2]`: the first message, and the edges before it.
     """
     step, edges, p = m.steps[s], 0, 1
-    lists = lists_of(m, step)[0]
+    lists, loops = lists_of(m, step)[0], loop_of(m, step).size
     ids = changed_ids(m.cells[step[SOURCE]])
-    whole = reach_of(m, s)
+    whole = reach_of(m, s) + loops * ids.size
     shares = np.zeros((parts + 1, 2), np.int64)
     for i in range(ids.size):
         while p < parts and edges * parts >= whole * p:
             shares[p, 0], shares[p, 1] = i, edges
             p += 1
-        edges += lists.degree[ids[i]]
+        edges += lists.degree[ids[i]] + loops
     for rest in range(p, parts + 1):
         shares[rest, 0], shares[rest, 1] = ids.size, edges
     return shares

@@ -7,11 +7,13 @@ from pyg_incremental.kernels.compiled.compared import copied
 from pyg_incremental.kernels.compiled.layout import (
     ADDED,
     BEFORE,
+    BIAS,
     CAPACITY,
     DRIFT,
     FACTOR,
     FIRST_NEW,
     NODES,
+    OF_LOOP,
     OUT,
     REVERSE,
     ROWS,
@@ -28,9 +30,9 @@ from pyg_incremental.kernels.jit import inner
 
 @inner()
 def own_of(m, step, like):  # type: ignore[no-untyped-def]
-    """What is added to the rows of a sum, or nothing."""
+    """What is added to the rows of a sum, each or all of them, or nothing."""
     if step[ADDED] < 0:
-        return rows_at(0, 0, 1, like)
+        return rows_at(step[BIAS], 1, m.cells[step[OUT], WIDTH], like)
     return stored(m.cells[step[ADDED]], like)
 
 
@@ -40,6 +42,12 @@ def factor_of(m, step, like):  # type: ignore[no-untyped-def]
     if step[FACTOR] < 0:
         return line_at(0, 0, like)
     return line_at(m.cells[step[FACTOR], ROWS], m.cells[step[FACTOR], CAPACITY], like)
+
+
+@inner()
+def loop_of(m, step):  # type: ignore[no-untyped-def]
+    """The weight of every row in its own sum, `[1]`, or nothing."""
+    return line_at(step[OF_LOOP], 1, m.zero)
 
 
 @inner()
@@ -67,7 +75,7 @@ def unite_terms(m, step, touched, count, epoch, low, high):  # type: ignore[no-u
 @inner()
 def renew(m, step, low, high):  # type: ignore[no-untyped-def]
     """Let the rows of a sum follow their own rows and factors; see `sums.sum_renew`."""
-    if step[ADDED] < 0 and step[FACTOR] < 0:
+    if step[ADDED] < 0 and step[FACTOR] < 0 and not step[OF_LOOP]:
         return
     out = m.cells[step[OUT]]
     own_ids, own_old = _changed(m, step[ADDED])

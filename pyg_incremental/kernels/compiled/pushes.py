@@ -64,54 +64,50 @@ def _is_wide(state, ids, num_edges, rows, in_so_many):  # type: ignore[no-untype
 
 @inner()
 def sum_spread(  # type: ignore[no-untyped-def]
-    message, ids, old, first, last, out, drop, scale, difference, moved, base, edges, begin, shift,
-    begins,
+    message, ids, old, first, last, out, drop, loop, scale, difference, moved, base, edges, begin,
+    shift, begins,
 ):  # fmt: skip
-    """`sum_push` along many edges, begun: what the sources from `first` to before `last` will push.
+    """`push` along many edges, begun: what the sources from `first` to before `last` will push.
 
     From row `base` on, `difference` takes `message - old` of these sources, and `moved` its
     magnitude. The edges along which it goes stand in `edges` from `begin` on, by blocks of rows;
     see `grouped.by_block`. Returns how many edges were pushed.
     """
     _, size = _until(ids, out, first, last, ALL)
-    listed = np.empty((size, edges.shape[1]), np.int32)
+    listed = np.empty((size + (last - first) * loop.size, edges.shape[1]), np.int32)
     differences(message, ids, old, first, last, scale, difference[base:], moved[base:])
-    end, pushed = list_edges(ids, first, last, out, drop, moved, base, listed, _ZERO)
+    own_at = difference.shape[0] if loop.size else _ZERO
+    end, pushed = list_edges(ids, first, last, out, drop, own_at, moved, base, listed, _ZERO)
     by_block(listed[:end], shift, edges, begin, begins)
     return pushed
 
 
 @inner()
 def _push_by_block(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
-    stamp, epoch, at_once, compares, early, where, first_new,
+    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
+    touched, stamp, epoch, at_once, compares, early, where, first_new,
 ):  # fmt: skip
-    """`sum_push` along many edges, so many of them at once; if it `compares`, see `push_compared`.
-
-    Returns:
-        (rows touched, how many differ, edges pushed, rows that were, or have to be, summed afresh,
-        edges read)
-    """
+    """`push` along many edges, so many of them at once."""
     again, shift = np.empty(stamp.size, np.int64), shift_of(stamp.size)
     first = pushed = rows = fresh = differ = read = _ZERO
     while first < ids.size:
         last, size = _until(ids, out, first, ids.size, at_once)
         difference = np.empty((last - first, state.shape[1]), state.dtype)
         moved = np.empty(last - first, state.dtype)
-        edges = np.empty((size, 3 if weight.size else 2), np.int32)
+        edges = np.empty((size + (last - first) * loop.size, 3 if weight.size else 2), np.int32)
         begins = np.empty((2 * size // PART + 1, BLOCKS + 1), np.int64)
         begin, parts, i = _ZERO, 0, first
         while i < last:
             until, _ = _until(ids, out, i, last, PART)
             pushed += sum_spread(
-                message, ids, old, i, until, out, drop, scale, difference, moved, i - first, edges,
-                begin, shift, begins[parts],
+                message, ids, old, i, until, out, drop, loop, scale, difference, moved, i - first,
+                edges, begin, shift, begins[parts],
             )  # fmt: skip
             begin, parts, i = begins[parts, BLOCKS], parts + 1, until
         first = last
         rows, fresh, differ, read = add_by_row(
-            state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
-            edges, begins[:parts], _ZERO, _BLOCKS, shift, touched, stamp, epoch, again,
+            state, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference,
+            moved, edges, begins[:parts], _ZERO, _BLOCKS, shift, touched, stamp, epoch, again,
             last == ids.size, compares, early, where, first_new,
         )  # fmt: skip
     return rows, differ, pushed, again[:fresh], read
@@ -119,102 +115,102 @@ def _push_by_block(  # type: ignore[no-untyped-def]
 
 @inner()
 def push_sorted(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
-    count, stamp, epoch, num_edges, compares, early, first_new,
+    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
+    touched, count, stamp, epoch, num_edges, compares, early, first_new,
 ):  # fmt: skip
-    """`sum_push` along few edges, sorted by row; returns what `_push_by_block` does."""
+    """`push` along few edges, sorted by row."""
     difference = np.empty((ids.size, state.shape[1]), state.dtype)
-    moved, most = np.empty(ids.size, state.dtype), count + num_edges
+    moved, most = np.empty(ids.size, state.dtype), count + num_edges + ids.size * loop.size
     listed = np.empty((most, 3 if weight.size else 2), np.int32)
     for k in range(count):
         listed[k, 0], listed[k, 1] = -1 - k, touched[k]
     differences(message, ids, old, _ZERO, ids.size, scale, difference, moved)
-    end, pushed = list_edges(ids, _ZERO, ids.size, out, drop, moved, _ZERO, listed, count)
+    own_at = ids.size if loop.size else _ZERO
+    end, pushed = list_edges(ids, _ZERO, ids.size, out, drop, own_at, moved, _ZERO, listed, count)
     room, again = np.empty((2, end), np.int32), np.empty(end, np.int64)
     listed = sorted_by_row(listed[:end], stamp.size)
     rows, end = rows_of(listed, touched, room[0], room[1])
     fresh, differ, read = add_to_rows(
-        state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
-        listed[:end], touched[:rows], room[0], room[1], touched, stamp, epoch, again, _YES,
+        state, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference,
+        moved, listed[:end], touched[:rows], room[0], room[1], touched, stamp, epoch, again, _YES,
         compares, early, first_new,
     )  # fmt: skip
     return rows, differ, pushed, again[:fresh], read
 
 
 @inner()
-def push_compared(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
-    count, stamp, epoch, early, where, first_new, num_edges,
+def push(  # type: ignore[no-untyped-def]
+    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
+    touched, count, stamp, epoch, num_edges, compares, early, where, first_new,
 ):  # fmt: skip
-    """`sum_push`, and which rows differ from what they were; these stand in `touched` then.
+    """Push `message - old` of the rows `ids` along their out-edges, `num_edges` in all.
 
-    `early` holds copies of the `count` rows that stand in `touched` already, `[count, channels]`,
+    Then settle every row touched (see `sum_settle`) while it is in the cache. They are taken in
+    ascending order, and stand so in `touched` then: near ones are near in memory. `count` of them
+    stand there already, and have the mark `epoch`.
+
+    If it `compares`, rows are summed afresh at once, and only those that differ from what they were
+    stand in `touched` in the end. `early` holds copies of the first `count`, `[count, channels]`,
     and `where` says at which place each of these stands there. Rows from `first_new` on are new.
-    `num_edges` lead out of `ids`; as many are held at once.
 
     Returns:
-        (rows touched, how many differ, edges pushed, rows summed afresh, edges read for these)
+        (rows touched; how many differ, all if it does not compare; edges pushed; rows that were, or
+        have to be, summed afresh; edges read)
     """
-    if num_edges <= MANY_AT_ONCE and _is_wide(state, ids, num_edges, stamp.size, COMPARED):
-        rows, differ, pushed, again, read = _push_by_block(
+    at_once, in_so_many = AT_ONCE, 1
+    if compares:
+        at_once, in_so_many = MANY_AT_ONCE, COMPARED
+    is_wide = _is_wide(state, ids, num_edges, stamp.size, in_so_many)
+    if num_edges > at_once:
+        is_wide = not compares
+    if is_wide:
+        return _push_by_block(
             state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
-            touched, stamp, epoch, MANY_AT_ONCE, _YES, early, where, first_new,
+            loop, touched, stamp, epoch, at_once, compares, early, where, first_new,
         )  # fmt: skip
-    else:
-        rows, differ, pushed, again, read = push_sorted(
-            state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
-            touched, count, stamp, epoch, num_edges, _YES, early, first_new,
-        )  # fmt: skip
-    return rows, differ, pushed, again.size, read
+    return push_sorted(
+        state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
+        touched, count, stamp, epoch, num_edges, compares, early, first_new,
+    )  # fmt: skip
 
 
 @njit(cache=True)
 def sum_push(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, touched,
-    count, stamp, epoch,
+    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
+    touched, count, stamp, epoch,
 ):  # fmt: skip
-    """Push `message - old` of the rows `ids` along their out-edges.
-
-    Then settle every row touched (see `sum_settle`) while it is in the cache. They are taken in
-    ascending order, and stand so in `touched` then: near ones are near in memory.
+    """`push` without comparing.
 
     Returns:
         (rows touched, edges pushed, rows to be summed afresh)
     """
     _, num_edges = _until(ids, out, _ZERO, ids.size, ALL)
-    if num_edges > AT_ONCE or _is_wide(state, ids, num_edges, stamp.size, 1):
-        rows, _, pushed, again, _ = _push_by_block(
-            state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
-            touched, stamp, epoch, AT_ONCE, _NO, state, touched, _ZERO,
-        )  # fmt: skip
-    else:
-        rows, _, pushed, again, _ = push_sorted(
-            state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
-            touched, count, stamp, epoch, num_edges, _NO, state, _ZERO,
-        )  # fmt: skip
+    rows, _, pushed, again, _ = push(
+        state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
+        touched, count, stamp, epoch, num_edges, _NO, state, touched, _ZERO,
+    )  # fmt: skip
     return rows, pushed, again
 
 
 @inner()
 def sum_collect(  # type: ignore[no-untyped-def]
     state, drift, limit, scale, message, weight, own, factor, difference, moved, edges, begins,
-    first, last, shift, inn, drop, touched, stamp, epoch, compares, early, where, first_new,
+    first, last, shift, inn, drop, loop, touched, stamp, epoch, compares, early, where, first_new,
 ):  # fmt: skip
-    """`sum_push` for threads, finished: add what `sum_spread` wrote down.
+    """`push` for threads, finished: add what `sum_spread` wrote down.
 
     Only to the rows of the blocks from `first` to before `last`. `begins` has a line for each part
-    of the sources, and the edges of each row stand in the order of these. If it `compares`, see
-    `push_compared`.
+    of the sources, and the edges of each row stand in the order of these.
 
     Returns:
         (rows touched, how many differ, rows summed afresh, edges read for that)
     """
     again = np.empty((last - first) << shift, np.int64)
     count, fresh, differ, read = add_by_row(
-        state, drift, limit, scale, message, weight, own, factor, inn, drop, difference, moved,
-        edges, begins, first, last, shift, touched, stamp, epoch, again, _YES, compares, early,
-        where, first_new,
+        state, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference,
+        moved, edges, begins, first, last, shift, touched, stamp, epoch, again, _YES, compares,
+        early, where, first_new,
     )  # fmt: skip
     if not compares:
-        read = sum_rows(again[:fresh], state, drift, message, weight, own, factor, inn, drop)
+        read = sum_rows(again[:fresh], state, drift, message, weight, own, factor, inn, drop, loop)
     return count, differ, fresh, read

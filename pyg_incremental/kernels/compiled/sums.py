@@ -1,6 +1,7 @@
 """Sums over in-edges: from the start, and edge by edge; and rows after messages came and went.
 
-A row is `own + factor * sum`; where there is no `own` and no `factor`, it is the sum.
+A row is `own + factor * sum`; where there is no `own` and no `factor`, it is the sum. There is one
+`own` for each row, or one for all. If there is a `loop`, each row has that weight in its own sum.
 """
 
 import numpy as np
@@ -21,10 +22,10 @@ GROWS = 16
 
 @njit(cache=True)
 def sum_rows(  # type: ignore[no-untyped-def]
-    ids, state, drift, message, weight, own, factor, inn, drop
+    ids, state, drift, message, weight, own, factor, inn, drop, loop
 ):
     """Sum the rows `ids` afresh: `own + factor * sum`. Returns the number of edges read."""
-    edges = 0
+    edges, each = 0, own.shape[0] > 1
     for i in range(ids.size):  # calls would take as long here as the sum of a narrow row
         if i + NEAR < ids.size:
             v = ids[i + NEAR]
@@ -48,12 +49,15 @@ def sum_rows(  # type: ignore[no-untyped-def]
             else:
                 for f in range(row.size):
                     row[f] += message[u, f]
+        if loop.size:
+            for f in range(row.size):
+                row[f] += row.dtype.type(message[v, f]) * loop[0]
         if factor.size:
             for f in range(row.size):
                 row[f] *= factor[v]
         if own.size:
             for f in range(row.size):
-                row[f] += own[v, f]
+                row[f] += own[v if each else 0, f]
         edges += inn.degree[v]
     return edges
 
@@ -103,35 +107,37 @@ def sum_renew(  # type: ignore[no-untyped-def]
     `factor_old` hold what these were. From `first_new` on rows are new, and to be summed afresh;
     so are those whose factor became much larger, because what they have lost did so with them.
     """
+    behind, each = min(high, first_new), own.shape[0] > 1
+    moves = np.empty(state.shape[1], state.dtype)
     for i in range(own_ids.size):
         if i + AHEAD < own_ids.size:
             fetch(state, own_ids[i + AHEAD])
             fetch(own, own_ids[i + AHEAD])
             fetch(drift, own_ids[i + AHEAD])
         v = own_ids[i]
-        if low <= v < min(high, first_new):
-            moved = drift.dtype.type(0)
-            for f in range(state.shape[1]):
-                by = state.dtype.type(own[v, f]) - state.dtype.type(own_old[i, f])
-                state[v, f] += by
-                moved += abs(by) * scale[f]
-            drift[v] += moved
+        if low <= v < behind:
+            for f in range(moves.size):
+                moves[f] = moves.dtype.type(own[v, f]) - moves.dtype.type(own_old[i, f])
+                state[v, f] += moves[f]
+            drift[v] += magnitude(moves, scale)
     for i in range(factor_ids.size):
         if i + AHEAD < factor_ids.size:
             fetch(state, factor_ids[i + AHEAD])
-            if own.size:
+            if each:
                 fetch(own, factor_ids[i + AHEAD])
         v = factor_ids[i]
-        if not low <= v < min(high, first_new):
+        if not low <= v < behind:
             continue
         by = factor[v] / factor_old[i, 0] if factor_old[i, 0] != 0 else factor.dtype.type(np.inf)
         if not abs(by) <= GROWS:
             drift[v] = np.inf
             continue
-        size = magnitude(state[v], scale) + (magnitude(own[v], scale) if own.size else 0)
+        size, at = magnitude(state[v], scale), v if each else 0
+        if own.size:
+            size += magnitude(own[at], scale)
         drift[v] = (drift[v] + size) * max(abs(by), 1)
         for f in range(state.shape[1]):
-            term = own[v, f] if own.size else own.dtype.type(0)
+            term = own[at, f] if own.size else own.dtype.type(0)
             state[v, f] = (state[v, f] - term) * by + term
     for v in range(max(low, first_new), min(high, num_nodes)):
         drift[v] = np.inf
@@ -145,14 +151,14 @@ def is_settled(drift, limit, size):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def sum_settle(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, own, inn, touched, count, again
+    state, drift, limit, scale, inn, touched, count, again
 ):
     """Look at the first `count` rows of `touched` after additions.
 
-    A row without in-edges becomes zero, or its `own`. A row in which the magnitude that has moved
-    through it exceeds `limit` times its size has lost that many units in the last place: it is
-    written to `again`, to be summed afresh. `scale` holds, for each channel, one over the typical
-    size of its messages, so that a large channel does not hide what happens in a small one. NaN and
+    A row without in-edges becomes zero. A row in which the magnitude that has moved through it
+    exceeds `limit` times its size has lost that many units in the last place: it is written to
+    `again`, to be summed afresh. `scale` holds, for each channel, one over the typical size of its
+    messages, so that a large channel does not hide what happens in a small one. NaN and
     infinities fail the comparison too, and so does an empty row that is not exactly zero: one rule
     mends drift, cancellation and non-finite messages that leave.
 
@@ -167,9 +173,6 @@ def sum_settle(  # type: ignore[no-untyped-def]
         v = np.uint64(touched[i])
         if inn.degree[v] == 0:
             state[v] = 0
-            if own.size:
-                for f in range(state.shape[1]):
-                    state[v, f] = own[v, f]
             drift[v] = 0
         elif drift[v] != 0:
             size = magnitude(state[v], scale)

@@ -2,9 +2,10 @@
 
 Of `n` rows `state` is `[n, channels]`, `drift` is `[n]`, `stamp` and `touched` are int64 `[n]`;
 `message` is `[num_messages, channels]`, `scale` `[channels]`, `weight` one number for each slot,
-`[slots]`, or empty. A row is `own + factor * sum`: `own` is `[n, channels]`, `factor` `[n]`, and
-either may be empty. `ids` are distinct, int64 `[k]`, and `old` what was sent from them before,
-`[k, channels]`; `again` takes ids, int64. Listed edges have ends, int64 `[m]`, and
+`[slots]`, or empty. A row is `own + factor * sum`: `own` is `[n, channels]`, or `[1, channels]` for
+all of them, `factor` `[n]`, and either may be empty. If `loop` is not empty but `[1]`, each row has
+that weight in its own sum. `ids` are distinct, int64 `[k]`, and `old` what was sent from them
+before, `[k, channels]`; `again` takes ids, int64. Listed edges have ends, int64 `[m]`, and
 `weights`, `[m]` or empty.
 """
 
@@ -28,6 +29,7 @@ def sum_rows(
     factor: Tensor,
     inn: Adjacency,
     drop: bool,
+    loop: Tensor,
 ) -> int:
     """Sum some rows afresh; arrays as above."""
     index, source, slot = edges_of(ids, inn, drop)
@@ -36,13 +38,19 @@ def sum_rows(
         terms = terms * weight[slot, None]
     fresh = state.new_zeros(len(ids), state.shape[1])
     fresh.index_add_(0, index.to(state.device), terms)
+    if loop.numel():
+        fresh += message[ids].to(state.dtype) * loop
     if factor.numel():
         fresh *= factor[ids, None]
     if own.numel():
-        fresh += own[ids]
+        fresh += _of(own, ids)
     state[ids] = fresh
     drift[ids] = 0
     return int(inn.degree[ids].sum())
+
+
+def _of(own: Tensor, ids: Tensor) -> Tensor:
+    return own[ids] if len(own) > 1 else own.expand(len(ids), -1)
 
 
 def sum_edges(
@@ -100,7 +108,7 @@ def sum_renew(
     was_there = (factor_ids >= low) & (factor_ids < min(high, first_new))
     ids, place = factor_ids[was_there], was_there.nonzero().flatten()
     if len(ids):
-        term = own[ids].to(state.dtype) if own.numel() else torch.zeros_like(state[ids])
+        term = _of(own, ids).to(state.dtype) if own.numel() else torch.zeros_like(state[ids])
         by = (factor[ids] / factor_old[place, 0]).to(state.dtype)
         size = ((state[ids].abs() + term.abs()) * scale).sum(1)
         drift[ids] = (drift[ids] + size) * by.abs().clamp(min=1)
@@ -114,18 +122,23 @@ def sum_settle(
     drift: Tensor,
     limit: float,
     scale: Tensor,
-    own: Tensor,
     inn: Adjacency,
     touched: Tensor,
     count: int,
     again: Tensor,
 ) -> int:
-    """Make empty rows zero, or their own, and name those that have lost bits; arrays as above."""
+    """Make empty rows zero, and name those that have lost bits; arrays as above."""
     rows = touched[:count]
     empty = inn.degree[rows] == 0
-    state[rows[empty]] = own[rows[empty]].to(state.dtype) if own.numel() else 0
+    state[rows[empty]] = 0
     drift[rows[empty]] = 0
-    rows = rows[~empty]
+    return _lost(state, drift, limit, scale, rows[~empty], again)
+
+
+def _lost(
+    state: Tensor, drift: Tensor, limit: float, scale: Tensor, rows: Tensor, again: Tensor
+) -> int:
+    """Name those of the `rows`, int64 `[k]`, that have lost bits."""
     rows = rows[(drift[rows] != 0).cpu()]
     size = (state[rows].abs() * scale).sum(1)
     drift[rows] += size
@@ -149,6 +162,7 @@ def sum_push(
     out: Adjacency,
     inn: Adjacency,
     drop: bool,
+    loop: Tensor,
     touched: Tensor,
     count: int,
     stamp: Tensor,
@@ -167,6 +181,16 @@ def sum_push(
     state.index_add_(0, at, w[:, None] * diff[index])
     drift.index_add_(0, at, w.abs() * (diff.abs() * scale).sum(1)[index])
     count = unite(target, touched, count, stamp, epoch)
-    again = torch.empty(count, dtype=torch.int64)
-    fresh = sum_settle(state, drift, limit, scale, own, inn, touched, count, again)
+    if loop.numel():
+        w = loop * factor[ids] if factor.numel() else loop.expand(len(ids))
+        state[ids] += w[:, None] * diff
+        drift[ids] += w.abs() * (diff.abs() * scale).sum(1)
+        count = unite(ids, touched, count, stamp, epoch)
+    rows, again = touched[:count], torch.empty(count, dtype=torch.int64)
+    if not loop.numel():
+        empty = inn.degree[rows] == 0
+        state[rows[empty]] = _of(own, rows[empty]).to(state.dtype) if own.numel() else 0
+        drift[rows[empty]] = 0
+        rows = rows[~empty]
+    fresh = _lost(state, drift, limit, scale, rows, again)
     return count, edges, again[:fresh]
