@@ -316,3 +316,25 @@ def test_a_sum_says_what_it_is_made_of(seed):
     step = next(a.step for a in inc._session.engine.aggregators if a.step.output.name != "degree")
     assert type(step) is Sum
     assert step.messages == (step.source, step.own, step.factor)
+
+
+class ReadByTwo(torch.nn.Module):
+    """An activation that writes to its input, and is part of two maps that read it."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.lin = GCNConv(CHANNELS, 4), Linear(4, 4)
+
+    def forward(self, x, edge_index):
+        h = self.conv(x, edge_index).tanh_()
+        return self.lin(h) + h
+
+
+@pytest.mark.parametrize("compile_after", [1, None])
+def test_an_activation_in_place_that_two_maps_compute(compile_after, seed):
+    inc, rng = wrapped(ReadByTwo(), seed, compile_after=compile_after)
+    assert len([p for p in inc.memory_report().parts if p.what == "rows" and "conv" in p.name]) == 2
+    for node in range(5):
+        x = torch.from_numpy(rng.standard_normal((1, CHANNELS)))
+        inc.apply_delta(torch.tensor([[node], [9]]), x_changes=([node], x))
+        assert inc.verify() < 1e-12
