@@ -12,8 +12,9 @@ WHEELS ?= ../shared/wheels
 # Arguments for the program that `demo`, `bench`, `fuzz`, `torture` or `test-quick` runs.
 ARGS ?=
 
-# One worker for each core, but not more than help.
-PARALLEL := -n auto --maxprocesses 8 --dist worksteal
+# One worker more than there are cores, because tests wait for processes that they start; not more than help.
+WORKERS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
 # The tests with a mark: pytest need not import the files without it.
 marked = -m $(1) $(sort $(shell grep --recursive --files-with-matches --include='*.py' 'mark\.$(1)\b' tests))
