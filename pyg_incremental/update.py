@@ -1,5 +1,6 @@
 """What an update reports: changed rows, and the work of each step."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -101,6 +102,10 @@ class UpdateStats:
     def edges(self) -> int:
         """Edges pushed along or read, over all steps."""
         return sum(s.edges for s in self.steps)
+
+    def __iter__(self) -> Iterator[StepStats]:
+        """Over `steps`."""
+        return iter(self.steps)
 
     def __getitem__(self, name: str) -> StepStats:
         """The entry of one step; all zero where the step had nothing to do."""

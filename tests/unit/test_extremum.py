@@ -1,5 +1,6 @@
 """Largest and smallest messages: kept by an engine, and held against PyTorch's scatter."""
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -655,6 +656,12 @@ def test_printed_work():
         "        1 resilient, 2 no reset, 3 covered, 4 exposed (5 channels read)",
         "incremental: 1 edges added, 2 deleted, 3.000 ms",
     ]
+
+
+def test_work_is_gone_through_step_by_step():
+    work = [("x", "input", 2, 2, 0, 0), ("top", "max", 10, 4, 1234, 4, 5, 1, 2, 3, 4, "push")]
+    stats = UpdateStats("incremental", 1, 2, 0.003, work)
+    assert [step.name for step in itertools.islice(stats, 9)] == ["x", "top"]
 
 
 # Against InkStream's rule #########################################################################

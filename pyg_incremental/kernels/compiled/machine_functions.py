@@ -119,7 +119,7 @@ def _in_softmax(row, state, drift, scale, heads, sign):  # type: ignore[no-untyp
     width = row.size - heads
     channels = width // max(heads, 1)
     for h in range(heads):
-        shift = np.float64(logit(row[width + h], row.dtype.type(1), state)) - state[-heads + h]
+        shift = logit(row[width + h], row.dtype.type(1), state) - state[-heads + h]
         if not shift <= REACH or (sign > 0 and state[width + h] == 0 and drift[0] == 0):
             drift[0] = np.inf
             return

@@ -40,9 +40,11 @@ def logit(a, slope, state):  # type: ignore[no-untyped-def]
 def softmax_term(row, h, heads, channels, message, shift, sign):  # type: ignore[no-untyped-def]
     """Add one edge of logit `shift + reference` to head `h` of a state row.
 
+    All is of the row's dtype: products in double precision would be converted channel by channel.
+
     Returns the mass that moved.
     """
-    p = math.exp(shift)
+    p, sign = row.dtype.type(math.exp(shift)), row.dtype.type(sign)
     width = heads * channels
     row[width + h] += sign * p
     for c in range(h * channels, (h + 1) * channels):
@@ -109,11 +111,11 @@ def _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop)
             a = message[u, width + h] + target[v, h]
             if edge.size:
                 a += edge[inn.edge[k], h]
-            shift = np.float64(logit(a, slope, state)) - top[h]
+            shift = logit(a, slope, state) - top[h]
             softmax_term(row, h, heads, channels, message[u], shift, _ADD)
     if loop.size:
         for h in range(heads):
-            shift = np.float64(logit(loop[v, h], slope, state)) - top[h]
+            shift = logit(loop[v, h], slope, state) - top[h]
             softmax_term(row, h, heads, channels, message[v], shift, _ADD)
     for h in range(heads):
         if top[h] == -np.inf and row[width + h] != 0:
@@ -146,7 +148,7 @@ def _softmax_edge(v, source, state, drift, scale, target, edge_row, slope, sign)
         a = source[width + h] + target[v, h]
         if edge_row.size:
             a += edge_row[h]
-        shift = np.float64(logit(a, slope, state)) - row[width + heads + h]
+        shift = logit(a, slope, state) - row[width + heads + h]
         if not shift <= REACH or (sign > 0 and row[width + h] == 0 and drift[v, 0] == 0):
             drift[v, 0] = np.inf
             return
