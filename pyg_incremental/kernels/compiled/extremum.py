@@ -48,16 +48,15 @@ def _takes(a, b, slot, owner, one):  # type: ignore[no-untyped-def]
 
 
 @inner()
-def _offer(state, owner, v, f, m, slot, sign):  # type: ignore[no-untyped-def]
-    """Let message `m` have channel `f` of row `v` if it is ahead of what stands there.
+def _has(state, owner, v, f, m, slot, sign):  # type: ignore[no-untyped-def]
+    """Whether message `m` of a slot is to have channel `f` of row `v`.
 
     `sign` is one for the largest and minus one for the smallest. An exposed channel takes what it
-    held before from any edge.
+    held before from any edge. Without branches: so loops over it run on vectors.
     """
-    a, b, o = sign * m, sign * state[v, f], owner[v, f]
-    if o == EMPTY or _takes(a, b, slot, NOBODY if o == EXPOSED else o, sign):
-        state[v, f] = m if m == m else state.dtype.type(np.nan)
-        owner[v, f] = slot
+    a, b, o, one = sign * m, sign * state[v, f], owner[v, f], state.dtype.type(1)
+    ahead_of = owner.dtype.type(NOBODY) if o == EXPOSED else o
+    return (o == EMPTY) | _takes(a, b, slot, ahead_of, one)
 
 
 @njit(cache=True)
@@ -81,17 +80,24 @@ def extremum_retract(owner, dst, slot, stamp, lost):  # type: ignore[no-untyped-
 def extremum_insert(state, owner, message, at, weight, dst, slot, largest):  # type: ignore[no-untyped-def]
     """Offer the listed messages to their targets; they cover exposed channels where they can."""
     sign = state.dtype.type(1 if largest else -1)
-    w = state.dtype.type(1)
+    w, nan = state.dtype.type(1), state.dtype.type(np.nan)
     for i in range(dst.size):
         if i + AHEAD < dst.size:
             fetch(message, at[i + AHEAD])
             fetch(state, dst[i + AHEAD])
             fetch(owner, dst[i + AHEAD])
-        u, v, s = at[i], dst[i], owner.dtype.type(slot[i])
+        u, v, s = np.uint64(at[i]), np.uint64(dst[i]), owner.dtype.type(slot[i])
         if weight.size:
             w = state.dtype.type(weight[s])
+        has_any = False  # most messages have nothing, and then nothing is written
         for f in range(state.shape[1]):
-            _offer(state, owner, v, f, w * message[u, f], s, sign)
+            has_any |= _has(state, owner, v, f, w * message[u, f], s, sign)
+        if has_any:
+            for f in range(state.shape[1]):
+                m = w * message[u, f]
+                has = _has(state, owner, v, f, m, s, sign)
+                state[v, f] = (m if m == m else nan) if has else state[v, f]
+                owner[v, f] = s if has else owner[v, f]
 
 
 @njit(cache=True)
@@ -102,6 +108,8 @@ def extremum_exposed(owner, rows, stamp, lost, found):  # type: ignore[no-untype
     """
     n = 0
     for i in range(rows.size):
+        if i + AHEAD < rows.size:
+            fetch(owner, rows[i + AHEAD])
         v = rows[i]
         if stamp[v] == lost:
             for f in range(owner.shape[1]):
@@ -225,6 +233,8 @@ def extremum_settle(now, before, rows, first_new, stamp, lost, read, changed):  
     """
     n, resilient, no_reset, covered = 0, 0, 0, 0
     for i in range(rows.size):
+        if i + AHEAD < rows.size:
+            fetch(now, rows[i + AHEAD])
         v = rows[i]
         differs = False
         for f in range(now.shape[1]):

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from pyg_incremental.kernels.address import line_at, rows_at
+from pyg_incremental.kernels.address import fetch, line_at, rows_at
 from pyg_incremental.kernels.compiled.extremum import (
+    AHEAD,
     extremum_exposed,
     extremum_fill,
     extremum_insert,
@@ -58,6 +59,8 @@ def _taken(rows, ids):  # type: ignore[no-untyped-def]
     """A copy of the rows `ids`."""
     found = np.empty((ids.size, rows.shape[1]), rows.dtype)
     for i in range(ids.size):
+        if i + AHEAD < ids.size:
+            fetch(rows, ids[i + AHEAD])
         for f in range(rows.shape[1]):
             found[i, f] = rows[ids[i], f]
     return found
