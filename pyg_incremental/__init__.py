@@ -1,13 +1,16 @@
 """Exact incremental inference for PyTorch Geometric models on graphs that keep changing."""
 
+import os
 from typing import Any
+
+import torch
+from torch import nn
 
 from pyg_incremental import layers
 from pyg_incremental.blocks import evaluate
 from pyg_incremental.conv import register_conv
 from pyg_incremental.conv.supported import supported_layers
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.entry import load, to_incremental
 from pyg_incremental.errors import (
     IncrementalError,
     IncrementalWarning,
@@ -27,6 +30,7 @@ from pyg_incremental.layers import (
 )
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.testing import check_conv
+from pyg_incremental.typing import BackendName, StoreName
 from pyg_incremental.update import StepStats, Update, UpdateStats
 
 __version__ = "0.1.0"
@@ -57,6 +61,66 @@ __all__ = [
     "supported_layers",
     "to_incremental",
 ]
+
+
+def to_incremental(
+    model: nn.Module,
+    *,
+    strict: bool = False,
+    backend: BackendName = "auto",
+    accumulate_dtype: torch.dtype | None = None,
+    scrub_rows: int = 0,
+    compile_after: int | None = 8,
+    store: StoreName = "fast",
+    check: bool = True,
+) -> IncrementalModel:
+    """Wrap a trained model so that its output stays exact while the graph changes.
+
+    Args:
+        model: A PyG model in eval mode, float32 or float64. It is not changed; its parameters are
+            shared, not copied.
+        strict: Refuse a model of which any step has to run on all rows, by the names of these
+            steps.
+        backend: `'auto'` takes compiled kernels (Numba) for float32 and float64 on the CPU, and
+            plain torch elsewhere. It never waits for a compiler: on a machine where the kernels
+            have still to be made, plain ones serve until they are. `'compiled'` waits for them at
+            the first call; `'reference'` is plain torch for all rows, on any device.
+        accumulate_dtype: In which dtype sums are kept, such as `torch.float64`; by default that of
+            the messages.
+        scrub_rows: How many rows every update makes afresh besides, taking turns through all nodes.
+        compile_after: After how many updates the plan of the model is laid out for one call of
+            compiled code, which makes updates several times faster and takes some hundredths of a
+            second; on graphs of a million edges or more the first has it; None for never.
+        store: What is kept between updates. `'fast'` keeps every row that is read where it did not
+            change itself. `'minimal'` keeps the graph, inputs, aggregates and the output, and
+            computes other rows again when they are read: about half the memory, and updates that
+            take several times longer (they go step by step, whatever `compile_after` says).
+        check: Hold the first pass on your graph against the original model: all rows if some step
+            runs on all rows or computes rows again from their neighbourhoods, which costs a full
+            pass; else 16 nodes of each kind on what they see. Where they differ, every
+            update runs a full pass, and a warning names the step.
+
+    Returns:
+        The wrapped model. Call it once like the model itself, then call `apply_delta`.
+
+    Raises:
+        UnsupportedModelError: If `model` is not a module.
+    """
+    return IncrementalModel(
+        model,
+        strict=strict,
+        backend=backend,
+        accumulate_dtype=accumulate_dtype,
+        scrub_rows=scrub_rows,
+        compile_after=compile_after,
+        store=store,
+        check=check,
+    )
+
+
+def load(path: str | os.PathLike[str], model: nn.Module, **settings: Any) -> IncrementalModel:
+    """Continue from a state written by `IncrementalModel.save`; see `IncrementalModel.load`."""
+    return IncrementalModel.load(path, model, **settings)
 
 
 def __getattr__(name: str) -> Any:

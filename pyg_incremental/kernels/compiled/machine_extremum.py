@@ -140,9 +140,8 @@ def extremum(m, s, epoch):  # type: ignore[no-untyped-def]
     if not count:
         return True
     lost, read = epoch + 1, epoch + 2
-    width = out[WIDTH]
     rows, state = m.touched[:count].copy(), stored(out, m.zero)
-    owner = rows_at(step[OWNER], out[CAPACITY], width, np.int32(0))
+    owner = rows_at(step[OWNER], out[CAPACITY], out[WIDTH], np.int32(0))
     before = _taken(state, rows)
     exposed, channels, read_over = _fill(m, s, state, owner, rows[:afresh], read, _YES)
     extremum_retract(owner, gone, gone_slots, m.stamp, lost)
