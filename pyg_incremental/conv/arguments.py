@@ -173,7 +173,7 @@ class Arguments:
             return made
         count = next((len(e) for v, e in self.examples.items() if v.kind == value.kind), 2)
         if isinstance(step, Ones):
-            return torch.ones(count, 1, dtype=self.dtype)
+            return self._of_nodes().new_ones(count, 1)
         if isinstance(step, (Sum, Extremum)) and step.source is not None:
             row = self.example(step.source)[:1]
         elif isinstance(step, SoftmaxSum):
@@ -188,8 +188,10 @@ class Arguments:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of node features."""
+        return self._of_nodes().dtype
+
+    def _of_nodes(self) -> Tensor:
+        """Example rows of node features, which have the dtype and the device of all of them."""
         read = [v for a in self.args.values() for v in (a if isinstance(a, (tuple, list)) else [a])]
-        found = [
-            self.example(v).dtype for v in read if isinstance(v, Value) and v.domain is Domain.NODE
-        ]
-        return next(iter(found), torch.get_default_dtype())
+        found = (self.example(v) for v in read if isinstance(v, Value) and v.domain is Domain.NODE)
+        return next(found, torch.empty(0))

@@ -80,6 +80,7 @@ def why_not_local(
     padded = next((m for m in forward.conv.modules() if isinstance(m, _PADDED)), None)
     if padded is not None:
         return f"{type(padded).__name__} pads all rows to the largest degree"
+    nodes, edges = [rows.cpu() for rows in nodes], [rows.cpu() for rows in edges]
     failed: list[tuple[Form, str]] = []
     for sort in (False, True) if by_target else (False,):
         for form in (Form(False, sort), Form(True, sort)):
@@ -127,8 +128,9 @@ def _shaken(forward: Forward, chance: torch.Generator) -> Forward:
 
 
 def _copy(forward: Forward) -> Forward:
+    """Another one on the CPU: an index out of range is an error there; on a GPU it ends all."""
     try:
-        return forward.on(copy.deepcopy(forward.conv))
+        return forward.on(copy.deepcopy(forward.conv).cpu())
     except Exception as error:  # whatever a user's module keeps
         raise _SeenError(f"it cannot be copied ({_line(error)})") from error
 
