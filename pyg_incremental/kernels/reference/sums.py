@@ -112,7 +112,7 @@ def sum_renew(
         by = (factor[ids] / factor_old[place, 0]).to(state.dtype)
         size = ((state[ids].abs() + term.abs()) * scale).sum(1)
         drift[ids] = (drift[ids] + size) * by.abs().clamp(min=1)
-        drift[ids[~(by.abs() <= GROWS)]] = torch.inf
+        drift[ids[~(by.abs() <= GROWS).cpu()]] = torch.inf
         state[ids] = (state[ids] - term) * by[:, None] + term
     drift[max(low, first_new) : min(high, num_nodes)] = torch.inf
 
