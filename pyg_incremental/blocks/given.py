@@ -8,15 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
 from pyg_incremental.call.site import CallSite, bind
+from pyg_incremental.delta.given import chosen_ids
 from pyg_incremental.errors import InvalidDeltaError
 
 Ids = NDArray[np.int64]
+_ADVICE = "ask for nodes of the graph that is evaluated"
 _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
@@ -64,7 +65,7 @@ def ids_of(nodes: Any, num_nodes: Mapping[str, int]) -> dict[str, Ids]:
         num_nodes: The number of nodes of each kind.
 
     Raises:
-        InvalidDeltaError: If there is no such node.
+        InvalidDeltaError: If they are neither, or there is no such node.
     """
     if not isinstance(nodes, Mapping):
         if len(num_nodes) > 1:
@@ -78,19 +79,8 @@ def ids_of(nodes: Any, num_nodes: Mapping[str, int]) -> dict[str, Ids]:
             raise InvalidDeltaError(
                 f"evaluate: there are no nodes of type '{kind}' (expected {sorted(num_nodes)})"
             )
-        ids = torch.as_tensor(given).detach().cpu()
-        if ids.dtype == torch.bool and ids.shape == (num_nodes[kind],):
-            ids = ids.nonzero().flatten()
-        if ids.dim() != 1 or (ids.numel() and ids.dtype not in (torch.int64, torch.int32)):
-            raise InvalidDeltaError(
-                f"evaluate: nodes must be ids [k] or a mask [{num_nodes[kind]}] (got {ids.dtype} "
-                f"{list(ids.shape)})"
-            )
-        at = ids.numpy().astype(np.int64)
-        wrong = at[(at < 0) | (at >= num_nodes[kind])]
-        if len(wrong):
-            raise InvalidDeltaError(f"evaluate: node {wrong[0]} is not in [0, {num_nodes[kind]})")
-        found[kind] = at
+        label = f"[{kind!r}]" if kind and len(num_nodes) > 1 else ""
+        found[kind] = chosen_ids(given, f"evaluate: nodes{label}", num_nodes[kind], _ADVICE)
     return found
 
 

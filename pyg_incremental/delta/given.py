@@ -280,6 +280,26 @@ def checked_ids(value: Any, name: str, limit: int, advice: str = ADVICE) -> Ids:
     return ids
 
 
+def chosen_ids(value: Any, name: str, limit: int, advice: str = ADVICE) -> Ids:
+    """Nodes that somebody asks for, int64 `[k]`: given as ids, or as a mask, bool `[limit]`.
+
+    Everything in the package that is asked for some nodes reads them here.
+
+    Raises:
+        InvalidDeltaError: If they are neither, or an id is not in `[0, limit)`.
+    """
+    if type(value) is not Tensor or value.dtype is not torch.int64:
+        value = as_tensor(value, name)
+        if value.dtype is torch.bool:
+            if value.shape != (limit,):
+                raise InvalidDeltaError(
+                    f"{name}: a mask of nodes has an entry for each of them, shape [{limit}] (got "
+                    f"{list(value.shape)}); or pass ids, int64 [k]"
+                )
+            value = value.nonzero().flatten()
+    return checked_ids(value, name, limit, advice)
+
+
 def check_ids(ids: Ids, name: str, limit: int, advice: str = ADVICE) -> None:
     """See that node ids, int64 `[k]`, lie in `[0, limit)`.
 
@@ -290,9 +310,10 @@ def check_ids(ids: Ids, name: str, limit: int, advice: str = ADVICE) -> None:
         return
     at = out_of_range(ids, limit)
     if at >= 0:
+        more = ", those of x_add included" if ids[at] >= limit and "x_add" in advice else ""
         raise InvalidDeltaError(
             f"{name}: node id {ids[at]} at position {at} is not in [0, {limit}); the graph has "
-            f"{limit} nodes{', those of x_add included' if ids[at] >= limit else ''}: {advice}"
+            f"{limit} nodes{more}: {advice}"
         )
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from pyg_incremental.delta.describe import GraphDelta, with_fields_of
+from pyg_incremental.delta.given import chosen_ids
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.sampling.features import Features
 from pyg_incremental.sampling.places import shelves_of
@@ -126,7 +127,9 @@ class SampleCache:
     # Subscriptions -------------------------------------------------------------------------------
 
     def subscribe(self, seeds: Tensor) -> None:
-        """Have the samples of some seeds ready from now on, int64 `[k]`; each time counts.
+        """Have the samples of some seeds ready from now on; each time counts.
+
+        Seeds are ids, int64 `[k]`, or a mask, bool `[num_nodes]`.
 
         Raises:
             ValueError: If a node does not exist.
@@ -272,7 +275,7 @@ class SampleCache:
         Seeds that are not subscribed are subscribed first.
 
         Args:
-            seeds: Node ids, int64 `[k]`.
+            seeds: Node ids, int64 `[k]`, or a mask, bool `[num_nodes]`.
 
         Returns:
             A graph with `x`, `edge_index`, `n_id`, `e_id`, `num_sampled_nodes`,
@@ -329,13 +332,7 @@ class SampleCache:
         return CacheStats(**{**vars(self._counts), **held})
 
     def _checked(self, seeds: Any) -> Ids:
-        ids: Ids = torch.as_tensor(seeds).to(torch.int64).reshape(-1).contiguous().numpy()
-        if ids.size and not (ids.min() >= 0 and ids.max() < self.sampler.num_nodes):
-            raise ValueError(
-                f"seeds: expected node ids in [0, {self.sampler.num_nodes}) (got {ids.min()} to "
-                f"{ids.max()})"
-            )
-        return ids
+        return chosen_ids(seeds, "seeds", self.sampler.num_nodes)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.sampler!r}, {len(self._used)} seeds)"

@@ -12,7 +12,13 @@ from torch import Tensor
 from torch_geometric.sampler import SamplerOutput
 
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.given import added_data, as_edges, as_tensor, edge_change_parts
+from pyg_incremental.delta.given import (
+    added_data,
+    as_edges,
+    as_tensor,
+    edge_change_parts,
+    rows_like,
+)
 from pyg_incremental.delta.read.edges import check_edges
 from pyg_incremental.delta.resolve.edges import refuse_too_many
 from pyg_incremental.errors import InvalidDeltaError
@@ -285,9 +291,9 @@ class SampledEdges:
                     )
                 found[name] = like[:0]
                 continue
-            values = as_tensor(given[name], name)
+            values = rows_like(as_tensor(given[name], name).detach().cpu(), name, like)
             self._check_count(values, f"{name}_add", count)
-            found[name] = values.detach().cpu().to(like.dtype)
+            found[name] = values
         return found
 
     def _refuse_changes(self, delta: GraphDelta) -> None:

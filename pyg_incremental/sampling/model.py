@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from pyg_incremental.delta.describe import GraphDelta, with_fields_of
+from pyg_incremental.delta.given import chosen_ids
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.sampling.cache import SampleCache
 from pyg_incremental.sampling.features import Features
@@ -72,7 +73,9 @@ class SampledModel:
 
     @torch.no_grad()
     def __call__(self, seeds: Tensor) -> Tensor:
-        """The output rows of some nodes, int64 `[k]`: `[k, out_channels]`.
+        """The output rows of some nodes: `[k, out_channels]`.
+
+        They are given as ids, int64 `[k]`, or as a mask, bool `[num_nodes]`.
 
         Raises:
             ValueError: If a node does not exist.
@@ -80,7 +83,8 @@ class SampledModel:
         """
         if self.model.training:
             raise StaleStateError("the model is in training mode; call model.eval()")
-        parts = [self._rows(part) for part in seeds.reshape(-1).split(self.batch_size)]
+        ids = torch.from_numpy(chosen_ids(seeds, "seeds", self.num_nodes))
+        parts = [self._rows(part) for part in ids.split(self.batch_size)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _rows(self, seeds: Tensor) -> Tensor:

@@ -146,9 +146,9 @@ class PlacedRows:
     def grow(self, num_nodes: int) -> None:
         """Make room for so many nodes."""
         self.places.grow(num_nodes)
-        if self._shelf is not None:
-            more = np.zeros(self.places.of.size - self._on_disk.size, np.int8)
-            self._on_disk = np.concatenate([self._on_disk, more])
+        more = self.places.of.size - self._on_disk.size
+        if self._shelf is not None and more:
+            self._on_disk = np.concatenate([self._on_disk, np.zeros(more, np.int8)])
 
     def has(self, nodes: Ids) -> NDArray[np.bool_]:
         """Which of some nodes have a row, bool `[k]`."""

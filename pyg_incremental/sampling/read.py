@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch_geometric.sampler.base import NumNeighbors
 
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.given import as_ids, as_rows
+from pyg_incremental.delta.given import as_ids, as_tensor
 from pyg_incremental.errors import InvalidDeltaError
 
 Ids = NDArray[np.int64]
@@ -136,5 +136,11 @@ def _is_keyed(value: Any) -> bool:
 
 def _nodes(x_add: Any, nodes_del: Any) -> tuple[int, Ids]:
     """How many nodes come, and which ones lose their edges."""
-    new = 0 if x_add is None else len(as_rows(x_add, "x_add"))
+    rows = as_tensor([] if x_add is None else x_add, "x_add")
+    if not rows.dim():
+        raise InvalidDeltaError(
+            "x_add: expected rows of new nodes, [n, in_channels], or [in_channels] of one (got a "
+            f"single value, {rows.dtype})"
+        )
+    new = rows.shape[0] if rows.dim() > 1 else int(rows.numel() > 0)
     return new, np.unique(as_ids([] if nodes_del is None else nodes_del, "nodes_del"))

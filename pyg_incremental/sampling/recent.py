@@ -7,11 +7,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyg_incremental.delta.given import checked_ids, chosen_ids
 from pyg_incremental.sampling.kernels.rows import EDGE, HELD, PLACE, START
 from pyg_incremental.sampling.reservoirs import Reservoirs
 
 Ids = NDArray[np.int64]
 _SOURCE = 2**32 - 1
+_FIXED = "their number is that of `num_nodes`"
 
 
 class RecentNeighbors:
@@ -54,7 +56,7 @@ class RecentNeighbors:
         Raises:
             ValueError: If a node does not exist; nothing was taken in then.
         """
-        ends = np.stack([self._checked(src, "src"), self._checked(dst, "dst")])
+        ends = np.stack([self._ends(src, "src"), self._ends(dst, "dst")])
         count = ends.shape[1]
         ids = np.arange(self.cur_e_id, self.cur_e_id + count)
         # Each interaction once for either node; a loop is there twice, as in PyG.
@@ -67,7 +69,7 @@ class RecentNeighbors:
         """The last interactions of some nodes.
 
         Args:
-            n_id: Nodes, int64 `[k]`.
+            n_id: Nodes, int64 `[k]`, or a mask, bool `[num_nodes]`.
 
         Returns:
             These nodes and their neighbours, ascending, int64 `[n]`; edges from neighbours to the
@@ -77,7 +79,7 @@ class RecentNeighbors:
         Raises:
             ValueError: If a node does not exist.
         """
-        nodes = self._checked(n_id, "n_id")
+        nodes = chosen_ids(n_id, "n_id", self.num_nodes, _FIXED)
         held = np.minimum(self._rows.heads[nodes, HELD], self.size)
         step = np.arange(self.size)
         sampled = step < held[:, None]
@@ -89,14 +91,8 @@ class RecentNeighbors:
         n_id, edges, e_id = (torch.from_numpy(part).to(self._device) for part in parts)
         return n_id, edges, e_id
 
-    def _checked(self, value: Tensor, name: str) -> Ids:
-        ids: Ids = value.detach().cpu().to(torch.int64).reshape(-1).contiguous().numpy()
-        if ids.size and not (ids.min() >= 0 and ids.max() < self.num_nodes):
-            raise ValueError(
-                f"{name}: expected node ids in [0, {self.num_nodes}) (got {ids.min()} to "
-                f"{ids.max()})"
-            )
-        return ids
+    def _ends(self, value: Tensor, name: str) -> Ids:
+        return checked_ids(value, name, self.num_nodes, _FIXED)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.num_nodes}, size={self.size})"

@@ -24,9 +24,8 @@ from torch_geometric.sampler import (
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
 from pyg_incremental.delta.describe import GraphDelta, with_fields_of
-from pyg_incremental.delta.given import check_ids
+from pyg_incremental.delta.given import check_ids, chosen_ids
 from pyg_incremental.errors import StaleStateError
-from pyg_incremental.kernels.adjacency import out_of_range
 from pyg_incremental.sampling.edges import TIME, SampledEdges
 from pyg_incremental.sampling.query import expand
 from pyg_incremental.sampling.read import (
@@ -41,7 +40,7 @@ from pyg_incremental.sampling.strategy import StrategyName, checked_seed, strate
 
 Ids = NDArray[np.int64]
 Seeds = Any
-"""Node ids, int64 `[k]`, or such by node type."""
+"""Node ids, int64 `[k]`, a mask, bool `[num_nodes]`, or one of them by node type."""
 
 
 @dataclass(frozen=True)
@@ -277,7 +276,8 @@ class StreamingSampler(BaseSampler):
         """The subgraph around some nodes.
 
         Args:
-            seed: Their ids, int64 `[k]`; by node type in a heterogeneous graph.
+            seed: Their ids, int64 `[k]`, or a mask, bool `[num_nodes]`; by node type in a
+                heterogeneous graph.
             seed_time: The time of each, which may not lie before that of any edge.
 
         Raises:
@@ -305,16 +305,7 @@ class StreamingSampler(BaseSampler):
     def _checked(self, ids: Any, kind: NodeType) -> Ids:
         if kind not in self._nodes:
             raise ValueError(f"seed: there are no nodes of type {kind!r} (got {list(self._nodes)})")
-        given = ids if type(ids) is Tensor else torch.as_tensor(ids)
-        if given.dtype is not torch.int64:  # to find out by a conversion takes longer
-            given = given.to(torch.int64)
-        seeds: Ids = given.contiguous().numpy()
-        if out_of_range(seeds, self._nodes[kind]) >= 0:
-            raise ValueError(
-                f"seed: expected node ids in [0, {self._nodes[kind]}) (got {seeds.min()} to "
-                f"{seeds.max()}); new nodes come with apply_delta(x_add=...)"
-            )
-        return seeds
+        return chosen_ids(ids, f"seed[{kind!r}]" if kind else "seed", self._nodes[kind])
 
     def _refuse_past(self, seed_time: Mapping[Any, Any]) -> None:
         """Samples are those of now; there are none for a seed that does not know all edges yet."""

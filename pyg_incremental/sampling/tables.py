@@ -49,8 +49,9 @@ class SampleTable:
     def grow(self, num_nodes: int) -> None:
         """Make room for so many nodes."""
         self.store.grow(num_nodes)
-        more = np.zeros((self.store.places.of.size - self._heads.shape[0], 4), np.int64)
-        self._heads = np.concatenate([self._heads, more])
+        more = self.store.places.of.size - self._heads.shape[0]
+        if more:  # a round of a service grows every table, and most rounds bring no node
+            self._heads = np.concatenate([self._heads, np.zeros((more, 4), np.int64)])
 
     def sources(self, nodes: Ids) -> Ids:
         """The sources of all sampled edges of nodes, with repetition, int64 `[e]`."""

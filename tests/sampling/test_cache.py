@@ -179,7 +179,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="a row for each of 20 nodes"):
         SampleCache(sampler, x[:5])
     cache = SampleCache(sampler, x)
-    with pytest.raises(ValueError, match="expected node ids"):
+    with pytest.raises(ValueError, match="node id 20"):
         cache.query(torch.tensor([20]))
     for fields in (
         {"x_changes": (torch.tensor([20]), torch.zeros(1, 3))},

@@ -2,6 +2,7 @@
 
 import builtins
 import gc
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from pyg_incremental.sampling import SampleCache, StreamingSampler
 from pyg_incremental.sampling.places import PlacedRows, Shelf
+from pyg_incremental.sampling.tables import SampleTable
 from tests.sampling.test_cache import FANOUTS, check
 from tests.sampling.test_streams import STRATEGIES, made, random_delta
 
@@ -18,6 +20,25 @@ try:
     Spill().close()
 except ImportError:
     pytest.skip("rocksdict is not installed (the `disk` extra)", allow_module_level=True)
+
+
+def test_a_round_without_new_nodes_copies_nothing():
+    """Of what is known of each node, which is more than all else in a large graph."""
+    spill = Spill()
+    table = SampleTable(100_000, 4, Shelf(1000, spill, 0))
+    kept = table._heads, table.store._on_disk, table.store.places.of
+    tracemalloc.start()
+    for _ in range(3):
+        table.grow(100_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    spill.close()
+    assert peak < 10_000
+    now = table._heads, table.store._on_disk, table.store.places.of
+    assert all(a is b for a, b in zip(now, kept, strict=True))
+    table.grow(100_001)
+    table.put(np.array([100_000]), np.array([1]), np.array([[7, 8, 9]]))
+    assert table.read(np.array([100_000]))[1].tolist() == [[7, 8, 9]]
 
 
 @pytest.mark.parametrize("memory", [0, 900])

@@ -276,7 +276,7 @@ def test_what_does_not_fit_is_refused(data, shop):
     with pytest.raises(InvalidDeltaError, match="ids lie in"):
         StreamingSampler(data.edge_index, 3, [4])
     sampler = StreamingSampler(data.edge_index, NODES, [4])
-    with pytest.raises(ValueError, match="apply_delta"):
+    with pytest.raises(ValueError, match="add nodes with x_add"):
         sampler.sample(torch.tensor([NODES]))
     with pytest.raises(ValueError, match="a tensor of node ids"):
         sampler.sample({"user": torch.tensor([0])})

@@ -161,6 +161,7 @@ def test_one_worker_of_each_kind(tmp_path):
     deltas = [
         GraphDelta(edge_index_add=[[0], [7]]),
         GraphDelta(x_add=torch.full((1, 3), 9.0), edge_index_add=[[3], [0]]),
+        GraphDelta(x_add="abc", edge_index_add=[[0], [1]]),
         GraphDelta(edge_index_del=[[0], [0]]),
     ]
     memory = None if importlib.util.find_spec("rocksdict") is None else 0
@@ -168,10 +169,11 @@ def test_one_worker_of_each_kind(tmp_path):
         IterableSource(deltas), edges, x, [2], tmp_path, timeout=TIMEOUT, checkpoint_events=2,
         memory=memory,
     ) as service:  # fmt: skip
-        with pytest.raises(ValueError, match="expected node ids"):
+        with pytest.raises(ValueError, match="node id 3 at"):
             service.query(torch.tensor([3]))
         step = service.step()
-        assert [type(error) for error in step.refused] == [InvalidDeltaError]
+        assert [type(error) for error in step.refused] == 2 * [InvalidDeltaError]
+        assert "x_add" in str(step.refused[1])
         data = service.query(torch.tensor([0, 3]))
         assert sorted(data.n_id.tolist()) == [0, 2, 3]
         assert data.x[data.n_id == 3].tolist() == [[9, 9, 9]]

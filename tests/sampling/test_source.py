@@ -65,6 +65,7 @@ def test_what_counts_as_an_event():
     assert num_events(delta) == 3 + 2 + 2 + 1 + 1
     assert num_events(GraphDelta()) == 0
     assert num_events(GraphDelta(x_changes=(torch.tensor([1, 2, 4]), torch.ones(3, 3)))) == 3
+    assert num_events(GraphDelta(x_add=torch.ones(3))) == 1  # one row
     of_types = GraphDelta(
         edge_index_add={("a", "to", "b"): edges(4), ("b", "to", "a"): edges(3)},
         x_changes={"a": (torch.tensor([1]), torch.ones(1, 3))},

@@ -11,7 +11,8 @@ import torch
 from pyg_incremental import GraphDelta, InvalidDeltaError, StateFileError
 from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.files import snapshot
-from pyg_incremental.sampling.workers import checkpoint, process
+from pyg_incremental.sampling import SampleCache
+from pyg_incremental.sampling.workers import IterableSource, checkpoint, process
 from pyg_incremental.sampling.workers.merge import merged
 from pyg_incremental.sampling.workers.messages import SampleQuery
 from pyg_incremental.sampling.workers.owners import (
@@ -205,6 +206,66 @@ def test_a_delta_that_does_not_fit_is_refused_before_anything_is_numbered():
         with pytest.raises(InvalidDeltaError, match=text):
             splitter.read(GraphDelta(**fields), 2)
     assert (splitter.num_nodes, splitter.next_id) == state
+
+
+class Odd:
+    """What nobody expects in a record."""
+
+    def __len__(self):
+        raise RuntimeError("no")
+
+    __array__ = __bool__ = __len__
+
+
+POISON = [
+    "abc", 5, Odd(), b"ab", {1: 2}, [[1, 2], [3]], [2**70], np.array("2020", "M8[s]"), ("a",),
+    torch.tensor(3.0), torch.ones(2, 1, device="meta"), torch.ones(2, 3, 4).to_sparse(),
+    torch.ones(1, 4, dtype=torch.complex64), GraphDelta(edge_index_add="abc"), iter([1]), print,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_poisoned_record_is_left_out_and_those_behind_it_are_not(strategy):
+    """Whatever a field holds: it is refused, nothing is numbered, and workers never see it."""
+    rng = np.random.default_rng(0)
+    world = World(strategy, 0, rng, 2, 1)
+    count = 0
+    for name in ("edge_index_add", "edge_index_del", "x_changes", "x_add", "nodes_del", None):
+        given = [value if name is None else GraphDelta(**{name: value}) for value in POISON]
+        source = IterableSource(given)
+        assert len(source.next_batch(10**6)) == len(given)
+        # Five as an id says something: a node that is there may be removed.
+        ok = [name == "nodes_del" and value == 5 for value in POISON if type(value) is int]
+        state = dict(world.splitter.num_nodes), dict(world.splitter.next_id)
+        parts, events, refused = world.splitter.read_all(given, 2)
+        assert len(refused) == len(given) - sum(ok)
+        assert all(type(error) is InvalidDeltaError for error in refused)
+        assert (len(parts[0]), events) == (sum(ok), sum(ok))
+        assert (world.splitter.num_nodes, world.splitter.next_id) == state
+        count += len(refused)
+    assert count == 6 * len(POISON) - 1
+    world.round([world.delta(strategy, rng)], come=[1, 5])
+    world.check()
+
+
+@pytest.mark.parametrize("x_add", ["abc", 5, [[1, 2], [3]]])
+def test_features_that_are_none_are_refused_by_name(x_add):
+    world = World("random", 0, np.random.default_rng(0), 1, 1)
+    cache = SampleCache(world.sampler, world.x)
+    for apply_delta in (world.sampler.apply_delta, cache.apply_delta):
+        with pytest.raises(InvalidDeltaError, match="x_add"):
+            apply_delta(x_add=x_add)
+    assert world.sampler.num_nodes == 12
+
+
+def test_one_row_may_come_without_its_first_dimension():
+    world = World("random", 0, np.random.default_rng(0), 1, 1)
+    cache, row = SampleCache(world.sampler, world.x), torch.arange(4.0)
+    cache.apply_delta(x_add=row)
+    assert world.sampler.num_nodes == 13
+    assert torch.equal(cache.query(torch.tensor([12])).x, row[None])
+    world.splitter.read(GraphDelta(x_add=row), 1)
+    assert world.splitter.num_nodes == {None: 13}
 
 
 def test_owners_are_even_and_have_nothing_in_common():

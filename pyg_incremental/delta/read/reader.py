@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pyg_incremental.call.roles import Roles, is_label
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.given import as_edges, checked_ids
+from pyg_incremental.delta.given import as_edges, chosen_ids
 from pyg_incremental.delta.join import PAIR_FIELDS
 from pyg_incremental.delta.read.edges import EdgeReader, GivenEdges, short_name
 from pyg_incremental.delta.read.nodes import GivenNodes, NodeReader
@@ -117,10 +117,10 @@ class DeltaReader:
         return f"add nodes with x_add{f'={{{kind!r}: rows}}' if kind else ''}"
 
     def ids(self, value: Any, name: str) -> dict[str, Ids]:
-        """Node ids by kind, checked."""
+        """Nodes that are asked for by kind, see `chosen_ids`."""
         given = self._by_kind(value, name)
         return {
-            kind: checked_ids(
+            kind: chosen_ids(
                 ids, f"{name}{self._label(kind)}", self._num_nodes[kind], self._advice(kind)
             )
             for kind, ids in given.items()

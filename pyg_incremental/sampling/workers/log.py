@@ -54,7 +54,7 @@ class LogSource(ABC):
             position, data = self._ahead[0]
             try:
                 delta = self._decode(data)
-            except ValueError as error:
+            except Exception as error:  # `decode` may be anybody's
                 if found:
                     break
                 raise ValueError(

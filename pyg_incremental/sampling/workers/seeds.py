@@ -7,9 +7,9 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from pyg_incremental.delta.given import chosen_ids
 from pyg_incremental.sampling.edges import TIME
 from pyg_incremental.sampling.read import NodeType, per_type
 from pyg_incremental.sampling.workers.messages import SampleQuery, TypedCounts
@@ -89,7 +89,7 @@ class Kept:
 
 
 def checked_seeds(seeds: Any, num_nodes: Mapping[NodeType, int]) -> Seeds:
-    """Seeds by type.
+    """Seeds by type: ids, int64 `[k]`, or masks, bool `[num_nodes]`.
 
     Raises:
         ValueError: If one does not exist.
@@ -101,13 +101,8 @@ def checked_seeds(seeds: Any, num_nodes: Mapping[NodeType, int]) -> Seeds:
     for kind, given in per_type(seeds).items():
         if kind not in num_nodes:
             raise ValueError(f"seeds: there are no nodes of type {kind!r} (got {list(num_nodes)})")
-        ids: Ids = torch.as_tensor(given).to(torch.int64).reshape(-1).contiguous().numpy()
-        if ids.size and not (ids.min() >= 0 and ids.max() < num_nodes[kind]):
-            raise ValueError(
-                f"seeds: expected node ids in [0, {num_nodes[kind]}) (got {ids.min()} to "
-                f"{ids.max()})"
-            )
-        found[kind] = ids
+        label = f"seeds[{kind!r}]" if kind else "seeds"
+        found[kind] = chosen_ids(given, label, num_nodes[kind])
     return found
 
 

@@ -95,15 +95,41 @@ class IterableSource:
 
 
 def num_events(delta: GraphDelta) -> int:
-    """How many edges, rows and removed nodes a delta names."""
-    count = 0
-    for edges in [*_each(delta.edge_index_add), *_each(delta.edge_index_del)]:
-        count += len(edges) if hasattr(edges, "columns") else int(np.shape(edges)[-1])
-    for changes in _each(delta.x_changes):
-        count += len(changes[0])
-    for rows in [*_each(delta.x_add), *_each(delta.nodes_del)]:
-        count += len(rows)
-    return count
+    """How many edges, rows and removed nodes a delta names.
+
+    What cannot be counted is one: whether a record can be read is seen to by who reads it, and
+    those behind it do not have to wait for that.
+    """
+    return sum(
+        _count(value, how)
+        for name, how in _EVENTS.items()
+        for value in _each(getattr(delta, name, None))
+    )
+
+
+def _count(value: Any, how: Callable[[Any], int]) -> int:
+    try:
+        return how(value)
+    except Exception:  # it may be anything
+        return 1
+
+
+def _num_edges(edges: Any) -> int:
+    return len(edges) if hasattr(edges, "columns") else int(np.shape(edges)[-1])
+
+
+def _num_rows(rows: Any) -> int:
+    """Rows of features; one may come without its first dimension."""
+    return len(rows) if np.ndim(rows) > 1 else int(len(rows) > 0)
+
+
+_EVENTS: dict[str, Callable[[Any], int]] = {
+    "edge_index_add": _num_edges,
+    "edge_index_del": _num_edges,
+    "x_changes": lambda changes: len(changes[0]),
+    "x_add": _num_rows,
+    "nodes_del": len,
+}
 
 
 def _each(value: Any) -> list[Any]:

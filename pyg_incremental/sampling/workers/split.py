@@ -101,8 +101,10 @@ class Splitter:
         for delta in deltas:
             try:
                 said = self.read(delta, parts)
-            except InvalidDeltaError as error:
-                refused.append(error)
+            except MemoryError:  # says nothing of the delta
+                raise
+            except Exception as error:  # a record holds whatever somebody has written into it
+                refused.append(_refusal(delta, error))
                 continue
             events += num_events(delta)
             for own, part in zip(found, said, strict=True):
@@ -199,6 +201,18 @@ class Splitter:
         return [
             NodePart(removed, changes.ids[at], rows[torch.from_numpy(at)], total) for at in owned
         ]
+
+
+def _refusal(delta: object, error: Exception) -> InvalidDeltaError:
+    """Why a delta is left out."""
+    if isinstance(error, InvalidDeltaError):
+        return error
+    refusal = InvalidDeltaError(
+        f"a record cannot be read ({type(error).__name__}: {error}); expected a GraphDelta of "
+        f"tensors, arrays or lists (got {type(delta).__name__})"
+    )
+    refusal.__cause__ = error
+    return refusal
 
 
 def _label(kind: EdgeType | NodeType) -> str:
