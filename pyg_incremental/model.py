@@ -237,6 +237,7 @@ class IncrementalModel(Keeping, Readings):
         which: str = "newest",
         pairs_add: Any = None,
         pairs_del: Any = None,
+        edge_data_del: Any = None,
         delta_id: str | int | None = None,
         old: bool = False,
     ) -> Update:
@@ -268,7 +269,7 @@ class IncrementalModel(Keeping, Readings):
         delta = None
         is_plain = not (undirected or missing != "error" or which != "newest") and (
             edge_weight_add is edge_attr_add is edge_changes is x_add is nodes_del is edge_data_add
-            is pairs_add is pairs_del is None
+            is pairs_add is pairs_del is edge_data_del is None
         )  # fmt: skip
         is_one = isinstance(edge_index_add, GraphDelta)
         if is_one and is_plain and edge_index_del is x_changes is None:
@@ -278,7 +279,7 @@ class IncrementalModel(Keeping, Readings):
                 edge_index_add, edge_index_del, x_changes, edge_weight_add, edge_attr_add,
                 edge_changes, x_add, nodes_del, edge_data_add, undirected,
                 missing, which,  # type: ignore[arg-type]
-                pairs_add, pairs_del,
+                pairs_add, pairs_del, edge_data_del,
             ).alone()  # fmt: skip
             parts = delta.plain_parts
         turns = self._turns

@@ -103,12 +103,14 @@ class World:
         undirected=False,
         missing="error",
         which="newest",
+        edge_data_del=None,
     ):
         """Apply one delta, in the documented order."""
         if x_add is not None:
             self.x = torch.cat([self.x, x_add])
-        for _, pair in _directions(edge_index_del, undirected):
-            at = self._one(pair, missing, which)
+        for i, pair in _directions(edge_index_del, undirected):
+            like = {name: rows[i] for name, rows in (edge_data_del or {}).items()}
+            at = self._one(pair, missing, which, like)
             if at is not None:
                 del self.edges[at]
         added = {"edge_weight": edge_weight_add, "edge_attr": edge_attr_add}
@@ -131,10 +133,13 @@ class World:
             self.x = self.x.clone()
             self.x[node] = 0
 
-    def _one(self, pair, missing, which):
+    def _one(self, pair, missing, which, like=None):
         every = range(len(self.edges))
         for at in reversed(every) if which == "newest" else every:
-            if self.edges[at]["pair"] == pair:
+            edge = self.edges[at]
+            if edge["pair"] == pair and all(
+                bool((edge[name] == row).all()) for name, row in (like or {}).items()
+            ):
                 return at
         if missing == "ignore":
             return None

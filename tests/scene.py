@@ -132,8 +132,9 @@ class Scene:
 
     def _leave(self, kind, ids):
         at = torch.tensor(ids, dtype=torch.long)
-        for name, rows in [*self.nodes[kind].items()][:1]:  # further inputs stay as they are
-            self.nodes[kind][name] = rows.index_fill(0, at, 0)
+        for name, rows in self.nodes[kind].items():
+            if name != "batch":  # it names graphs
+                self.nodes[kind][name] = rows.index_fill(0, at, 0)
         if self.is_plain:
             self.removed |= {*ids}
         for graph, edges in self.edges.items():

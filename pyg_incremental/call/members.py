@@ -48,6 +48,16 @@ def may_name_graphs(rows: object) -> bool:
     )
 
 
+def naming_graphs(roles: Roles, program: Program, rows: Mapping[str, Tensor]) -> set[str]:
+    """The node inputs, `[num_nodes, ...]`, that say which graph each node belongs to.
+
+    Those that steps on all rows read may do so: `Program` does not know what for.
+    """
+    read = {v for s in program.whole_steps for v in s.inputs}
+    found = {n for n in roles.nodes if program.inputs[n] in read and may_name_graphs(rows[n])}
+    return found | {r.members for r in roles.relations if r.members}
+
+
 def edges_of(rows: Tensor) -> Tensor:
     """An edge from each node that is in a graph to that, int64 `[2, k]`, for its id in `rows`."""
     rows = rows.detach().cpu()

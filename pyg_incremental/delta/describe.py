@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -16,7 +16,9 @@ from pyg_incremental.delta.given import (
     as_edges,
     as_ids,
     as_rows,
+    deleted_data,
     edge_change_parts,
+    has_more_columns,
     last_of_each,
     mirrored,
     pair_keys,
@@ -25,16 +27,7 @@ from pyg_incremental.delta.given import (
     without_common,
     x_change_parts,
 )
-from pyg_incremental.delta.join import (
-    EDGE_FIELDS,
-    NODE_FIELDS,
-    PAIR_FIELDS,
-    inexpressible,
-    join_edges,
-    join_nodes,
-    join_pairs,
-    refuse_edges_of_removed,
-)
+from pyg_incremental.delta.joined import joined
 from pyg_incremental.errors import InvalidDeltaError
 
 
@@ -67,7 +60,8 @@ class GraphDelta:
             columns that are called like an edge input are the data of the edges. An edge that is
             there already gets one more occurrence.
         edge_index_del: Edges to delete, int64 `[2, m]`; each listed pair loses its most recently
-            added occurrence (but see `which`).
+            added occurrence (but see `which`, and `edge_data_del`). Columns of a table that are
+            called like an edge input are `edge_data_del`, and others are refused.
         x_changes: `(ids, rows)`: nodes, int64 `[c]`, and their new features, `[c, in_channels]`, or
             one id and its row `[in_channels]`. Of an id listed twice the last row counts.
         edge_weight_add: Weights of the added edges, `[k]`.
@@ -78,8 +72,8 @@ class GraphDelta:
         x_add: Features of new nodes, `[n, in_channels]`, or `[in_channels]` of one; their ids
             follow the last one.
         nodes_del: Nodes to remove, int64 `[d]`: their edges leave, their ids stay and read as
-            isolated nodes with zero features. They leave the graphs that `batch` names, unless a
-            step on all rows reads it.
+            isolated nodes with zeros in every input: features, states, whatever has a row for each
+            node. They leave the graphs that `batch` names, unless a step on all rows reads it.
         edge_data_add: Data of the added edges by the name of the edge input, `[k, ...]` each:
             what a model needs that takes other edge inputs than `edge_weight` and `edge_attr`.
         undirected: Take every edge of this delta in both directions (a self-loop once).
@@ -92,6 +86,9 @@ class GraphDelta:
             if there are several such. What is given here may as well be given as edges of that
             argument; `undirected` has nothing to do with it.
         pairs_del: Pairs to be watched no longer, `[2, m]`; each listed one loses one occurrence.
+        edge_data_del: Which of several edges of one pair are deleted: those with these data, by the
+            name of the edge input, `[m, ...]` each. All that are given have to be equal once
+            rounded to the dtype of the first pass (NaN equals NaN); of several such `which` tells.
 
     Numbers come as tensors, arrays or lists, and are rounded to the dtype of the first pass;
     floats in the place of integers are refused, and so is what that dtype cannot hold.
@@ -113,6 +110,7 @@ class GraphDelta:
     which: Literal["newest", "oldest"] = "newest"
     pairs_add: Any = None
     pairs_del: Any = None
+    edge_data_del: Any = None
 
     def __repr__(self) -> str:
         given = self._given()
@@ -147,17 +145,32 @@ class GraphDelta:
         """`edge_index_add`, `edge_index_del` and `x_changes`, if nothing else is said."""
         if self.undirected or self.missing != "error" or self.which != "newest" or not (
             self.edge_weight_add is self.edge_attr_add is self.edge_changes is self.x_add
-            is self.nodes_del is self.edge_data_add is self.pairs_add is self.pairs_del is None
+            is self.nodes_del is self.edge_data_add is self.pairs_add is self.pairs_del
+            is self.edge_data_del is None
         ):  # fmt: skip
             return None
         return self.edge_index_add, self.edge_index_del, self.x_changes
 
+    @property
+    def tells_apart(self) -> bool:
+        """Whether edges to delete are told apart by their data."""
+        if self.edge_data_del is not None:
+            return True
+        given = [self.edge_index_del, self.pairs_del]
+        every = [v for g in given for v in (g.values() if isinstance(g, Mapping) else [g])]
+        return any(has_more_columns(value, "edge_index_del") for value in every)
+
     def both_directions(self) -> GraphDelta:
-        """The same changes with `undirected` written out."""
+        """The same changes with `undirected` written out.
+
+        Raises:
+            InvalidDeltaError: If edges are a table with data, which only a model can read.
+        """
         if not self.undirected:
             return self
         if self._keys():
             return self._key_by_key(GraphDelta.both_directions)
+        self._refuse_more_columns()
         parts: dict[str, Any] = {"undirected": False}
         if self.edge_index_add is not None:
             edges, again = mirrored(as_edges(self.edge_index_add, "edge_index_add"))
@@ -172,7 +185,13 @@ class GraphDelta:
                     for k, v in added_data(self.edge_data_add).items()
                 }
         if self.edge_index_del is not None:
-            parts["edge_index_del"], _ = mirrored(as_edges(self.edge_index_del, "edge_index_del"))
+            edges, again = mirrored(as_edges(self.edge_index_del, "edge_index_del"))
+            parts["edge_index_del"] = edges
+            if self.edge_data_del is not None:
+                parts["edge_data_del"] = {
+                    k: repeated(as_rows(v, k), again, k)
+                    for k, v in deleted_data(self.edge_data_del).items()
+                }
         if self.edge_changes is not None:
             edge_index, data = edge_change_parts(self.edge_changes)
             edges, again = mirrored(edge_index)
@@ -192,7 +211,7 @@ class GraphDelta:
         """
         if self._keys():
             return self._key_by_key(GraphDelta.coalesce)
-        refuse_more_columns(self.edge_index_add, "edge_index_add")
+        self._refuse_more_columns()
         delta = self.both_directions()
         parts: dict[str, Any] = {}
         if delta.x_changes is not None:
@@ -215,6 +234,7 @@ class GraphDelta:
             delta.edge_weight_add is None
             and delta.edge_attr_add is None
             and delta.edge_data_add is None
+            and delta.edge_data_del is None
             and delta.missing == "error"
         )
         if plain and delta.edge_index_add is not None and delta.edge_index_del is not None:
@@ -238,25 +258,40 @@ class GraphDelta:
                 of which the first adds one; or they differ in `missing`, in `which`, or in which
                 data edges come with.
         """
-        return NotImplemented if not isinstance(then, GraphDelta) else _joined(self, then)
+        if not isinstance(then, GraphDelta):
+            return NotImplemented
+        for delta in (self, then):
+            delta._refuse_more_columns()
+        return GraphDelta(**joined(self.both_directions(), then.both_directions()))
 
     def _keys(self) -> list[Any]:
         """The types of nodes and edges, if the fields are given by type."""
-        return list(dict.fromkeys(k for v in self._keyed().values() for k in v))
+        return list(dict.fromkeys(k for v in self.keyed().values() for k in v))
 
-    def _keyed(self) -> dict[str, Mapping[Any, Any]]:
+    def keyed(self) -> dict[str, Mapping[Any, Any]]:
         """The fields that are given by type."""
         given = {name: getattr(self, name) for name in self._given()}
         return {
             name: value
             for name, value in given.items()
             if isinstance(value, Mapping)
-            and (name != "edge_data_add" or all(isinstance(v, Mapping) for v in value.values()))
+            and (
+                name not in ("edge_data_add", "edge_data_del")
+                or all(isinstance(v, Mapping) for v in value.values())
+            )
         }
+
+    def _refuse_more_columns(self) -> None:
+        """See that no table holds data of edges, where nobody would read them."""
+        tables = ("edge_index_add", "edge_index_del", "edge_changes", "pairs_add", "pairs_del")
+        for name in tables:
+            given = getattr(self, name)
+            for value in given.values() if isinstance(given, Mapping) else [given]:
+                refuse_more_columns(value, name)
 
     def _key_by_key(self, change: Callable[[GraphDelta], GraphDelta]) -> GraphDelta:
         """The same done to what is said of each type, and to what is said without one."""
-        keyed = self._keyed()
+        keyed = self.keyed()
         made: dict[str, Any] = {name: {} for name in keyed}
         nothing = GraphDelta(undirected=self.undirected, missing=self.missing)
         for key in self._keys():
@@ -283,75 +318,6 @@ class GraphDelta:
             model: The `IncrementalModel` to which this delta is about to be applied.
         """
         return model.inverse(self)
-
-
-def _joined(first: GraphDelta, second: GraphDelta) -> GraphDelta:
-    """See `GraphDelta.__add__`."""
-    for delta in (first, second):
-        refuse_more_columns(delta.edge_index_add, "edge_index_add")
-    a, b = first.both_directions(), second.both_directions()
-    parts: dict[str, Any] = {}
-    for name in ("missing", "which"):  # which is as good as another where nobody looks for an edge
-        ways = {getattr(d, name) for d in (a, b) if d.edge_index_del is not None
-                or d.edge_changes is not None or d.pairs_del is not None}  # fmt: skip
-        if len(ways) > 1:
-            raise inexpressible(f"they differ in '{name}'")
-        parts[name] = ways.pop() if ways else getattr(a, name)
-    oldest = parts["which"] == "oldest"
-    parts |= join_pairs(_said(a, PAIR_FIELDS), _said(b, PAIR_FIELDS), oldest)
-    _refuse_pairs_said_twice(a, b)
-    gone = a.nodes_del
-    for name, value in join_nodes(_said(a, NODE_FIELDS), _said(b, NODE_FIELDS)).items():
-        parts[name] = value
-    mine, theirs = _said(a, EDGE_FIELDS), _said(b, EDGE_FIELDS)
-    keys = _graphs(a) | _graphs(b)
-    if not keys:
-        refuse_edges_of_removed(theirs, (gone, gone))
-        return GraphDelta(**parts, **join_edges(mine, theirs, oldest))
-    found: dict[str, Any] = {}
-    for key in keys:
-        label = f"[{key!r}]"
-        own, other = _of_graph(mine, key), _of_graph(theirs, key)
-        refuse_edges_of_removed(other, _gone_at(gone, key), label)
-        for name, value in join_edges(own, other, oldest, label).items():
-            if value is not None:
-                found.setdefault(name, {})[key] = value
-    return GraphDelta(**parts, **found)
-
-
-def _refuse_pairs_said_twice(a: GraphDelta, b: GraphDelta) -> None:
-    """Pairs that one calls so, and the other edges of their graph, are not held against another."""
-    for one, other in ((a, b), (b, a)):
-        if _said(one, PAIR_FIELDS) and [k for k in _graphs(other) if "label" in str(k)]:
-            raise inexpressible("one says pairs_add or pairs_del, the other edges of these pairs")
-
-
-def _said(delta: GraphDelta, names: Iterable[str]) -> dict[str, Any]:
-    return {name: value for name in names if (value := getattr(delta, name)) is not None}
-
-
-def _graphs(delta: GraphDelta) -> dict[Any, None]:
-    """The graphs that a delta speaks of, if it does so by graph."""
-    keyed = delta._keyed()
-    return dict.fromkeys(k for name in EDGE_FIELDS if name in keyed for k in keyed[name])
-
-
-def _of_graph(fields: Mapping[str, Any], key: Any) -> dict[str, Any]:
-    """What is said of the edges of one graph."""
-    for name, value in fields.items():
-        if not isinstance(value, Mapping):
-            raise inexpressible(f"{name} is a dict in one of them only")
-    return {name: value[key] for name, value in fields.items() if key in value}
-
-
-def _gone_at(gone: Any, key: Any) -> tuple[Any, Any]:
-    """Removed nodes at the sources and at the targets of a graph."""
-    if not isinstance(gone, Mapping):
-        return gone, gone
-    if not isinstance(key, tuple):
-        every = np.concatenate([as_ids(ids, "nodes_del") for ids in gone.values()])
-        return every, every  # whichever kind the ends are of
-    return gone.get(key[0]), gone.get(key[-1])
 
 
 def with_fields_of(method: Callable[..., Any]) -> Callable[[F], F]:

@@ -61,11 +61,20 @@ def _not_numbers(value: Any, name: str, error: Exception) -> InvalidDeltaError:
 
 def added_data(value: Any) -> Mapping[str, Any]:
     """The entries of `edge_data_add`."""
+    return _by_name(value, "edge_data_add")
+
+
+def deleted_data(value: Any) -> Mapping[str, Any]:
+    """The entries of `edge_data_del`."""
+    return _by_name(value, "edge_data_del")
+
+
+def _by_name(value: Any, field: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
         raise InvalidDeltaError(
-            "edge_data_add: expected a mapping from the name of an edge input to its rows, as in "
+            f"{field}: expected a mapping from the name of an edge input to its rows, as in "
             f"{{'edge_type': [k]}} (got {_describe(value)})"
         )
     return value
@@ -149,6 +158,11 @@ def ends_of_table(table: Any, name: str) -> tuple[str, str]:
     )
 
 
+def has_more_columns(value: Any, name: str) -> bool:
+    """Whether a value is a table with columns besides those of its ends."""
+    return is_table(value) and len(value.columns) > len(ends_of_table(value, name))
+
+
 def refuse_more_columns(value: Any, name: str) -> None:
     """See that a table has no columns but those of its ends, where nobody would read them.
 
@@ -161,8 +175,8 @@ def refuse_more_columns(value: Any, name: str) -> None:
         if more:
             raise InvalidDeltaError(
                 f"{name}: what the columns {more} hold is only known to the model; give data of "
-                "edges by name, as in edge_weight_add=table['edge_weight'], and edges as "
-                f"table[{list(ends)}]"
+                "edges by name, as in edge_weight_add=table['edge_weight'] or "
+                f"edge_data_del={{'edge_weight': ...}}, and edges as table[{list(ends)}]"
             )
 
 

@@ -25,7 +25,7 @@ from pyg_incremental.errors import InvalidDeltaError
 
 EDGE_FIELDS = (
     "edge_index_add", "edge_index_del", "edge_weight_add", "edge_attr_add", "edge_changes",
-    "edge_data_add",
+    "edge_data_add", "edge_data_del",
 )  # fmt: skip
 NODE_FIELDS = ("x_changes", "x_add", "nodes_del")
 PAIR_FIELDS = {"pairs_add": "edge_index_add", "pairs_del": "edge_index_del"}
@@ -159,6 +159,13 @@ def join_edges(first: Fields, second: Fields, oldest: bool, label: str = "") -> 
     Raises:
         InvalidDeltaError: If one delta cannot say it.
     """
+    if "edge_data_del" in first or "edge_data_del" in second:
+        if first and second:
+            raise inexpressible(
+                f"one of them{label} tells edges that leave apart by their data, and the other one "
+                "is about edges, too"
+            )
+        return {name: (first or second).get(name) for name in EDGE_FIELDS}
     added, data = _added(first)
     more, more_data = _added(second)
     changed, rows = _changed(first)

@@ -12,6 +12,10 @@ WHICH = (
     "which='oldest': ranks look for the edge of a pair that was added last; delete all edges of "
     "the pair and add those again that stay"
 )
+APART = (
+    "edge_data_del, or a table of edges to delete with their data: ranks look for the edge of a "
+    "pair that was added last; delete all edges of the pair and add those again that stay"
+)
 
 
 class OneProcessOnly:

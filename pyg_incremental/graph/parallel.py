@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
+import torch
+from torch import Tensor
 
 from pyg_incremental.graph.edge_store import EdgeStore, Ids
 
+_NONE = np.empty(0, np.int64)
 LONG = 64
 """Edges of one pair from which on the neighbour list of an end is looked through for them. Until
 then they are followed from one to the next, for all pairs together, one step of Python for each."""
@@ -81,6 +86,63 @@ def find_removed(
         leaves = np.isin(src[at], gone[0]) | np.isin(dst[at], gone[1])
         more = np.setdiff1d(np.concatenate([more, young[leaves]]), chosen)
     return listed, more
+
+
+def find_alike(
+    graph: EdgeStore,
+    src: Ids,
+    dst: Ids,
+    data: Mapping[str, Tensor],
+    gone: tuple[Ids, Ids],
+    oldest: bool,
+) -> tuple[Ids, Ids]:
+    """Like `find_removed`, of edges that have some data.
+
+    Args:
+        graph: The edges.
+        src: Sources of the edges to remove, int64 `[m]`; each removes one occurrence.
+        dst: Their targets, int64 `[m]`.
+        data: What these edges have to have, `[m, ...]` by name; NaN equals NaN.
+        gone: Nodes, int64 `[d]`, at sources and targets, of which every other edge leaves, too.
+        oldest: Whether of several such edges the oldest leaves, not the youngest.
+    """
+    keys, pair = np.unique((src << 32) | dst, return_inverse=True)
+    which, slots = occurrences(graph, keys >> 32, keys & 0xFFFFFFFF)
+    if not oldest:
+        which, slots = which[::-1], slots[::-1]
+    at = torch.from_numpy(slots.copy())
+    rows = [_codes(torch.cat([graph.edge_data[name][at], of])) for name, of in data.items()]
+    kinds = np.stack([np.concatenate([which, pair.reshape(-1)]), *rows], axis=1)
+    kind = np.unique(kinds, axis=0, return_inverse=True)[1].reshape(-1)
+    there, asked = (_nth_of(part) for part in np.split(kind, [slots.size]))
+    # The n-th that is asked for is the n-th that is there.
+    place = {k: int(slot) for k, slot in zip(there, slots, strict=True)}
+    listed = np.array([place.get(k, -1) for k in asked], np.int64)
+    _, more = graph.resolve_removal(_NONE, _NONE, *gone)
+    return listed, np.setdiff1d(more, listed)
+
+
+def _codes(rows: Tensor) -> Ids:
+    """A number for each row, `[n, ...]`, equal for equal ones, int64 `[n]`."""
+    rows = rows.detach().cpu().flatten(1) if rows.dim() > 1 else rows.detach().cpu()[:, None]
+    if rows.is_complex():
+        rows = torch.view_as_real(rows).flatten(1)
+    if rows.dtype.is_floating_point:  # zeros of either sign are equal, and so is what is no number
+        rows = torch.where(rows.isnan(), torch.nan, rows + 0.0)
+    if not rows.shape[1]:
+        return np.zeros(rows.shape[0], np.int64)
+    as_bytes = rows.contiguous().view(torch.uint8).numpy()
+    found: Ids = np.unique(as_bytes, axis=0, return_inverse=True)[1].reshape(-1)
+    return found
+
+
+def _nth_of(kinds: Ids) -> list[tuple[int, int]]:
+    """Each kind, int64 `[n]`, and how many of the same come before it."""
+    order = np.argsort(kinds, kind="stable")
+    ordered = kinds[order]
+    nth = np.empty(kinds.size, np.int64)
+    nth[order] = np.arange(kinds.size) - np.searchsorted(ordered, ordered)
+    return list(zip(kinds.tolist(), nth.tolist(), strict=True))
 
 
 def find_oldest(graph: EdgeStore, src: Ids, dst: Ids, removed: Ids) -> Ids:

@@ -94,6 +94,12 @@ def parts_of(
             "pairs_add, pairs_del: a sampler watches no pairs (expected None); ask it for samples "
             "of their nodes"
         )
+    if delta.tells_apart:
+        raise InvalidDeltaError(
+            "edge_index_del, edge_data_del: a sampler does not tell edges of one pair apart by "
+            "their data (expected pairs alone); give table[['src', 'dst']], and which='oldest' or "
+            "'newest'"
+        )
     if not is_hetero:
         new, removed = _nodes(delta.x_add, delta.nodes_del)
         return DeltaParts({None: new}, {None: removed}, {None: delta})

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.call.members import may_name_graphs
 from pyg_incremental.call.roles import name_of_everyone
 from pyg_incremental.delta.journal import State
 from pyg_incremental.errors import IncrementalWarning
@@ -34,18 +33,20 @@ class Removed:
         return {kind: np.unique(np.concatenate(ids)) for kind, ids in self._ids.items()}
 
     def still(self, session: Session) -> dict[str, Ids]:
-        """Those that read as removed ones now: without edges, with features of zeros.
+        """Those that read as removed ones now: without edges, with inputs of zeros.
 
         Nodes whose number cannot change, because each has a learned row, are left out.
         """
         found = {}
         for kind, ids in self.by_kind().items():
-            name = session.roles.features(kind)
-            if name is None or kind in session.roles.fixed:
+            if session.roles.features(kind) is None or kind in session.roles.fixed:
                 continue
-            rows = session.nodes()[name][torch.from_numpy(ids)]
-            bare = (rows == 0).flatten(1).all(1) if rows.dim() > 1 else rows == 0
-            gone = ids[bare.cpu().numpy()]
+            gone = ids
+            for name, every in session.nodes().items():
+                if session.roles.nodes[name] == kind and name not in session.naming:
+                    rows = every[torch.from_numpy(gone)]
+                    bare = (rows == 0).flatten(1).all(1) if rows.dim() > 1 else rows == 0
+                    gone = gone[bare.cpu().numpy()]
             there = session.nodes().get(name_of_everyone(kind))
             if there is not None:
                 gone = gone[there[torch.from_numpy(gone)].cpu().numpy() < 0]
@@ -65,12 +66,11 @@ def say_what_counts(session: Session, removed: Mapping[str, Ids]) -> None:
 
     `removed` are their ids by kind, int64 `[d]`.
     """
-    roles, program, rows = session.roles, session.plan.program, session.nodes()
+    roles, program = session.roles, session.plan.program
     found = {r.members: not r.leaves for r in roles.relations if r.members}
     for name, kind in roles.nodes.items():
         readers = [s for s in program.steps if program.inputs[name] in s.inputs]
-        whole = any(s in program.whole_steps for s in readers) and may_name_graphs(rows[name])
-        if kind in removed and found.get(name, whole):
+        if kind in removed and found.get(name, name in session.naming):
             warnings.warn(
                 f"{type(session.plan.site.model).__name__}: removed nodes still count in the "
                 f"graphs that '{name}' names, as rows of zeros without edges: "

@@ -27,6 +27,7 @@ def inverse(session: Session, delta: GraphDelta) -> GraphDelta:
         if changes is not None:
             ends = (counts[relation.source], counts[relation.target])
             graph = session.graphs[relation.graph]
-            for field, value in changes.undone(graph, ends, delta.which == "oldest").items():
+            any_of_pair = delta.which == "oldest" or delta.tells_apart
+            for field, value in changes.undone(graph, ends, any_of_pair).items():
                 back.setdefault(field, {})[relation.key] = value
     return written(roles, back)

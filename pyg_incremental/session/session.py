@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pyg_incremental.call import full_pass
-from pyg_incremental.call.members import set_apart
+from pyg_incremental.call.members import naming_graphs, set_apart
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.site import device_of
 from pyg_incremental.delta.describe import GraphDelta
@@ -54,6 +54,7 @@ class Session:
         interrupted: What else was interrupted, or an empty string.
         settings: What the user chose.
         runs_the_model: Whether updates run the model itself, or parts of it.
+        naming: The node inputs that say which graph each node belongs to.
         watch: Notices that the model is no longer the one whose results these are.
     """
 
@@ -95,7 +96,10 @@ class Session:
             settings.store,
             None if roles.main is None else roles.main.graph,
         )
-        self.resolver = Resolver(roles, graphs, num_nodes, {k: x[:0] for k, x in nodes.items()})
+        self.naming = naming_graphs(roles, plan.program, nodes)
+        self.resolver = Resolver(
+            roles, graphs, num_nodes, {k: x[:0] for k, x in nodes.items()}, self.naming
+        )
         self.committed = Committed()
         self.journal: Journal | PlainJournal | None = None
         self.interrupted = ""

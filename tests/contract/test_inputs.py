@@ -176,7 +176,8 @@ def test_columns_are_ends_and_data(names):
     assert inc.edge_data("edge_weight").tolist() == [1.0, 0.5, 0.25, 0.5, 0.25]
     inc.apply_delta(edge_changes=Frame(**columns | {"edge_weight": [2.0, 4.0]}))
     assert inc.edge_data("edge_weight").tolist() == [1.0, 2.0, 4.0, 0.5, 0.25]
-    inc.apply_delta(edge_index_del=Frame(**columns))
+    ends = {name: columns[name] for name in names}
+    inc.apply_delta(edge_index_del=Frame(**ends))
     assert inc.edge_data("edge_weight").tolist() == [1.0, 0.5, 0.25]
     inc.apply_delta(edge_index_add=Frame(**columns), edge_weight_add=[8.0, 9.0])  # said by name
     assert inc.edge_data("edge_weight").tolist()[3:] == [8.0, 9.0]

@@ -98,6 +98,8 @@ def test_old_rows_and_what_needs_one_process_are_refused():
             inc.apply_delta(ADD if inc.rank == 0 else None, old=True)
         with pytest.raises(UnsupportedModelError, match="oldest"):
             inc.apply_delta(edge_index_del=ARGS[1][:, :1], which="oldest")
+        with pytest.raises(UnsupportedModelError, match="edge_data_del"):
+            inc.apply_delta(edge_index_del=ARGS[1][:, :1], edge_data_del={"edge_weight": [1.0]})
         with pytest.raises(UnsupportedModelError, match="inverse"):
             inc.preview(ADD)
         with pytest.raises(UnsupportedModelError, match="ids stay"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,9 @@ from pyg_incremental.delta.given import (
     EDGE_DATA,
     added_data,
     as_edges,
+    deleted_data,
     edge_change_parts,
+    ends_of_table,
     is_table,
     last_of_each,
     pair_keys,
@@ -41,6 +43,7 @@ class GivenEdges:
         added_data: Their data by name.
         changed: Distinct edges that get new data, int64 `[2, r]`.
         changed_data: The data by name.
+        deleted_data: The data that edges to delete have to have, by name; nothing if any will do.
     """
 
     deleted: Ids
@@ -48,6 +51,7 @@ class GivenEdges:
     added_data: dict[str, Tensor]
     changed: Ids
     changed_data: dict[str, Tensor]
+    deleted_data: dict[str, Tensor] = field(default_factory=dict)
 
 
 def nothing_given(like: Mapping[str, Tensor]) -> GivenEdges:
@@ -83,8 +87,12 @@ class EdgeReader:
     def of_tables(self, delta: GraphDelta) -> GraphDelta:
         """The same delta, with columns of tables that are called like an edge input as its data.
 
-        Other columns are left out, such as the times of events. Data that is given by name goes
-        before a column.
+        Other columns of edges that come are left out, such as the times of events. Of those that
+        leave they are refused, as they may tell which ones. Data that is given by name goes before
+        a column.
+
+        Raises:
+            InvalidDeltaError: If a column would tell edges that leave apart, and cannot.
         """
         parts: dict[str, Any] = {}
         table = delta.edge_index_add
@@ -94,10 +102,29 @@ class EdgeReader:
             columns = {k: v for k, v in self._columns(table).items() if k not in named}
             parts["edge_index_add"] = as_edges(table, f"edge_index_add{self.label}")
             parts["edge_data_add"] = {**given, **columns} or None
+        if is_table(delta.edge_index_del):
+            parts |= self._leaving(delta.edge_index_del, deleted_data(delta.edge_data_del))
         if is_table(delta.edge_changes):
             pairs = as_edges(delta.edge_changes, f"edge_changes{self.label}")
             parts["edge_changes"] = (pairs, self._columns(delta.edge_changes))
         return replace(delta, **parts) if parts else delta
+
+    def _leaving(self, table: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """A table of edges that leave, `[2, m]`, and the data that they have to have."""
+        name = f"edge_index_del{self.label}"
+        edges, columns, ends = (
+            as_edges(table, name),
+            self._columns(table),
+            ends_of_table(table, name),
+        )
+        unknown = [c for c in table.columns if c not in ends and c not in columns]
+        if unknown:
+            raise InvalidDeltaError(
+                f"{name}: the columns {unknown} do not tell which edge leaves, as edges have no "
+                f"such data (edge inputs: {self._known()}); leave them out, as in "
+                f"table[{[*ends, *columns]}]"
+            )
+        return {"edge_index_del": edges, "edge_data_del": {**columns, **given} or None}
 
     def _columns(self, table: Any) -> dict[str, Any]:
         """The columns of a table that are called like an edge input."""
@@ -118,11 +145,26 @@ class EdgeReader:
         """
         ignores = delta.missing == "ignore"  # no edge is there yet at a node that is new
         deleted = self._listed(delta.edge_index_del, "edge_index_del", total if ignores else before)
+        leaving = self._leaving_data(delta, deleted.shape[1])
         if ignores and total != before and deleted.size:
-            deleted = deleted[:, (deleted[0] < before[0]) & (deleted[1] < before[1])]
+            there = (deleted[0] < before[0]) & (deleted[1] < before[1])
+            deleted = deleted[:, there]
+            leaving = {k: v[torch.from_numpy(there)] for k, v in leaving.items()}
         added = self._listed(delta.edge_index_add, "edge_index_add", total)
         data = self._added_data(delta, added.shape[1])
-        return GivenEdges(deleted, added, data, *self._changes(delta, total))
+        return GivenEdges(deleted, added, data, *self._changes(delta, total), leaving)
+
+    def _leaving_data(self, delta: GraphDelta, count: int) -> dict[str, Tensor]:
+        """The data that edges to delete have to have."""
+        data = {}
+        for key, value in deleted_data(delta.edge_data_del).items():
+            name, field = self._names.get(key, key), f"edge_data_del{self.label}"
+            if name not in self.like:
+                raise InvalidDeltaError(
+                    f"{field}: this model has no edge input '{key}' (edge inputs: {self._known()})"
+                )
+            data[name] = self._edge_rows(value, f"{field}['{key}']", self.like[name], count)
+        return data
 
     def _listed(self, value: Any, name: str, limits: tuple[int, int]) -> Ids:
         if value is None:

@@ -1,6 +1,6 @@
 """What a delta says of the nodes of one kind."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,21 +36,23 @@ class GivenNodes(NamedTuple):
     changed: dict[str, tuple[Ids, Tensor]]
     removed: Ids
 
-    def rows(self, like: Mapping[str, Tensor], first: int) -> dict[str, tuple[Tensor, Tensor]]:
+    def rows(
+        self, like: Mapping[str, Tensor], first: int, kept: Container[str] = ()
+    ) -> dict[str, tuple[Tensor, Tensor]]:
         """For each input that changes the distinct ids and their new rows, new nodes included.
 
         Args:
-            like: The inputs with one row for each of these nodes, without rows: `[0, ...]`. The
-                first are the features, of which removed nodes get zeros.
+            like: The inputs with one row for each of these nodes, without rows: `[0, ...]`.
             first: The id of the first new node.
+            kept: The inputs of which the rows of removed nodes are not cleared.
         """
-        found, zeroed = {}, self.removed
+        found = {}
         for name, rows in like.items():
+            zeroed = _NONE if name in kept else self.removed
             if self.new or zeroed.size or name in self.changed:
                 made = _united(self.new.get(name), self.changed.get(name), zeroed, rows, first)
                 if made is not None:
                     found[name] = made
-            zeroed = _NONE
         return found
 
 

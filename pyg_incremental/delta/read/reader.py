@@ -19,7 +19,7 @@ from pyg_incremental.program.steps import Relation
 
 _EDGE_FIELDS = (
     "edge_index_add", "edge_index_del", "edge_weight_add", "edge_attr_add", "edge_changes",
-    "edge_data_add",
+    "edge_data_add", "edge_data_del",
 )  # fmt: skip
 _NOBODY: Ids = np.empty(0, np.int64)
 

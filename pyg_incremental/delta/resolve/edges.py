@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,14 +11,15 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.delta.given import last_of_each, pair_keys
-from pyg_incremental.delta.read.edges import GivenEdges
+from pyg_incremental.delta.read.edges import GivenEdges, short_name
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Edges, Ids
-from pyg_incremental.graph.parallel import find_oldest, find_removed, occurrences
+from pyg_incremental.graph.parallel import find_alike, find_oldest, find_removed, occurrences
 from pyg_incremental.typing import MAX_EDGES, MAX_NODES
 
 _NONE = np.empty(0, np.int64)
+_NO_DATA: Mapping[str, Any] = {}
 
 
 @dataclass
@@ -79,20 +81,20 @@ class ResolvedEdges:
         return changed, gone[np.argsort(graph.slots.order[gone], kind="stable")]
 
     def undone(
-        self, graph: DynamicGraph, num_nodes: tuple[int, int], oldest: bool = False
+        self, graph: DynamicGraph, num_nodes: tuple[int, int], any_of_pair: bool = False
     ) -> dict[str, Any]:
         """The fields of a delta that undoes these changes, read off the graph before them.
 
         Args:
             graph: The graph.
             num_nodes: How many nodes there are at the sources and at the targets.
-            oldest: Whether the changes are about the oldest edge of a pair, not the youngest. All
-                edges of such a pair leave then, and come again in the order in which they came.
+            any_of_pair: Whether the changes may be about another edge of a pair than the youngest.
+                All edges of such a pair leave then, and come again in the order in which they came.
         """
         back: dict[str, Any] = {}
         changed, gone = self._undoable(graph)
         leaving = []
-        if oldest:
+        if any_of_pair:
             touched = np.concatenate([self.removed, self.changed])
             keys = np.unique(pair_keys(_pairs(graph, touched)))
             gone = occurrences(graph, keys >> 32, keys & 0xFFFFFFFF)[1]
@@ -103,7 +105,7 @@ class ResolvedEdges:
             kept = (self.added[0] < num_nodes[0]) & (self.added[1] < num_nodes[1])
             leaving.append(self.added[:, kept])
         again = np.setdiff1d(self.changed, changed)
-        if again.size and not oldest:
+        if again.size and not any_of_pair:
             leaving.append(_pairs(graph, again))
         if leaving:
             back["edge_index_del"] = torch.from_numpy(np.concatenate(leaving, 1))
@@ -183,7 +185,12 @@ def find_edges(
     deleted = with_nodes = _NONE
     if given.deleted.size or gone[0].size or gone[1].size:
         old = gone[0][gone[0] < before[0]], gone[1][gone[1] < before[1]]
-        deleted, with_nodes = find_removed(graph, given.deleted[0], given.deleted[1], old, oldest)
+        src, dst = given.deleted
+        deleted, with_nodes = (
+            find_alike(graph, src, dst, given.deleted_data, old, oldest)
+            if given.deleted_data
+            else find_removed(graph, src, dst, old, oldest)
+        )
     if not given.changed.size:
         return FoundEdges(given, deleted, with_nodes, _NONE, _NONE)
     if oldest:
@@ -227,7 +234,7 @@ def _of_new_edges(given: GivenEdges, is_old: Any = None) -> tuple[GivenEdges, Id
         data[name] = data[name].clone()
         data[name][torch.from_numpy(at[own])] = values[torch.from_numpy(own)]
     return (
-        GivenEdges(given.deleted, added, data, edges, given.changed_data),
+        GivenEdges(given.deleted, added, data, edges, given.changed_data, given.deleted_data),
         np.flatnonzero(~own),
     )
 
@@ -238,19 +245,27 @@ def refuse_absent(found: FoundEdges, label: str) -> None:
     Raises:
         InvalidDeltaError: With the first of them.
     """
+    given = found.given
+    none: dict[str, Tensor] = {}
     named = (
-        (f"edge_index_del{label}", found.deleted, found.given.deleted),
-        (f"edge_changes{label}[0]", found.changed, found.given.changed[:, found.changed_at]),
+        (f"edge_index_del{label}", found.deleted, given.deleted, given.deleted_data),
+        (f"edge_changes{label}[0]", found.changed, given.changed[:, found.changed_at], none),
     )
-    for field, slots, edges in named:
+    for field, slots, edges, data in named:
         if slots.size and slots.min() < 0:
             absent = np.flatnonzero(slots < 0)
             u, v = edges[:, absent[0]].tolist()
-            raise absent_error(field, (u, v), int(absent[0]), absent.size, slots.size)
+            like = {short_name(name): rows[absent[0]].tolist() for name, rows in data.items()}
+            raise absent_error(field, (u, v), int(absent[0]), absent.size, slots.size, like)
 
 
 def absent_error(
-    field: str, pair: tuple[int, int], place: int, count: int, listed: int
+    field: str,
+    pair: tuple[int, int],
+    place: int,
+    count: int,
+    listed: int,
+    like: Mapping[str, Any] = _NO_DATA,
 ) -> InvalidDeltaError:
     """What to say of edges that are not there.
 
@@ -260,10 +275,12 @@ def absent_error(
         place: Its place among those listed.
         count: How many are not there.
         listed: How many are listed.
+        like: The data that the first one has to have, by name.
     """
+    data = f" with {', '.join(f'{k} {v}' for k, v in like.items())}" if like else ""
     return InvalidDeltaError(
-        f"{field}: edge {pair} at position {place} is not in the graph (or is listed more often "
-        f"than it occurs); {count} of {listed} are missing. Use missing='ignore' to skip them"
+        f"{field}: edge {pair}{data} at position {place} is not in the graph (or is listed more "
+        f"often than it occurs); {count} of {listed} are missing. Use missing='ignore' to skip them"
     )
 
 

@@ -116,7 +116,7 @@ class PlainResolver:
         """
         if delta.edge_changes is not None or delta.which != "newest" or self._joins_two:
             return None
-        if delta.pairs_add is not None or delta.pairs_del is not None:
+        if not (delta.pairs_add is delta.pairs_del is delta.edge_data_del is None):
             return None
         if delta.missing not in ("error", "ignore"):
             return None

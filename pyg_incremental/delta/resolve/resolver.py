@@ -3,7 +3,7 @@
 It is checked whole, before anything is touched, and turned into slots and rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +54,7 @@ class Resolver:
         graphs: The graphs by the names of the arguments.
         num_nodes: The current number of nodes of each kind.
         rows: Node inputs without rows, `[0, ...]`: shape, dtype and device of new rows.
+        kept: The node inputs of which the rows of removed nodes are not cleared.
 
     Attributes:
         plain: Knows the most common deltas; None if there are others only.
@@ -66,7 +67,9 @@ class Resolver:
         graphs: Mapping[str, DynamicGraph],
         num_nodes: Mapping[str, int],
         rows: Mapping[str, Tensor],
+        kept: Container[str] = (),
     ) -> None:
+        self._kept = kept
         self._relations, self._graphs, self._num_nodes = roles.relations, graphs, num_nodes
         self._given = roles.given
         self._inputs: dict[str, list[str]] = {kind: [] for kind in num_nodes}
@@ -147,7 +150,7 @@ class Resolver:
                 edges[r.graph] = self._held(r, own, total, gone, delta)
         rows: dict[str, tuple[Tensor, Tensor]] = {}
         for kind, nodes in given.nodes.items():
-            rows |= nodes.rows(reader.nodes[kind].like, num_nodes[kind])
+            rows |= nodes.rows(reader.nodes[kind].like, num_nodes[kind], self._kept)
         removed = {kind: nodes.removed for kind, nodes in given.nodes.items() if nodes.removed.size}
         for members in self._members:
             self._follow(members, rows, edges, new_nodes, removed)
