@@ -79,10 +79,11 @@ test-sparse: $(STAMPS)/sparse
 	$(BIN)/python -c "import torch_sparse"
 	$(BIN)/python -m pytest $(PARALLEL) $(call marked,sparse)
 
-## fuzz         Random models along random deltas, held against the original; ARGS="--minutes 60"
+## fuzz         Random models and calls along random deltas, held against the original; ARGS="--minutes 60"
 .PHONY: fuzz
 fuzz: $(STAMPS)/test
 	$(BIN)/python -m tests.fuzz $(ARGS)
+	$(BIN)/python -m tests.fuzz --calls 1000
 
 ## torture      Faults injected everywhere: exceptions, kills, damaged files; ARGS="--minutes 30"
 .PHONY: torture

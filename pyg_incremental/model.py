@@ -93,7 +93,7 @@ class IncrementalModel(Keeping, Readings):
         """
         with self._changing():
             session = self._begin(lambda: bind(self.model, args, kwargs), self._settings)
-            return session.outputs.now(copy=True)
+            return session.returned(copy=True)
 
     def bootstrap(
         self,
@@ -128,7 +128,7 @@ class IncrementalModel(Keeping, Readings):
         storage = Storage(bytes_of(memory), directory)
         settings = replace(self._settings, check=False, storage=storage)
         with self._changing():
-            return self._begin(lambda: call_of(self.model, data), settings).outputs.now(copy=False)
+            return self._begin(lambda: call_of(self.model, data), settings).returned(copy=False)
 
     def _begin(self, call: Callable[[], CallSite], settings: Settings) -> Session:
         """Run the first pass."""

@@ -94,8 +94,7 @@ class Readings:
         def look() -> Reading:
             self._refuse_stale()
             session = self._require()
-            out = session.outputs
-            out = out.now(copy=True) if nodes is None else out.at(nodes)
+            out = session.returned(copy=True) if nodes is None else session.outputs.at(nodes)
             return Reading(session.committed.version, out)
 
         return self._turns.read(look)
@@ -115,7 +114,7 @@ class Readings:
 
         def look() -> Any:
             self._refuse_stale()
-            return self._require().outputs.now(copy=False)
+            return self._require().returned(copy=False)
 
         return self._turns.read(look)
 

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from pyg_incremental.call.object_state import CLASSES, DTYPES, WAYS
 from pyg_incremental.call.roles import is_everyone
 from pyg_incremental.call.state import relations_of
 from pyg_incremental.errors import StateFileError
@@ -22,10 +23,14 @@ Form = Any
 """A type, or `(form, ...)` for any of them, `[form]` for a list, `{form: form}` for a dict, and
 `{"key": form, ...}` for a dict with these keys."""
 KEY: Form = (str, int, [str])
+OBJECT: Form = {
+    "argument": str, "class": str, "stores": [[object]], "places": [[object]], "levels": {str: str},
+    "keys": [[object]], "joins": [[object]], "num_graphs": (int, type(None)), "counts_graphs": bool,
+}  # fmt: skip
 CALL: Form = {
-    "names": [str], "constants": {str: object}, "positional": [str], "data_fields": {str: [str]},
-    "hyper_data": [str], "packed": [[object]], "hetero": [[object]], "relations": [[object]],
-    "nodes": {str: str}, "edges": {str: str}, "fixed": {str: str}, "matrices": [str],
+    "names": [str], "constants": {str: object}, "positional": [str], "objects": [OBJECT],
+    "unread": [str], "packed": [[object]], "relations": [[object]], "nodes": {str: str},
+    "edges": {str: str}, "fixed": {str: str}, "matrices": [str],
     "leaving": [str], "num_nodes": {str: int},
 }  # fmt: skip
 _ADVICE = (
@@ -136,21 +141,43 @@ class Checked:
 
     def _inside(self, content: Mapping[str, Any]) -> list[str]:
         """The names of tensors that stand in dicts, pairs and `Data` objects."""
-        found = [name for names in content["data_fields"].values() for name in names]
+        found = [name for held in content["objects"] for name in self._held(held)]
         for entry in content["packed"]:
             self.same(len(entry), 2, "parts of an argument")
             self.fits(entry[0], str, "packed")
             self.fits(entry[1], [[(str, int, [str], type(None))]], "packed")
             found += [item[1] for item in entry[1] if len(item) == 2 and item[1] is not None]
-        for entry in content["hetero"]:
-            self.same(len(entry), 2, "parts of an argument")
-            self.fits(entry[0], str, "hetero")
-            for place in entry[1]:
-                self.same(len(place), 3, "parts of a place")
-                self.fits(place[0], KEY, "hetero")
-                self.fits(place[1:], [str], "hetero")
-                found.append(place[2])
         return found
+
+    def _held(self, held: Mapping[str, Any]) -> list[str]:
+        """The names of the tensors that stand in an object; what else it says is looked at."""
+        self._known(held["class"], CLASSES, f"the class of '{held['argument']}'")
+        for store in held["stores"]:
+            self.same(len(store), 2, "parts of a store")
+            self.fits(store[0], (*KEY, type(None)), "stores")
+            self.fits(store[1], [[object]], "stores")
+            for field in store[1]:
+                self.same(len(field), 3, "parts of a field")
+                self.fits(field[0], str, "stores")
+                self._known(field[1], WAYS, f"what '{field[0]}' is")
+                if field[1] == "unread":
+                    self.same(len(field[2]), 2, "parts of a field that is not read")
+                    self.fits(field[2][0], str, "stores")
+                    self.fits(field[2][1], int, "stores")
+                    self._known(field[2][0], DTYPES, f"the dtype of '{field[0]}'")
+        for name in ("keys", "joins"):
+            for entry in held[name]:
+                self.same(len(entry), 2, f"parts of {name}")
+                self.fits(entry[0], str, name)
+                self.fits(entry[1], KEY if name == "keys" else [str], name)
+        names = []
+        for place in held["places"]:
+            self.same(len(place), 3, "parts of a place")
+            self.fits(place[0], str, "places")
+            self.fits(place[1], (*KEY, type(None)), "places")
+            self.fits(place[2], str, "places")
+            names.append(place[0])
+        return names
 
     # Tensors -------------------------------------------------------------------------------------
 

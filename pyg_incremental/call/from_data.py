@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.data.data import BaseData
 
 from pyg_incremental.errors import InvalidDeltaError
 
@@ -39,6 +41,8 @@ def spread(
     if first not in names or first in kwargs:
         return args, kwargs
     data, kind, name = args[0], type(args[0]).__name__, type(model).__name__
+    if _takes_object(model, first, [n for n, optional in parameters.items() if not optional]):
+        return args, kwargs
     needed = [n for n, optional in parameters.items() if not optional and n not in kwargs]
     held = {n: value for n in parameters if (value := _held(data, n)) is not None}
     if "edge_index" in needed and "edge_index" not in held and "adj_t" in data:
@@ -62,6 +66,19 @@ def spread(
     if "args" in inspect.signature(model.forward).parameters and not kwargs:  # PyG's Sequential
         return tuple(held[n] for n in needed), {}
     return (), {**{n: held[n] for n in needed}, **kwargs}
+
+
+def _takes_object(model: nn.Module, first: str, needed: list[str]) -> bool:
+    """Whether the first parameter is an object, though a tensor of a graph may be called so.
+
+    A hint says so, and so does `batch` on its own: what is in no graph needs no such vector.
+    """
+    try:
+        hint = typing.get_type_hints(model.forward).get(first)
+    except Exception:  # hints may name what is not there
+        hint = None
+    kinds = [k for k in (hint, *typing.get_args(hint)) if isinstance(k, type)]
+    return any(issubclass(k, BaseData) for k in kinds) or needed == ["batch"]
 
 
 def _parameters(model: nn.Module) -> Mapping[str, bool]:

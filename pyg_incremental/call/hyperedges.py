@@ -13,7 +13,8 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
 
-from pyg_incremental.call.site import CallSite, is_sparse_tensor
+from pyg_incremental.call.objects import is_sparse_tensor
+from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import InvalidDeltaError
 
 HYPEREDGE = "hyperedge"

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch_geometric import EdgeIndex
 
-from pyg_incremental.call.site import CallSite, is_sparse_tensor
+from pyg_incremental.call.objects import is_sparse_tensor
+from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import UnsupportedModelError
 
 

@@ -10,7 +10,8 @@ from torch_geometric import EdgeIndex
 
 from pyg_incremental.call.hyperedges import HYPER_INDEX, HYPEREDGE, hyperedges_of
 from pyg_incremental.call.learned import learned_count, why_fixed
-from pyg_incremental.call.site import CallSite, is_sparse_tensor
+from pyg_incremental.call.objects import is_sparse_tensor
+from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
 from pyg_incremental.program.steps import Domain, Program, Relation, Value
 from pyg_incremental.typing import Format
@@ -46,6 +47,7 @@ class Roles:
         edge_index: The edges of each graph, int64 `[2, num_edges]`, sources first.
         values: The values of sparse adjacencies, `[num_edges, ...]`, by graph.
         fixed: The kinds of nodes of which there can be no more, and why.
+        unread: Tensors in objects that the model does not read; what is said of them says nothing.
     """
 
     relations: tuple[Relation, ...]
@@ -56,6 +58,7 @@ class Roles:
     edge_index: dict[str, Tensor] = field(default_factory=dict, repr=False)
     values: dict[str, Tensor] = field(default_factory=dict, repr=False)
     fixed: dict[str, str] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
 
     def features(self, kind: str) -> str | None:
         """Name of the features of some kind of nodes: what a plain `x_changes` means."""
@@ -126,7 +129,8 @@ def unsaid_pairs(site: CallSite) -> list[str]:
         if len(kinds) > 1
         and name not in site.keys
         and is_label(name)
-        and _is_graph(name, site.keys, site.tensors[name])
+        and name not in site.joins
+        and _is_graph(name, site)
     ]
 
 
@@ -142,7 +146,7 @@ def classify(site: CallSite, pairs: Mapping[str, tuple[str, str]] | None = None)
         InvalidDeltaError: If a shape, dtype or id does not fit.
     """
     where = f"call of {type(site.model).__name__}"
-    graphs = [name for name in site.names if _is_graph(name, site.keys, site.tensors[name])]
+    graphs = [name for name in site.names if _is_graph(name, site)]
     if not graphs:
         raise UnsupportedModelError(
             f"{where}: expected a graph among its arguments, an edge_index [2, num_edges] of int64 "
@@ -159,7 +163,7 @@ def classify(site: CallSite, pairs: Mapping[str, tuple[str, str]] | None = None)
         if name in hyper.kind:
             source, target = "", hyper.kind[name]
         else:
-            key = (pairs or {}).get(name, site.keys.get(name))
+            key = {**site.joins, **(pairs or {})}.get(name, site.keys.get(name))
             source, target = ends_of(key, num_nodes, where, name)
         counts = num_nodes[source], num_nodes[target]
         edges, held, fmt = _unpack(site.tensors[name], name, where, counts, (source, target))
@@ -176,7 +180,9 @@ def classify(site: CallSite, pairs: Mapping[str, tuple[str, str]] | None = None)
         edge_index[name] = edges
         if held is not None:
             values[name] = held
-    roles = Roles(tuple(relations), nodes, {}, (), num_nodes, edge_index, values, fixed)
+    site.refuse_untold(where)
+    left = tuple(site.unread)
+    roles = Roles(tuple(relations), nodes, {}, (), num_nodes, edge_index, values, fixed, left)
     others = []
     for name in rest:
         if name in nodes:
@@ -206,7 +212,7 @@ def _nodes(
     """
     keyed = [
         n for n in rest
-        if isinstance(site.keys.get(n), str) and not n.rpartition("/")[2].startswith("edge")
+        if isinstance(site.keys.get(n), str) and _may_be_of_nodes(site, n.rpartition("/")[2], n)
     ]  # fmt: skip
     if keyed:
         nodes: dict[str, str] = {}
@@ -221,12 +227,18 @@ def _nodes(
             nodes[name] = kind
         return nodes, num_nodes, {}
     x = next((n for n in rest if n == "x"), None) or next(
-        (n for n in rest if not n.startswith("edge") and _rows(site.tensors[n]) is not None), None
+        (n for n in rest if _may_be_of_nodes(site, n, n) and _rows(site.tensors[n]) is not None),
+        None,
     )
     if x is None:
         count = learned_count(site, graphs, where)
         return {}, {"": count}, {"": str(why_fixed(site.model, count))}
     return {x: ""}, {"": _features(site, x, where).shape[0]}, {}
+
+
+def _may_be_of_nodes(site: CallSite, argument: str, name: str) -> bool:
+    """Whether a tensor may have a row for each node, as far as names and PyG's rules tell."""
+    return site.levels.get(name, "edge" if argument.startswith("edge") else "node") == "node"
 
 
 def _features(site: CallSite, name: str, where: str) -> Tensor:
@@ -268,7 +280,10 @@ def _edge_input(site: CallSite, name: str, roles: Roles, where: str) -> bool:
     """Note an argument with one row per edge; returns whether it is one."""
     value, argument = site.tensors[name], name.rpartition("/")[2]
     rows, key = _rows(value), site.keys.get(name)
-    named = argument.startswith("edge")
+    level = site.levels.get(name)
+    if level not in (None, "edge"):
+        return False
+    named = level == "edge" or argument.startswith("edge")
     for relation in roles.relations:
         count = roles.edge_index[relation.graph].shape[1]
         if key is not None and key != relation.key:
@@ -286,6 +301,8 @@ def _edge_input(site: CallSite, name: str, roles: Roles, where: str) -> bool:
 
 def _more_nodes(site: CallSite, name: str, roles: Roles) -> bool:
     """Note a further argument with one row per node; returns whether it is one."""
+    if site.levels.get(name, "node") != "node":
+        return False
     counts = roles.num_nodes
     kind = "" if "" in counts else next(iter(counts))
     if _rows(site.tensors[name]) != counts[kind] or (kind and len(counts) > 1):
@@ -298,7 +315,10 @@ def _rows(value: Any) -> int | None:
     return value.shape[0] if isinstance(value, Tensor) and value.dim() > 0 else None
 
 
-def _is_graph(name: str, keys: Mapping[str, Any], value: Any) -> bool:
+def _is_graph(name: str, site: CallSite) -> bool:
+    keys, value = site.keys, site.tensors[name]
+    if name in site.levels:
+        return False
     if is_sparse_tensor(value) or isinstance(value, EdgeIndex):
         return True
     if value.layout is not torch.strided:

@@ -1,25 +1,28 @@
 """A call of a model, with everything fixed but its tensors."""
 
-import copy
 import inspect
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data, HeteroData
-from torch_geometric.data.hypergraph_data import HyperGraphData
+from torch_geometric.data import HeteroData
+from torch_geometric.data.data import BaseData
 
 from pyg_incremental.call.from_data import spread
+from pyg_incremental.call.objects import (
+    ALWAYS,
+    USUAL,
+    HeldObject,
+    is_sparse_tensor,
+    name_in,
+    part_of,
+)
+from pyg_incremental.call.reading import names_read
+from pyg_incremental.call.returned import ReturnedObject, objects_in, with_objects
 from pyg_incremental.errors import InvalidDeltaError
-from pyg_incremental.typing import HAS_TORCH_SPARSE
 
-_DATA_FIELDS = (
-    "x", "edge_index", "adj_t", "edge_weight", "edge_attr", "batch", "pos", "hyperedge_index",
-    "hyperedge_weight", "hyperedge_attr",
-)  # fmt: skip
 _DICTS = ("x_dict", "edge_index_dict", "adj_t_dict")
 
 
@@ -28,12 +31,12 @@ class CallSite(nn.Module):
 
     Tracing this module instead of the model bakes in what was not a tensor (and that optional
     arguments were None), makes a conv that is called directly an ordinary leaf, and lets a model
-    that takes a `Data` object be traced like any other.
+    that takes an object be traced like any other: it gets the user's own, with current tensors.
 
     Args:
         model: The model.
         arguments: All arguments by parameter name; tensors among them, and those in dicts, pairs,
-            `Data` and `HeteroData` objects, become inputs.
+            `Data` and other objects, become inputs.
         positional: The arguments that have to be passed by position, in order.
 
     Attributes:
@@ -41,12 +44,13 @@ class CallSite(nn.Module):
         names: Their names, in the order in which `forward` takes them.
         keys: For each tensor the key under which a dict or pair holds it, or None.
         constants: All other arguments.
-        data_fields: For each argument that is a `Data` object, which tensors it holds.
-        hyper_data: Which of these are `HyperGraphData` objects: they count their edges otherwise.
+        objects: The arguments that are objects of PyG.
+        levels: What their fields are, as far as PyG's own rules say it: see `HeldObject`.
+        joins: The types of nodes that pairs in them join.
+        unread: Tensors in them that the model does not read, which so are no inputs.
+        returned: What is kept of objects that the model returns, once it has run.
         packed: For each argument that is a dict or pair of tensors, what it holds: the name of a
             tensor, or None, under each key.
-        hetero: For each argument that is a `HeteroData` object the name of a tensor for each type
-            (of nodes or edges) and field.
         keeps: What the model keeps from call to call, if it does; every full pass then runs on a
             copy, for which it is the first call.
         whole: Why the model is not to be traced, if it is not.
@@ -59,24 +63,22 @@ class CallSite(nn.Module):
         self.positional = list(positional)
         self.model = model
         self.constants: dict[str, Any] = {}
-        self.data_fields: dict[str, tuple[str, ...]] = {}
-        self.hyper_data: list[str] = []
+        self.objects: dict[str, HeldObject] = {}
+        self.levels: dict[str, str] = {}
+        self.joins: dict[str, tuple[str, str]] = {}
+        self.unread: list[str] = []
+        self.returned: list[Any] = []
         self.packed: dict[str, dict[Any, str | None]] = {}
-        self.hetero: dict[str, dict[tuple[Any, str], str]] = {}
         self.keys: dict[str, Any] = {}
+        several = sum(isinstance(v, BaseData) for v in arguments.values()) > 1
         self.tensors: dict[str, Any] = {}
         for key, value in arguments.items():
             if _holds_tensors(value) and (isinstance(value, dict) or not self.tensors):
                 self._unpack(key, value)
                 continue
-            if isinstance(value, HeteroData):
-                self._take_apart(key, value)
-            elif isinstance(value, Data):
-                fields = _fields_read(model, arguments, value)
-                self.tensors.update({n: value[n] for n in fields})
-                self.data_fields[key] = fields
-                if isinstance(value, HyperGraphData):
-                    self.hyper_data.append(key)
+            if isinstance(value, BaseData):
+                plain = several and not isinstance(value, HeteroData)
+                self._take_apart(HeldObject(key, value, key if plain else ""), arguments)
             elif isinstance(value, Tensor) or is_sparse_tensor(value):
                 self.tensors[key] = value
             else:
@@ -99,16 +101,49 @@ class CallSite(nn.Module):
                 self.keys[name] = kind
         self.packed[argument] = names
 
-    def _take_apart(self, argument: str, data: HeteroData) -> None:
-        """Take the usual tensors out of a `HeteroData` object; labels and masks stay behind."""
-        names = self.hetero.setdefault(argument, {})
-        for kind, store in (*data.node_items(), *data.edge_items()):
-            for field in _DATA_FIELDS:
-                value = store.get(field)
-                if isinstance(value, Tensor) or is_sparse_tensor(value):
-                    names[kind, field] = name = name_in(field, kind)
-                    self.tensors[name] = value
-                    self.keys[name] = kind
+    def _take_apart(self, held: HeldObject, arguments: Mapping[str, Any]) -> None:
+        """Take the tensors out of an object."""
+        found = held.taken_apart({*arguments} - {held.argument})
+        twice = [name for name in found if name in self.tensors]
+        if twice:
+            raise InvalidDeltaError(
+                f"{type(self.model).__name__} is called with several objects that have "
+                f"'{twice[0]}'; pass one HeteroData object that holds the nodes of both"
+            )
+        self.hold(held, found)
+
+    def hold(self, held: HeldObject, tensors: Mapping[str, Any]) -> None:
+        """Take an object as an argument whose tensors, of any shape, were taken out by name."""
+        self.objects[held.argument] = held
+        self.tensors |= tensors
+        self.levels |= held.levels
+        self.keys |= held.keys
+        self.joins |= held.joins
+
+    def leave(self, names: Iterable[str]) -> None:
+        """Leave tensors of objects behind that the model does not read."""
+        for name in names:
+            held = next(h for h in self.objects.values() if name in h.places)
+            held.leave(name, self.tensors.pop(name))
+            for told in (self.levels, self.keys, self.joins):
+                told.pop(name, None)
+            self.unread.append(name)
+        self.names = list(self.tensors)
+
+    def refuse_untold(self, where: str) -> None:
+        """Refuse fields of objects that may have a row for each node, or for each edge.
+
+        Raises:
+            InvalidDeltaError: If there is one; `where` is how it begins.
+        """
+        for name, level in self.levels.items():
+            if not level:
+                raise InvalidDeltaError(
+                    f"{where}: there are as many edges as nodes ({len(self.tensors[name])}), so "
+                    f"'{name}' may be data of either; say which: to_incremental(model, "
+                    f"roles={{{name!r}: 'node'}}) or to_incremental(model, "
+                    f"roles={{{name!r}: 'edge'}})"
+                )
 
     def on(self, model: nn.Module) -> "CallSite":
         """The same call of another model, such as a copy."""
@@ -119,31 +154,38 @@ class CallSite(nn.Module):
     def forward(self, *tensors: Any) -> Any:
         """Call the model with `tensors` in the order of `names`."""
         given = dict(zip(self.names, tensors, strict=True))
+        handed = dict(given) if self.objects and not self.returned else given
         arguments = dict(self.constants)
-        for key, fields in self.data_fields.items():
-            arguments[key] = data = HyperGraphData() if key in self.hyper_data else Data()
-            data._store._mapping.update({name: given.pop(name) for name in fields})
-        for key, places in self.hetero.items():
-            arguments[key] = hetero_data({at: given.pop(name) for at, name in places.items()})
+        for key, held in self.objects.items():
+            arguments[key] = held.filled(given)
         for key, names in self.packed.items():
-            held = {k: given.pop(name) if name is not None else None for k, name in names.items()}
+            parts = {k: given.pop(name) if name is not None else None for k, name in names.items()}
             pair = list(names) == [0, 1]
-            arguments[key] = tuple(held.values()) if pair else held
+            arguments[key] = tuple(parts.values()) if pair else parts
         arguments.update(given)
-        return self.model(*[arguments.pop(name) for name in self.positional], **arguments)
+        result = self.model(*[arguments.pop(name) for name in self.positional], **arguments)
+        return self._without_objects(result, handed) if self.objects else result
 
+    def _without_objects(self, result: Any, handed: Mapping[str, Any]) -> Any:
+        """What a model returns, with a dict of its tensors in the place of each object.
 
-def hetero_data(tensors: Mapping[tuple[Any, str], Any]) -> HeteroData:
-    """A `HeteroData` object that holds tensors by type and field."""
-    data = HeteroData()
-    for (kind, field), tensor in tensors.items():
-        data[kind]._mapping[field] = tensor
-    return data
+        The first run says what these are: it is one on tensors that hold values.
+        """
+        if not self.returned:
+            plain = [part for held in self.objects.values() for part in held.plain]
+            kept = objects_in(result, lambda data: ReturnedObject.of(data, handed, plain))
+            self.returned.append(kept)
+        return with_objects(result, self.returned[0], ReturnedObject.tensors)
 
+    def handed_out(self, out: Any, inputs: Callable[[], Mapping[str, Any]]) -> Any:
+        """What the model returns, objects included.
 
-def name_in(argument: str, kind: Any) -> str:
-    """The name of a tensor that an argument holds under a type of nodes or edges."""
-    return f"{'__'.join(kind) if isinstance(kind, tuple) else kind}/{argument}"
+        Args:
+            out: The same with a dict of its tensors in the place of each object.
+            inputs: Gives the current tensors of the call by name.
+        """
+        kept = self.returned[0] if self.returned else None
+        return with_objects(out, kept, lambda held, made: held.filled(made, inputs))
 
 
 def _holds_tensors(value: Any) -> bool:
@@ -159,47 +201,9 @@ def _holds_tensors(value: Any) -> bool:
     )
 
 
-class _Recording(Data):  # type: ignore[misc]
-    """A `Data` object that remembers which of its fields were read."""
-
-    def __init__(self, data: Data) -> None:
-        super().__init__()
-        self._store._mapping.update(data.to_dict())
-        self.__dict__["read"] = set()
-
-    def __getattr__(self, key: str) -> Any:
-        self.__dict__.get("read", set()).add(key)
-        return super().__getattr__(key)
-
-    def __getitem__(self, key: str) -> Any:
-        self.__dict__["read"].add(key)
-        return super().__getitem__(key)
-
-
-def _fields_read(model: nn.Module, arguments: Mapping[str, Any], data: Data) -> tuple[str, ...]:
-    """The tensors of a `Data` object that a model reads, found by running it on a few nodes.
-
-    What it does not read (labels, masks) is no input, so new nodes need no row of it.
-    """
-    present = [k for k, v in data.to_dict().items() if isinstance(v, Tensor) or is_sparse_tensor(v)]
-    usual = [k for k in present if k in _DATA_FIELDS]
-    if len(usual) == len(present):
-        return tuple(usual)
-    try:
-        small = _Recording(data.subgraph(torch.arange(min(30, data.num_nodes or 0))))
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            copied = copy.deepcopy(model)
-            copied(**{k: small if v is data else v for k, v in arguments.items()})
-    except Exception:  # a user's model may raise anything; the usual fields are the best guess
-        return tuple(usual)
-    read: set[str] = small.__dict__["read"]
-    return tuple(k for k in present if k in read or k in ("x", "edge_index", "adj_t"))
-
-
 def bind(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSite:
     """The call site of `model(*args, **kwargs)`."""
-    args, kwargs = spread(model, args, kwargs, (*_DATA_FIELDS, *_DICTS))
+    args, kwargs = spread(model, args, kwargs, (*USUAL, *_DICTS))
     try:
         bound = inspect.signature(model.forward).bind(*args, **kwargs)
     except TypeError as error:
@@ -222,18 +226,28 @@ def bind(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cal
             arguments[name] = value
             if kind is inspect.Parameter.POSITIONAL_ONLY:
                 positional.append(name)
-    return CallSite(model, arguments, positional)
+    site = CallSite(model, arguments, positional)
+    if any(field not in ALWAYS for h in site.objects.values() for _, field in h.places.values()):
+        read = _read(site, arguments)
+        site.leave([name for held in site.objects.values() for name in held.left(read)])
+    return site
+
+
+def _read(site: CallSite, arguments: Mapping[str, Any]) -> Collection[str]:
+    """The tensors of a call that its model reads; labels and masks it often does not.
+
+    That is found by running it, on a few nodes where it does run on these.
+    """
+    try:
+        few = {k: part_of(v) if isinstance(v, BaseData) else v for k, v in arguments.items()}
+        return names_read(CallSite(site.model, few, site.positional))
+    except Exception:  # PyG cannot take a part of it, or the model does not run on that
+        try:
+            return names_read(site)
+        except Exception:  # a user's model may raise anything, and will do so again
+            return site.names
 
 
 def device_of(model: nn.Module, rows: Iterable[Tensor]) -> torch.device:
     """Where the graph of a call belongs: to its node rows, `[n, ...]`, or else the parameters."""
     return next((t.device for t in chain(rows, model.parameters())), torch.device("cpu"))
-
-
-def is_sparse_tensor(value: object) -> bool:
-    """Whether a value is a `torch_sparse.SparseTensor`."""
-    if not HAS_TORCH_SPARSE:
-        return False
-    from torch_sparse import SparseTensor
-
-    return isinstance(value, SparseTensor)

@@ -5,12 +5,11 @@ from dataclasses import astuple, fields
 from typing import Any
 
 from torch import nn
-from torch_geometric.data import Data
-from torch_geometric.data.hypergraph_data import HyperGraphData
 
 from pyg_incremental.call.members import leaving
+from pyg_incremental.call.object_state import plain_parts, restored, written
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.call.site import CallSite, hetero_data
+from pyg_incremental.call.site import CallSite
 from pyg_incremental.program.steps import Relation
 
 _FIELDS = [f.name for f in fields(Relation)].index("members")
@@ -23,10 +22,9 @@ def described(site: CallSite, roles: Roles) -> dict[str, Any]:
         "names": site.names,
         "constants": site.constants,
         "positional": site.positional,
-        "data_fields": {k: list(v) for k, v in site.data_fields.items()},
-        "hyper_data": list(site.hyper_data),
+        "objects": [written(held) for held in site.objects.values()],
+        "unread": list(site.unread),
         "packed": [[k, list(names.items())] for k, names in site.packed.items()],
-        "hetero": [[k, [[*at, n] for at, n in v.items()]] for k, v in site.hetero.items()],
         "relations": [list(astuple(r)[:_FIELDS]) for r in roles.given],
         "nodes": dict(roles.nodes),
         "edges": dict(roles.edges),
@@ -34,6 +32,14 @@ def described(site: CallSite, roles: Roles) -> dict[str, Any]:
         "matrices": list(roles.values),
         "leaving": sorted(leaving(roles)),
     }
+
+
+def constants_of(site: CallSite) -> dict[str, Any]:
+    """The arguments that are no tensors, and what objects among them hold beside tensors."""
+    found = dict(site.constants)
+    for held in site.objects.values():
+        found |= plain_parts(held)
+    return found
 
 
 def relations_of(content: Mapping[str, Any]) -> tuple[Relation, ...]:
@@ -51,19 +57,18 @@ def site_of(content: Mapping[str, Any], model: nn.Module, tensors: Mapping[str, 
     """
     arguments: dict[str, Any] = dict(content["constants"])
     inside: set[str | None] = set()
-    for key, names in content["data_fields"].items():
-        kind = HyperGraphData if key in content.get("hyper_data", ()) else Data
-        arguments[key] = kind(**{n: tensors[n] for n in names})
-        inside |= set(names)
     for key, items in content["packed"]:
-        held = {_key(k): None if name is None else tensors[name] for k, name in items}
-        arguments[key] = tuple(held.values()) if list(held) == [0, 1] else held
+        parts = {_key(k): None if name is None else tensors[name] for k, name in items}
+        arguments[key] = tuple(parts.values()) if list(parts) == [0, 1] else parts
         inside |= {name for _, name in items}
-    for key, places in content["hetero"]:
-        arguments[key] = hetero_data({(_key(kind), field): tensors[n] for kind, field, n in places})
-        inside |= {name for _, _, name in places}
+    objects = [restored(held, tensors) for held in content["objects"]]
+    inside |= {name for held in objects for name in held.places}
     arguments |= {n: tensors[n] for n in content["names"] if n not in inside}
-    return CallSite(model, arguments, content["positional"])
+    site = CallSite(model, arguments, content["positional"])
+    for held in objects:
+        site.hold(held, {name: tensors[name] for name in held.places})
+    site.names, site.unread = content["names"], content["unread"]
+    return site
 
 
 def _relation(values: list[Any]) -> Relation:

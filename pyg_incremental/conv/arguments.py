@@ -171,7 +171,8 @@ class Arguments:
             rows = [self.example(v) for v in step.inputs]
             made: Tensor = step.fn(*(r[: min(map(len, rows))] for r in rows))
             return made
-        count = next((len(e) for v, e in self.examples.items() if v.kind == value.kind), 2)
+        alike = (v for v in self.examples if (v.domain, v.kind) == (value.domain, value.kind))
+        count = next((len(self.examples[v]) for v in alike), 2)
         if isinstance(step, Ones):
             return self._of_nodes().new_ones(count, 1)
         if isinstance(step, (Sum, Extremum)) and step.source is not None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from pyg_incremental.call.checked import CALL, Checked
 from pyg_incremental.call.roles import is_everyone
+from pyg_incremental.call.state import constants_of
 from pyg_incremental.errors import IncrementalError, StateFileError, UnsupportedModelError
 from pyg_incremental.files import snapshot
 from pyg_incremental.files.options import differences, options_of
@@ -61,7 +62,7 @@ def copied(session: Session, scrub_next: int, removed: Mapping[str, Ids]) -> Sav
         "whole_outputs": {name: t.clone() for name, t in whole_outputs(session).items()},
         **stored(session, exact=False),
     }
-    return Saved(session.plan.site.constants, content)
+    return Saved(constants_of(session.plan.site), content)
 
 
 def save(path: str | os.PathLike[str], model: nn.Module, settings: Settings, saved: Saved) -> None:

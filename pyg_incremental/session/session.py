@@ -1,5 +1,6 @@
 """One model on one graph: the graph, and the engine that keeps the rows."""
 
+import functools
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
@@ -353,6 +354,17 @@ class Session:
         return full_pass.arguments(
             self.plan.site, self.roles, nodes, states, num_nodes, self.others()
         )
+
+    def returned(self, copy: bool) -> Any:
+        """What the model returns now, objects included, as live views or copies."""
+        site, made = self.plan.site, self.outputs.now(copy)
+
+        @functools.cache
+        def inputs() -> dict[str, Any]:
+            given = zip(site.names, self.arguments(), strict=True)
+            return {n: t.clone() if copy and isinstance(t, Tensor) else t for n, t in given}
+
+        return site.handed_out(made, inputs) if site.objects else made
 
     def materialize(self, name: str) -> Any:
         """A graph in the format in which it was handed in."""

@@ -225,6 +225,7 @@ def from_state(content: dict[str, Any], model: nn.Module, settings: Settings) ->
         edge_index,
         values,
         content.get("fixed", {}),
+        tuple(site.unread),
     )
     plan = prepare(site, roles.handed_in, settings)
     rows = put_back(left - leaving(plan.roles), rows)

@@ -14,10 +14,11 @@ from torch import fx, nn
 from torch_geometric.nn.aggr import base
 from torch_geometric.utils import _scatter, num_nodes
 
+from pyg_incremental.call import objects
 from pyg_incremental.trace.names import name_of
 from pyg_incremental.trace.sizes import is_fake
 
-_COUNTING = (_scatter.__name__, num_nodes.__name__, base.__name__)
+_COUNTING = (_scatter.__name__, num_nodes.__name__, base.__name__, objects.__name__)
 
 
 @contextlib.contextmanager

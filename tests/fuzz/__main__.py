@@ -1,4 +1,4 @@
-"""Random models along random deltas, held against the original: `python -m tests.fuzz --help`."""
+"""Random models and calls along random deltas, held against the original; see `--help`."""
 
 import argparse
 import itertools
@@ -6,6 +6,7 @@ import sys
 
 from tqdm import tqdm
 
+from tests.fuzz.calls.report import called
 from tests.fuzz.draw import every_operation, operations
 from tests.fuzz.report import Report
 from tests.fuzz.search import search
@@ -20,7 +21,10 @@ def main():
     parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("--folder", default="build/fuzz", help="where scripts of failures go")
     parser.add_argument("--each", action="store_true", help="each operation by itself, once")
+    parser.add_argument("--calls", type=int, default=0, help="so many calls on objects instead")
     given = parser.parse_args()
+    if given.calls:
+        sys.exit(bool(called(range(given.seed, given.seed + given.calls), given.workers).wrong))
     if given.each:
         given.models = len(every_operation())
     if not given.models and not given.minutes:

@@ -14,6 +14,7 @@ from pyg_incremental.call.roles import Roles
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.read.edges import GivenEdges, nothing_given
 from pyg_incremental.delta.read.reader import DeltaReader
+from pyg_incremental.delta.read.unread import without_unread
 from pyg_incremental.delta.resolve.edges import (
     ResolvedEdges,
     find_edges,
@@ -133,6 +134,8 @@ class Resolver:
         Raises:
             InvalidDeltaError: With what is wrong, where, what was got and expected, and what to do.
         """
+        if self._roles.unread:
+            delta = without_unread(delta, self._roles.unread)
         resolver = self.of_now
         plain = None if resolver is None else resolver.resolve(delta)
         if plain is not None:

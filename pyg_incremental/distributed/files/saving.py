@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from pyg_incremental.call.checked import Checked
-from pyg_incremental.call.state import relations_of
+from pyg_incremental.call.state import constants_of, relations_of
 from pyg_incremental.distributed.call import Call
 from pyg_incremental.distributed.files import manifests
 from pyg_incremental.distributed.files.checked import as_arrays, sample_fits, shard_fits
@@ -89,10 +89,10 @@ def write_part(folder: Folder, model: nn.Module, part: Part, call: Call, token: 
         UnsupportedModelError: If the model was called with what cannot be saved without code.
         OSError: If the file cannot be written.
     """
-    if not snapshot.is_plain(call.site.constants):
+    constants = constants_of(call.site)
+    if not snapshot.is_plain(constants):
         raise UnsupportedModelError(
-            f"save: the model was called with {call.site.constants}, which cannot be saved without "
-            "code"
+            f"save: the model was called with {constants}, which cannot be saved without code"
         )
     Path(folder).mkdir(parents=True, exist_ok=True)
     shard, version = part.shard(), part.committed.version

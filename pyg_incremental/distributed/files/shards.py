@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyg_incremental.call.hyperedges import HYPEREDGE
+from pyg_incremental.call.objects import name_in
 from pyg_incremental.call.roles import ends_of
-from pyg_incremental.call.site import name_in
 from pyg_incremental.distributed.errors import PartitionError
 from pyg_incremental.distributed.files import manifests
 from pyg_incremental.distributed.files.checked import CHUNK

@@ -1,0 +1,1 @@
+"""Random calls: objects of PyG, models that read them in many ways, and deltas."""
