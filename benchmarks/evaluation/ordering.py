@@ -68,11 +68,12 @@ def _row(name: str, edges: Tensor, nodes: int, order: str, args: argparse.Namesp
     ordered = time.perf_counter()
     memory = int(args.share * x.nbytes) + 64 * nodes
     with tempfile.TemporaryDirectory() as folder:
-        shelf = Files(folder, plan.program, "", goes_on=False)
+        shelf = Files(folder, plan.program, {}, goes_on=False)
         evaluator = evaluator_of(plan, roles, memory, shelf, places=Places(found))
         began_blocks = time.perf_counter()
         evaluator.run(lambda rows: None)
         seconds = time.perf_counter() - began_blocks
+        shelf.leave()
     return {
         "graph": name, "nodes": nodes, "edges": edges.shape[1], "order": order,
         "order_s": ordered - began, "evaluate_s": seconds, "blocks": evaluator.blocks,

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
+from pyg_incremental.blocks.about import about_call
 from pyg_incremental.blocks.evaluator import Evaluator
 from pyg_incremental.blocks.fanouts import Drawn, with_fanouts
-from pyg_incremental.blocks.files import Files, checksum
+from pyg_incremental.blocks.files import Files
 from pyg_incremental.blocks.given import bytes_of, call_of, ids_of
 from pyg_incremental.blocks.node_wise import NodeWise
 from pyg_incremental.blocks.order import orders_of
@@ -32,7 +33,6 @@ from pyg_incremental.session.classified import classified
 from pyg_incremental.session.parameters import refuse_autocast
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.settings import Settings
-from pyg_incremental.transform.edge_map import EdgeMap
 
 Ids = NDArray[np.int64]
 
@@ -70,7 +70,8 @@ def evaluate(
             each layer then has edges of its own.
         memory: Bytes that may be taken beside what is handed in, a number or such as `'4GB'`.
         directory: Where rows and neighbour lists are kept, as `.npy` files, in place of memory.
-            What was killed goes on there at its last finished block, if it is called alike.
+            What was killed goes on there at its last finished block, if it is called alike: a model
+            or call that is another one is refused, and so is what has been damaged since.
         device: Where blocks are computed; by default where the features are. The model has to be
             there.
         out: Where to write the rows, `[num_nodes, out_channels]` or `[k, out_channels]`.
@@ -89,7 +90,9 @@ def evaluate(
         InvalidDeltaError: If the arguments do not fit together, an id is out of range, or the order
             is none.
         StaleStateError: If the model is in training mode.
-        StateFileError: If the directory holds another evaluation.
+        StateFileError: If the directory holds another evaluation, or one that is damaged, or
+            another process evaluates there.
+        OSError: If the disk is full.
         MemoryError: If the in-edges of one node alone do not fit, or the graph does not in which
             communities are to be found.
         UnsupportedModelError: If `nodes` is given, but the output has no row for each node.
@@ -147,18 +150,19 @@ def evaluate_call(
             taken = orders_of(order, roles, budget)
             shelf = Shelf(out if wanted is None and len(outputs) == 1 else None, outputs)
             if directory is not None:
-                about = checksum(_about(plan, roles, wanted, taken, [seed, num_neighbors]))
-                again = (s for s in plan.program.steps if isinstance(s, EdgeMap))
-                goes_on = not plan.program.whole_steps and not any(again)
-                shelf = Files(directory, plan.program, about, goes_on=goes_on)
+                about = about_call(plan, roles, wanted, taken, num_neighbors, seed)
+                shelf = Files(directory, plan.program, about, goes_on=True)
             asked = None if wanted is None else {kind: np.unique(i) for kind, i in wanted.items()}
-            evaluator = evaluator_of(
-                plan, roles, budget, shelf, asked, device, places=Places(taken), drawn=drawn
-            )
-            bar.reset(evaluator.total)
-            bar.initial = evaluator.finished  # what was there before says nothing of the speed
-            evaluator.run(bar.update)
-            return _written(evaluator.result(wanted), out)
+            try:
+                evaluator = evaluator_of(
+                    plan, roles, budget, shelf, asked, device, places=Places(taken), drawn=drawn
+                )
+                bar.reset(evaluator.total)
+                bar.initial = evaluator.finished  # what was there before says nothing of the speed
+                evaluator.run(bar.update)
+                return _written(evaluator.result(wanted), out)
+            finally:
+                shelf.leave()
 
 
 def _with_fewer_edges(
@@ -185,29 +189,6 @@ def why_not_in_blocks(program: Program) -> str:
 
 _NOBODY = np.empty(0, np.int64)
 _NO_NODE_ROWS = "evaluate: the output has no row for each node, so none can be chosen"
-
-
-def _about(
-    plan: CallPlan,
-    roles: Roles,
-    wanted: Mapping[str, Ids] | None,
-    taken: Mapping[str, Ids],
-    drawn: Any,
-) -> list[Any]:
-    """What an evaluation depends on: program, parameters, tensors, edges, nodes, their order."""
-    site = plan.site
-    given: list[Any] = [plan.program, drawn]
-    for name, held in site.model.state_dict().items():
-        given += [name, held]
-    for name in (*roles.nodes, *roles.edges, *roles.others):
-        given += [name, site.tensors[name]]
-    for held_by in (roles.edge_index, roles.values):
-        for name, held in held_by.items():
-            given += [name, held]
-    for ids_by_kind in (wanted or {}, taken):
-        for kind, ids in ids_by_kind.items():
-            given += [kind, torch.from_numpy(ids)]
-    return given
 
 
 def evaluator_of(

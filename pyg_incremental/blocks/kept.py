@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyg_incremental.encoding.arrays import new_array
 from pyg_incremental.errors import UnsupportedModelError
 
 Ids = NDArray[np.int64]
@@ -74,6 +74,12 @@ class Kept:
         else:
             self.rows[torch.from_numpy(self._at[first : first + len(rows)])] = rows.cpu()
 
+    def written(self, first: int, last: int) -> Tensor:
+        """The rows, `[k, ...]`, of the nodes from place `first` to before `last`."""
+        if self._at is None:
+            return self.rows[first:last]
+        return self.rows[torch.from_numpy(self._at[first:last])]
+
     def remove(self) -> None:
         """Nobody reads them any more."""
         self.rows = self.rows[:0]
@@ -92,16 +98,14 @@ def taken(rows: Tensor, ids: Ids | range) -> Tensor:
 
 
 def on_disk(path: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Room for rows in a `.npy` file, in memory only as far as it is in use.
+    """Room for rows in a new `.npy` file, in memory only as far as it is in use.
 
     Raises:
         UnsupportedModelError: If NumPy knows no such dtype.
+        OSError: If the disk is full.
     """
     try:
         kind = torch.empty(0, dtype=dtype).numpy().dtype
     except TypeError as error:
         raise UnsupportedModelError(f"rows of {dtype} cannot be kept in a directory") from error
-    if 0 in shape:
-        np.save(path, np.empty(shape, kind))
-        return torch.empty(shape, dtype=dtype)
-    return torch.from_numpy(open_memmap(path, mode="w+", dtype=kind, shape=shape))
+    return torch.from_numpy(new_array(path, kind, shape))

@@ -82,6 +82,9 @@ class Shelf:
     def close(self) -> None:
         """All rows are there."""
 
+    def leave(self) -> None:
+        """Nothing more is written, however it went; others may come."""
+
 
 def _checked(out: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     if tuple(out.shape) != shape or out.dtype != dtype:

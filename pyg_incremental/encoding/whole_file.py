@@ -6,13 +6,15 @@ on which nobody holds a lock any more; the next one who writes the same file rem
 """
 
 import contextlib
+import errno
 import hashlib
 import importlib
+import json
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -120,6 +122,59 @@ def checksum(path: str | os.PathLike[str]) -> str:
         while piece := file.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def checksum_of(content: Mapping[str, Any]) -> str:
+    """SHA-256 over plain values by name."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+class Alone:
+    """A file that is locked for as long as this is held, by one process of all that ask for it.
+
+    The system lets go of it when the process ends, however that ends.
+
+    Args:
+        path: The file; it is made if it is not there.
+
+    Attributes:
+        is_ours: Whether nobody else holds it; also where the file system has no locks.
+
+    Raises:
+        OSError: If the file cannot be made.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        while True:
+            file = os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR, 0o666), "r+b")
+            self.is_ours = _may_be_locked(file.fileno())
+            with contextlib.suppress(FileNotFoundError):
+                if not self.is_ours or os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    break
+            file.close()  # who had it has removed it before it was locked
+        self._file: BinaryIO | None = file
+        if not self.is_ours:
+            file.close()
+
+    def release(self) -> None:
+        """Let others have it; the file goes."""
+        if self._file is None or self._file.closed:
+            return
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+        self._file.close()
+
+
+def _may_be_locked(handle: int) -> bool:
+    """Lock a file, where that can be done; returns whether nobody else has it."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
+    return True
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

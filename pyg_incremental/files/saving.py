@@ -12,10 +12,10 @@ from pyg_incremental.call.roles import is_everyone
 from pyg_incremental.call.state import constants_of
 from pyg_incremental.errors import IncrementalError, StateFileError, UnsupportedModelError
 from pyg_incremental.files import snapshot
-from pyg_incremental.files.options import differences, options_of
 from pyg_incremental.files.restoring import refuse_other_outputs, restore, whole_outputs
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.session import start
+from pyg_incremental.session.options import differences, options_of
 from pyg_incremental.session.parameters import fingerprint
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings

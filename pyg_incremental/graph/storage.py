@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyg_incremental.encoding.arrays import allocate
 from pyg_incremental.kernels.address import zeros
 from pyg_incremental.kernels.adjacency import Adjacency
 
@@ -126,10 +127,7 @@ class Storage:
 def _mapped(directory: Path, count: int) -> mmap.mmap:
     """Pages of a file without a name."""
     with tempfile.TemporaryFile(dir=directory) as file:
-        if hasattr(os, "posix_fallocate"):  # a full disk is an error now, not a signal later
-            os.posix_fallocate(file.fileno(), 0, count)
-        else:
-            file.truncate(count)
+        allocate(file, count)
         return mmap.mmap(file.fileno(), count)
 
 

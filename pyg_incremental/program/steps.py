@@ -202,6 +202,7 @@ class Program:
         least_edges: It is what the model does only while every graph has so many edges.
     """
 
+    NOT_COMPARED: ClassVar = ("origins", "_known")  # they say where something lies
     steps: list[Step] = field(default_factory=list)
     inputs: dict[str, Value] = field(default_factory=dict)
     graphs: dict[Value, Relation] = field(default_factory=dict)

@@ -1,20 +1,14 @@
 """Manifests: small JSON files that say which files belong together, with their own checksum."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pyg_incremental.call.checked import Checked
-from pyg_incremental.encoding.whole_file import written_whole
+from pyg_incremental.encoding.whole_file import checksum_of, written_whole
 
 NAME = "manifest.json"
-
-
-def checksum_of(manifest: Mapping[str, Any]) -> str:
-    """SHA-256 over what a manifest says."""
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:

@@ -34,9 +34,9 @@ from pyg_incremental.distributed.wire.rounds import Rounds, together
 from pyg_incremental.encoding.whole_file import remove_if_left_over
 from pyg_incremental.errors import StateFileError, UnsupportedModelError
 from pyg_incremental.files import snapshot
-from pyg_incremental.files.options import differences, options_of
 from pyg_incremental.files.restoring import refuse_other
 from pyg_incremental.program.steps import Relation
+from pyg_incremental.session.options import differences, options_of
 from pyg_incremental.session.parameters import fingerprint
 
 FORMAT = 3

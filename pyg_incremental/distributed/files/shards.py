@@ -20,6 +20,7 @@ from pyg_incremental.distributed.files.checked import CHUNK
 from pyg_incremental.distributed.files.shard_files import Leaf, Manifest, folder_of, of_kind
 from pyg_incremental.distributed.placement.partition import HeteroPartition, Partition
 from pyg_incremental.distributed.placement.shard import Owner
+from pyg_incremental.encoding.arrays import new_array
 from pyg_incremental.encoding.whole_file import sync_file, sync_folder
 
 Array = NDArray[Any]
@@ -178,9 +179,7 @@ class _Writer:
 
     def _maps(self, leaf: Leaf, dtype: Any, shapes: Iterable[tuple[int, ...]]) -> list[Array]:
         return [
-            np.lib.format.open_memmap(
-                self._fresh(part / leaf.file), mode="w+", dtype=dtype, shape=shape
-            )
+            new_array(self._fresh(part / leaf.file), dtype, shape)
             for part, shape in zip(self._parts, shapes, strict=True)
         ]
 
@@ -230,7 +229,8 @@ class _Targets:
 
 def _flush(maps: Iterable[Any]) -> None:
     for m in maps:
-        m.flush()
+        if m.size:
+            m.flush()
 
 
 def _name(argument: str, key: Any) -> str:

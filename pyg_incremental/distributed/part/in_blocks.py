@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.blocks.evaluator import Evaluator
-from pyg_incremental.blocks.files import Files, checksum
+from pyg_incremental.blocks.files import Files
 from pyg_incremental.blocks.shelf import Shelf
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
@@ -86,7 +86,7 @@ class PartInBlocks:
         self._plan = local = replace(
             local, roles=replace(local.roles, edge_index=edge_index, values=values)
         )
-        shelf = together(rounds, lambda: self._shelf(budget, rounds))
+        self._shelf = shelf = together(rounds, lambda: self._made(budget, rounds))
         home = device_of(plan.site.model, shard.nodes.values())
         self.evaluator = Evaluator(
             local, local.roles, tensors, budget.memory, shelf, None,
@@ -107,19 +107,22 @@ class PartInBlocks:
         shard.edge_index.clear()
         return edge_index, values
 
-    def _shelf(self, budget: Budget, rounds: Rounds) -> Shelf:
+    def _made(self, budget: Budget, rounds: Rounds) -> Shelf:
         program = self._plan.program
         if budget.directory is None:
             return Shelf()
         path = Path(budget.directory) / f"rank-{rounds.rank}-of-{rounds.size}"
-        return Files(path, program, checksum([program]), goes_on=False)
+        return Files(path, program, {"program": str(program)}, goes_on=False)
 
     def run(self, tell: Callable[[int], None]) -> None:
         """Compute all layers; `tell` is called with the number of rows after each block.
 
         Before each layer the ranks exchange the rows of nodes that others see.
         """
-        self.evaluator.run(tell)
+        try:
+            self.evaluator.run(tell)
+        finally:
+            self._shelf.leave()
 
     def result(self) -> tuple[dict[str, Ids], Any, Any]:
         """What came out.
