@@ -13,6 +13,7 @@ from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.files import snapshot
 from pyg_incremental.sampling import SampleCache
 from pyg_incremental.sampling.workers import IterableSource, checkpoint, process
+from pyg_incremental.sampling.workers.channel import Channel
 from pyg_incremental.sampling.workers.merge import merged
 from pyg_incremental.sampling.workers.messages import SampleQuery
 from pyg_incremental.sampling.workers.owners import (
@@ -428,11 +429,34 @@ def test_a_checkpoint_that_does_not_hang_together_is_refused(change, tmp_path):
 
 
 def test_checkpoints_before_the_last_one_are_removed(tmp_path):
-    for events in (3, 7):
-        folder = checkpoint.new_folder(tmp_path, events)
-        (folder / "sampling-0").write_bytes(b"")
-        checkpoint.write(tmp_path, {"files": [[str(folder / "sampling-0"), ""]]})
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint", "events-7"]
+    names = set()
+    for number in (1, 2, 3):
+        with checkpoint.begun(tmp_path) as folder:
+            files = [(str(folder / "sampling-0"), "")]
+            (folder / "sampling-0").write_bytes(b"")
+            checkpoint.write(tmp_path, {"files": files})
+        checkpoint.sweep(tmp_path, files)
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint", folder.name]
+        assert folder.name.startswith(f"generation-{number}-")
+        names.add(folder.name)
+    assert len(names) == 3
+
+
+def test_files_of_a_checkpoint_that_fails_are_removed_unless_it_counts_by_then(tmp_path):
+    made = []
+
+    def fail(counts):
+        with checkpoint.begun(tmp_path) as folder:
+            made.append(folder)
+            if counts:  # its name was not flushed, and may be on the disk or not
+                checkpoint.write(tmp_path, {"files": [(str(folder / "sampling-0"), "")]})
+            raise OSError("full")
+
+    for counts in (False, True, False):
+        with pytest.raises(OSError, match="full"):
+            fail(counts)
+    assert [folder.exists() for folder in made] == [False, True, False]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint", made[1].name]
 
 
 def test_a_worker_does_what_its_pipe_says(tmp_path):
@@ -456,11 +480,12 @@ def test_a_worker_does_what_its_pipe_says(tmp_path):
     assert tell("round", 1, [], [{}], True) == process.LOST  # it has met nobody
     assert isinstance(tell("load", [[path, checksum]]), StateFileError)
     assert isinstance(tell("save", str(tmp_path / "none" / "file")), OSError)
-    process.send(queries, (1, {None: np.array([0])}))
-    assert process.receive(queries) == (1, None)
+    queries = Channel(queries)
+    queries.put((1, {None: np.array([0])}))
+    assert queries.take() == (1, None)
     assert tell("serve", world.query) is None
-    process.send(queries, (2, {None: np.array([0])}))
-    assert process.receive(queries) == (2, None)
+    queries.put((2, {None: np.array([0])}))
+    assert queries.take() == (2, None)
     queries.close()
     process.send(control, ("stop",))
     thread.join(5.0)

@@ -1,8 +1,18 @@
-"""Checkpoints of a service: a file for each sampling worker, and one that says what they are."""
+"""Checkpoints of a service: a file for each sampling worker, and one that says what they are.
+
+The files of each checkpoint are in a folder of their own. The one that says what they are, the
+manifest, is written last and takes its place in one step; what it named before is removed after.
+So one checkpoint is whole at any time.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import secrets
 import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +21,15 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.call.checked import Checked
+from pyg_incremental.errors import StateFileError
 from pyg_incremental.files import snapshot
 from pyg_incremental.sampling.read import ends_of, is_edge_type
+from pyg_incremental.sampling.workers.crew import Crew
 from pyg_incremental.sampling.workers.messages import SampleQuery
 from pyg_incremental.sampling.workers.route import edges_by_type
 
 MANIFEST = "checkpoint"
-_FOLDER = "events-"
+_FOLDER = re.compile(r"generation-(\d+)-[0-9a-f]{8}$")
 _FORM = {
     "query": SampleQuery, "files": [[str]], "position": object, "num_nodes": {object: int},
     "next_id": {object: int}, "events": int, "seeds": {object: Tensor}, "serving": int,
@@ -29,28 +41,74 @@ _QUERY = {
 }  # fmt: skip
 
 
-def new_folder(directory: Path, events: int) -> Path:
-    """The folder for the files of a checkpoint after so many events."""
-    folder = directory / f"{_FOLDER}{events}"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def save(crew: Crew, content: dict[str, Any]) -> None:
+    """Have all sampling workers write their files, and make that the checkpoint that counts.
+
+    Args:
+        crew: The workers.
+        content: What else there is to say of it.
+
+    Raises:
+        OSError: If it cannot be written; the one before counts then, or this one.
+    """
+    with begun(crew.directory) as folder:
+        files = crew.save(folder)
+        seeds = {kind: torch.from_numpy(counts.copy()) for kind, counts in crew.seeds.items()}
+        more = {"files": files, "seeds": seeds, "serving": len(crew.serving)}
+        write(crew.directory, {**content, **more})
+    crew.saved(files)
+    sweep(crew.directory, files)
+
+
+@contextmanager
+def begun(directory: Path) -> Iterator[Path]:
+    """A new folder for the files of a checkpoint, under a name that no other one ever has.
+
+    A worker that was given up may write to its own file late, and nobody reads that one. If the
+    block ends with an error the folder is removed, unless its checkpoint counts by then.
+    """
+    made = [int(found[1]) for path in directory.iterdir() if (found := _FOLDER.match(path.name))]
+    folder = directory / f"generation-{max(made, default=0) + 1}-{secrets.token_hex(4)}"
+    folder.mkdir()
+    try:
+        yield folder
+    except BaseException:
+        if not _may_count(directory, folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _may_count(directory: Path, folder: Path) -> bool:
+    """Whether the manifest names the files in a folder, or cannot be read."""
+    try:
+        files = snapshot.read(directory / MANIFEST)["files"]
+    except FileNotFoundError:
+        return False
+    except StateFileError:
+        return True
+    return any(Path(name).parent.name == folder.name for name, _ in files)
 
 
 def write(directory: Path, content: dict[str, Any]) -> None:
-    """Make a checkpoint the one that counts, and remove those before.
+    """Make a checkpoint the one that counts: all its files are on the disk.
 
     Raises:
-        OSError: If it cannot be written; the one before counts then.
+        OSError: If it cannot be written; the one before counts then, or this one.
     """
-    snapshot.write(directory / MANIFEST, content)
-    kept = Path(content["files"][0][0]).parent
-    for folder in directory.glob(f"{_FOLDER}*"):
-        if folder != kept:
-            shutil.rmtree(folder, ignore_errors=True)
+    names = [[os.path.relpath(path, directory), checksum] for path, checksum in content["files"]]
+    snapshot.write(directory / MANIFEST, {**content, "files": names})
+
+
+def sweep(directory: Path, files: Sequence[tuple[str, str]]) -> None:
+    """Remove what other checkpoints have left than the one of some files, which counts."""
+    kept = {Path(path).parent.name for path, _ in files}
+    for path in directory.iterdir():
+        if _FOLDER.match(path.name) and path.name not in kept:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def read(directory: Path) -> dict[str, Any]:
-    """The checkpoint that counts.
+    """The checkpoint that counts, with the paths of its files.
 
     Raises:
         FileNotFoundError: If there is none.
@@ -72,6 +130,7 @@ def read(directory: Path) -> dict[str, Any]:
     fanouts = list(query.num_neighbors.values())
     if len(set(map(len, fanouts))) != 1 or not fanouts[0] or min(map(min, fanouts)) < 0:
         raise checked.refuse("the numbers of neighbours are not those of hops")
+    content["files"] = [(str(directory / name), checksum) for name, checksum in content["files"]]
     return content
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from pyg_incremental.sampling.workers.process import LOST
 
 Ids = NDArray[np.int64]
 _ATTEMPTS = 5
+_MEETING = "meeting-"
 _LONG = 600.0
 """Seconds for reading or writing a checkpoint, and for taking in events since then."""
 Parts = list[list[Part]]
@@ -42,7 +44,8 @@ class Crew:
         sampling: Number of sampling workers.
         serving: Number of serving workers.
         timeout: Seconds after which a worker that has not answered counts as dead.
-        directory: The folder in which workers meet, and for what serving workers send to the disk.
+        directory: The folder in which workers meet, and for what serving workers send to the disk;
+            an absolute path.
 
     Attributes:
         directory: The folder.
@@ -57,10 +60,11 @@ class Crew:
     ) -> None:
         self._query, self._timeout, self.directory = query, timeout, directory
         directory.mkdir(parents=True, exist_ok=True)
+        for left in directory.glob(f"{_MEETING}*"):  # by a coordinator that was killed
+            left.unlink(missing_ok=True)
         _warm_up(query.strategy)
         self.seeds = {kind: np.zeros(0, np.int64) for kind in query.x}
         self.round = self.done = self.replaced = 0
-        self._epoch = 0
         self._log: list[Parts] = []  # since the last checkpoint
         self._files: list[tuple[str, str]] = []  # of the last checkpoint
         self.sampling = [self._new() for _ in range(sampling)]
@@ -87,9 +91,16 @@ class Crew:
         self._files = files
         if first is not None:
             self._log.append(first)
-        self._make_sampling(list(enumerate(self.sampling)))
-        self._make_serving(self.serving)
-        self._renew()
+        self._begin_with(list(enumerate(self.sampling)), self.serving)
+
+    def _begin_with(self, sampling: list[tuple[int, Worker]], serving: list[Worker]) -> None:
+        """Have new workers be of either kind, and meet the others."""
+        try:
+            self._make_sampling(sampling)
+            self._make_serving(serving)
+            self._renew()
+        except WorkerLost:
+            self.repair()
 
     def _make_sampling(self, new: list[tuple[int, Worker]]) -> None:
         """Have new workers be sampling ones, with all events so far."""
@@ -104,11 +115,15 @@ class Crew:
                 worker.tell("apply", parts[part])
             self._settle(workers, _LONG)
         self._settle(workers, _LONG)
+        for worker in workers:
+            worker.is_ready = True
 
     def _make_serving(self, new: list[Worker]) -> None:
         for worker in new:
             worker.tell("serve", self._query)
         self._settle(new)
+        for worker in new:
+            worker.is_ready = True
 
     # Rounds --------------------------------------------------------------------------------------
 
@@ -179,15 +194,15 @@ class Crew:
         else:
             self.done += 1
 
-    def finish_all(self) -> None:
-        """See all rounds through."""
-        while self.done < self.round:
+    def finish_all(self, number: int | None = None) -> None:
+        """See all rounds through, or those up to one."""
+        while self.done < (self.round if number is None else min(number, self.round)):
             self.finish()
 
     # Repairs -------------------------------------------------------------------------------------
 
     def repair(self) -> None:
-        """Replace who is dead, and publish everything anew.
+        """Replace who is dead or was never told what to be, and publish everything anew.
 
         Raises:
             WorkerLost: If workers die faster than they can be replaced.
@@ -217,13 +232,13 @@ class Crew:
             self.repair()
 
     def _is_well(self, worker: Worker) -> bool:
-        """Hear what a worker still owes; whether it is there and has answered everything."""
+        """Hear what a worker still owes; whether it is what it is to be, and owes nothing."""
         while worker.owed and worker.is_there:
             before = worker.owed
             heard([worker], 2 * self._timeout)
             if worker.owed == before:
                 break
-        return worker.is_there and not worker.owed
+        return worker.is_ready and worker.is_there and not worker.owed
 
     def _replace(self, worker: Worker) -> None:
         worker.kill()
@@ -240,14 +255,7 @@ class Crew:
     def _renew(self) -> None:
         """Meet in a new group, and publish everything that is subscribed to."""
         self._settle(self.workers)
-        self._epoch += 1
-        meeting = self.directory / f"epoch-{self._epoch}"
-        url = meeting.absolute().as_uri()
-        size = len(self.workers)
-        for rank, worker in enumerate(self.workers):
-            worker.tell("join", url, rank, size, len(self.sampling))
-        self._settle(self.workers)
-        meeting.unlink(missing_ok=True)
+        self._meet()
         nothing: Parts = [[] for _ in self.sampling]
         some = {kind: np.flatnonzero(counts) for kind, counts in self.seeds.items()}
         seeds = {kind: (ids, self.seeds[kind][ids]) for kind, ids in some.items()}
@@ -255,6 +263,20 @@ class Crew:
         self._tell_round(self.round, nothing, seeds, True)
         self._settle(self.workers)
         self.done = self.round
+
+    def _meet(self) -> None:
+        """Have all workers meet by a file.
+
+        Its name is new each time: who comes upon what is left of another meeting waits for workers
+        that are gone.
+        """
+        meeting = self.directory / f"{_MEETING}{secrets.token_hex(8)}"
+        try:
+            for rank, worker in enumerate(self.workers):
+                worker.tell("join", meeting.as_uri(), rank, len(self.workers), len(self.sampling))
+            self._settle(self.workers)
+        finally:
+            meeting.unlink(missing_ok=True)
 
     def _settle(self, workers: list[Worker], patience: float = 0.0) -> list[Any]:
         """Hear all that some workers owe; their last replies.
@@ -297,17 +319,12 @@ class Crew:
         leaving = self.serving[serving:]
         more = [self._new() for _ in range(serving - len(self.serving))]
         self.serving = [*self.serving[:serving], *more]
-        sampling_is_new = sampling != len(self.sampling)
-        if sampling_is_new:
+        new: list[tuple[int, Worker]] = []
+        if sampling != len(self.sampling):
             leaving = [*leaving, *self.sampling]
             self.sampling = [self._new() for _ in range(sampling)]
-        try:
-            self._make_serving(more)
-            if sampling_is_new:
-                self._make_sampling(list(enumerate(self.sampling)))
-            self._renew()
-        except WorkerLost:
-            self.repair()
+            new = list(enumerate(self.sampling))
+        self._begin_with(new, more)
         for worker in leaving:
             worker.stop()
 

@@ -47,17 +47,17 @@ class Front:
                 crew.beat()
 
     def answers(
-        self, seeds: Seeds, until: float, have: Callable[[Seeds], None]
+        self, seeds: Seeds, until: float, have: Callable[[Seeds, float], None]
     ) -> tuple[list[Mapping[NodeType, Ids]], list[Answer]]:
         """Where the seeds of each worker that was asked stand, and what it has answered.
 
         Args:
             seeds: Node ids, int64 `[k]` by type.
             until: When there has to be an answer (of `time.monotonic`).
-            have: Sees that seeds are subscribed; somebody else may let them go at any time.
+            have: Sees that seeds are subscribed by then; somebody else may let them go at any time.
         """
         while True:
-            have(seeds)
+            have(seeds, until)
             workers = self.crew.serving
             owned = self.crew.served(seeds, len(workers))
             asked = [part for part, at in enumerate(owned) if at] or [0]
@@ -78,33 +78,67 @@ class Front:
         try:
             return worker.ask(seeds, until)
         except WorkerLost:
-            with self.working(until) as crew:
-                if worker in crew.serving:
-                    with self.or_close():
-                        crew.repair()
+            self.done_by(until, lambda: self._replace(worker))
             return None
 
+    def _replace(self, worker: Worker) -> None:
+        with self.working() as crew:
+            if worker in crew.serving:
+                with self.or_close():
+                    crew.repair()
+
+    def finish(self, number: int | None = None) -> int:
+        """See all rounds through, or those up to one; the number of the last that is done."""
+        with self.working() as crew:
+            crew.finish_all(number)
+            return crew.done
+
+    def done_by(self, until: float, work: Callable[[], object]) -> None:
+        """Have something done in time, by a thread that sees it through in any case.
+
+        Workers may have to be waited for, and replaced, which whoever asks has no time for.
+
+        Args:
+            until: When it has to be done (of `time.monotonic`).
+            work: What to do.
+
+        Raises:
+            TimeoutError: If it is not.
+        """
+        raised: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                raised.append(error)
+
+        thread = Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(max(0.0, until - time.monotonic()))
+        if raised:
+            raise raised[0]
+        if thread.is_alive():
+            raise TimeoutError("the workers are busy, or one of them does not answer")
+
     @contextmanager
-    def working(self, until: float | None = None) -> Iterator[Crew]:
+    def working(self) -> Iterator[Crew]:
         """Have the workers to oneself."""
-        wait = -1.0 if until is None else max(0.0, until - time.monotonic())
-        if not self._lock.acquire(timeout=wait):
-            raise TimeoutError("the workers are busy with something else")
-        try:
+        with self._lock:
             if self._closed:
                 raise StaleStateError(
                     "this service is closed, or was interrupted; SampleService.restore(source, "
                     "directory) goes on from its last checkpoint"
                 )
             yield self.crew
-        finally:
-            self._lock.release()
 
     @contextmanager
-    def or_close(self) -> Iterator[None]:
-        """What is begun inside is either done, or the service is closed."""
+    def or_close(self, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+        """What is begun inside is either done, or the service is closed; `but` errors leave it."""
         try:
             yield
+        except but:
+            raise
         except BaseException:
             self.close()
             raise

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pyg_incremental.distributed.errors import RankFailedError
 from pyg_incremental.sampling.read import NodeType
+from pyg_incremental.sampling.workers.channel import Channel
 from pyg_incremental.sampling.workers.messages import Answer
 from pyg_incremental.sampling.workers.process import LOST, receive, run, send
 
@@ -34,20 +35,22 @@ class Worker:
 
     Attributes:
         owed: How many commands it has not answered yet.
+        is_ready: Whether it has become a sampling or a serving worker; whoever makes it so says it.
     """
 
     def __init__(self, timeout: float, directory: str | None) -> None:
         self._timeout = timeout
         context = _context()
         self._control, control = context.Pipe()
-        self._queries, queries = context.Pipe()
+        asked, queries = context.Pipe()
+        self._queries = Channel(asked)
         arguments = control, queries, timeout, directory
         self.process = context.Process(target=run, args=arguments, daemon=True)
         self.process.start()
         control.close()  # so that the death of the process ends the pipe
         queries.close()
         self.owed, self._asked = 0, 0
-        self._asking, self._is_lost = Lock(), False
+        self._asking, self._is_lost, self.is_ready = Lock(), False, False
 
     def tell(self, name: str, *arguments: Any) -> None:
         """Send a command; `heard` gets the reply. Who does not take it in for long is killed.
@@ -93,13 +96,12 @@ class Worker:
             raise TimeoutError("a serving worker is busy with other queries")
         try:
             self._asked += 1
-            send(self._queries, (self._asked, dict(seeds)))
-            patience = time.monotonic() + self._timeout
-            while self._queries.poll(max(0.0, min(until, patience) - time.monotonic())):
-                number, found = receive(self._queries)
+            self._queries.put((self._asked, dict(seeds)))
+            while (reply := self._queries.take(until, self._timeout)) is not None:
+                number, found = reply
                 if number == self._asked:  # and not what came too late for another one
                     return None if found is None else found
-            if patience < until:
+            if time.monotonic() < until:
                 self.process.kill()
                 raise EOFError
             raise TimeoutError("a serving worker has not answered in time")
@@ -132,7 +134,8 @@ class Worker:
         self.process.kill()
         self.process.join()
         self._control.close()
-        self._queries.close()
+        with self._asking:  # who waits for an answer notices, and leaves
+            self._queries.close()
 
     @property
     def pipe(self) -> Any:

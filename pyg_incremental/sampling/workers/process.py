@@ -21,6 +21,7 @@ from pyg_incremental.distributed.errors import RankFailedError
 from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.distributed.wire.torch_comm import TorchCommunicator
 from pyg_incremental.encoding.framing import packed, unpacked
+from pyg_incremental.sampling.workers.channel import Channel
 from pyg_incremental.sampling.workers.sampling import SamplingWorker
 from pyg_incremental.sampling.workers.serving import ServingWorker
 
@@ -106,6 +107,7 @@ class WorkerProcess:
             )
             self._rounds = Rounds(TorchCommunicator(self._timeout))
         except RuntimeError:  # what torch raises where somebody does not come
+            _leave_half_made_group()
             return LOST
         return None
 
@@ -143,13 +145,27 @@ class WorkerProcess:
 
     def answer(self, queries: Connection) -> None:
         """Answer queries until nobody asks any more."""
+        channel = Channel(queries)
         try:
             while True:
-                number, seeds = receive(queries)
+                number, seeds = channel.take()
                 found = None if self.serving is None else self.serving.answer(seeds)
-                send(queries, (number, found))
+                channel.send((number, found))
         except (EOFError, OSError):
             return
+
+
+def _leave_half_made_group() -> None:
+    """See that the next group is the first one again, as it is for a new process.
+
+    PyTorch numbers the groups that it has begun, and ranks that count differently never meet. It
+    counts anew when a group ends, which one does not that was never made; one of a single rank is
+    made and ended in its place.
+    """
+    if not dist.is_initialized():
+        store = dist.HashStore()  # type: ignore[attr-defined]  # its stubs leave it out
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    dist.destroy_process_group()
 
 
 def serve(control: Connection, queries: Connection, timeout: float, directory: str | None) -> None:

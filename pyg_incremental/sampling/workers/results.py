@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyg_incremental.errors import InvalidDeltaError
@@ -51,6 +51,18 @@ class ServiceStats:
     replaced: int = 0
     sampling: tuple[dict[str, Any], ...] = ()
     serving: tuple[dict[str, Any], ...] = ()
+
+    def reported(
+        self, sampling: list[dict[str, Any]], serving: list[dict[str, Any]], replaced: int
+    ) -> ServiceStats:
+        """The same with what workers say that they hold."""
+        return replace(
+            self,
+            missing=sum(report["missing"] for report in sampling),
+            replaced=replaced,
+            sampling=tuple(sampling),
+            serving=tuple(serving),
+        )
 
     def answered(self, seeds: int, events_behind: int) -> None:
         """Count so many seeds that were answered at once."""

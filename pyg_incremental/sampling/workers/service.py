@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from pyg_incremental.delta.describe import GraphDelta
@@ -125,7 +124,7 @@ class SampleService:
         check_counts(sampling, serving)
         splitter, self._kept = Splitter(query), Kept(query, ttl, data_ttl, clock)
         first = splitter.start(per_type(edge_index), data, per_type(x), sampling)
-        crew = Crew(query, sampling, serving, timeout, Path(directory))
+        crew = Crew(query, sampling, serving, timeout, Path(directory).absolute())
         self._set_up(source, query, splitter, crew, checkpoint_events)
         with self._front.or_close():
             crew.start([], [[part] for part in first])
@@ -164,7 +163,7 @@ class SampleService:
             FileNotFoundError: If there is no checkpoint.
             StateFileError: If it is damaged.
         """
-        directory = Path(directory)
+        directory = Path(directory).absolute()
         content = checkpoint.read(directory)
         query, files = content["query"], content["files"]
         sampling = len(files) if sampling is None else sampling
@@ -180,7 +179,8 @@ class SampleService:
         crew.seeds = {kind: counts.numpy() for kind, counts in content["seeds"].items()}
         self._kept.note({kind: np.flatnonzero(counts) for kind, counts in crew.seeds.items()})
         with self._front.or_close():
-            crew.start([(path, checksum) for path, checksum in files], None)
+            crew.start(files, None)
+            checkpoint.sweep(directory, files)
         self._read_by = ReadBy({crew.done: self._counts.events})
         self._front.watch(heartbeat)
         return self
@@ -211,11 +211,16 @@ class SampleService:
         Raises:
             StaleStateError: If the service is closed.
             RankFailedError: If workers die faster than they can be replaced.
+            OSError: If a checkpoint is due and cannot be written. What was read is in; the next
+                step tries again.
         """
         with self._front.working() as crew:
             deltas = self._source.next_batch(max_events)
             with self._front.or_close():
-                return self._take(crew, deltas, wait)
+                step = self._take(crew, deltas, wait)
+            if self._since >= self._checkpoint_events:
+                self.checkpoint()  # of what is visible
+            return step
 
     def _take(self, crew: Crew, deltas: list[GraphDelta], wait: bool) -> Step:
         parts, events, refused = self._splitter.read_all(deltas, len(crew.sampling))
@@ -224,9 +229,7 @@ class SampleService:
         self._since += events
         stale = self._kept.take_stale(crew.seeds)
         token = self._round(parts, stale) if events or stale else crew.round
-        if self._since >= self._checkpoint_events:
-            self.checkpoint()  # of what is visible
-        elif wait:
+        if wait:
             crew.finish_all()
         return Step(token, events, position, tuple(refused))
 
@@ -259,9 +262,7 @@ class SampleService:
 
     def barrier(self) -> int:
         """Return when all that was read is visible; a token for it."""
-        with self._front.working() as crew:
-            crew.finish_all()
-            return crew.done
+        return self._front.finish()
 
     def _round(self, parts: list[list[Any]], seeds: TypedCounts) -> int:
         token = self._crew.begin(parts, seeds)
@@ -277,10 +278,8 @@ class SampleService:
             ValueError: If a node does not exist.
         """
         ids = checked_seeds(seeds, self._splitter.num_nodes)
-        with self._front.working() as crew:
-            self._kept.note(ids)
-            self._round([[] for _ in crew.sampling], counted(ids))
-            crew.finish_all()
+        self._kept.note(ids)
+        self._change(lambda _: counted(ids))
 
     def unsubscribe(self, seeds: Any) -> None:
         """Take back as many subscriptions as seeds are listed, int64 `[k]`, by type likewise.
@@ -289,14 +288,19 @@ class SampleService:
             ValueError: If there are not that many; nothing was taken back then.
         """
         listed = counted(checked_seeds(seeds, self._splitter.num_nodes))
-        with self._front.working() as crew:
-            self._round([[] for _ in crew.sampling], taken_back(listed, crew.seeds))
-            crew.finish_all()
+        self._change(lambda known: taken_back(listed, known))
 
-    def _have(self, seeds: Seeds) -> None:
+    def _have(self, seeds: Seeds, until: float) -> None:
         """Subscribe those of some seeds that are not."""
-        if new := not_subscribed(seeds, self._crew.seeds):
-            self.subscribe(new.get(None, new))
+        if not_subscribed(seeds, self._crew.seeds):
+            new = partial(not_subscribed, seeds)
+            self._front.done_by(until, lambda: self._change(lambda known: counted(new(known))))
+
+    def _change(self, counts: Callable[[Seeds], TypedCounts]) -> None:
+        """See a round through in which subscriptions change, given those that there are."""
+        with self._front.working() as crew:
+            self._round([[] for _ in crew.sampling], counts(crew.seeds))
+            crew.finish_all()
 
     def query(self, seeds: Any, *, after: int | None = None, timeout: float = 60.0) -> Any:
         """The complete samples of some seeds, as `SampleCache.query` gives them.
@@ -322,9 +326,7 @@ class SampleService:
         ids, until = checked_seeds(seeds, self._splitter.num_nodes), time.monotonic() + timeout
         self._kept.note(ids)
         if after is not None and after > self._crew.done:
-            with self._front.working(until) as crew:
-                while crew.done < min(after, crew.round):
-                    crew.finish()
+            self._front.done_by(until, lambda: self._front.finish(after))
         read = self._counts.events
         places, answers = self._front.answers(ids, until, self._have)
         sizes = {kind: own.size for kind, own in ids.items()}
@@ -342,45 +344,39 @@ class SampleService:
         Raises:
             OSError: If it cannot be written; the one before counts then.
         """
-        with self._front.working() as crew:
-            self._since = 0
-            files = crew.save(checkpoint.new_folder(crew.directory, self._counts.events))
+        with self._front.working() as crew, self._front.or_close(but=(OSError, MemoryError)):
             content = {
-                "query": self._query, "files": [list(file) for file in files],
-                "position": self._source.position(), "events": self._counts.events,
-                "num_nodes": self._splitter.num_nodes, "next_id": self._splitter.next_id,
-                "seeds": {k: torch.from_numpy(counts.copy()) for k, counts in crew.seeds.items()},
-                "serving": len(crew.serving),
+                "query": self._query, "position": self._source.position(),
+                "events": self._counts.events, "num_nodes": self._splitter.num_nodes,
+                "next_id": self._splitter.next_id,
             }  # fmt: skip
-            checkpoint.write(crew.directory, content)
-            crew.saved(files)
+            checkpoint.save(crew, content)
+            self._since = 0
 
     def scale(self, *, sampling: int | None = None, serving: int | None = None) -> None:
         """Go on with other numbers of workers of either kind; queries wait for it.
 
         Other sampling workers read a checkpoint, which is written first.
+
+        Raises:
+            ValueError: If there would be no worker of a kind.
+            OSError: If the checkpoint cannot be written; nothing has changed then.
         """
-        with self._front.working() as crew, self._front.or_close():
+        with self._front.working() as crew:
             sampling = len(crew.sampling) if sampling is None else sampling
             serving = len(crew.serving) if serving is None else serving
             check_counts(sampling, serving)
             if sampling != len(crew.sampling):
                 self.checkpoint()
-            crew.scale(sampling, serving)
+            with self._front.or_close():
+                crew.scale(sampling, serving)
 
     @property
     def stats(self) -> ServiceStats:
         """What the service has done, and what its workers hold."""
         with self._front.working() as crew:
-            said = crew.report()
-            count = len(crew.sampling)
-            return replace(
-                self._counts,
-                missing=sum(report["missing"] for report in said[:count]),
-                replaced=crew.replaced,
-                sampling=tuple(said[:count]),
-                serving=tuple(said[count:]),
-            )
+            said, count = crew.report(), len(crew.sampling)
+            return self._counts.reported(said[:count], said[count:], crew.replaced)
 
     def close(self) -> None:
         """End all workers; what was read since the last checkpoint is read again by `restore`."""
