@@ -85,7 +85,7 @@ fuzz: $(STAMPS)/test
 	$(BIN)/python -m tests.fuzz $(ARGS)
 	$(BIN)/python -m tests.fuzz --calls 1000
 
-## torture      Faults injected everywhere: exceptions, kills, damaged files; ARGS="--minutes 30"
+## torture      Faults injected everywhere: exceptions, kills, damaged files, forks; ARGS="--minutes 30"
 .PHONY: torture
 torture: $(STAMPS)/test
 	$(BIN)/python -m tests.torture $(ARGS)

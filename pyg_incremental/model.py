@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -91,7 +90,7 @@ class IncrementalModel(Keeping, Readings):
                 graph among the arguments.
             InvalidDeltaError: If the arguments do not fit together.
         """
-        with self._changing():
+        with self._turns.alone("a first pass"):
             session = self._begin(lambda: bind(self.model, args, kwargs), self._settings)
             return session.returned(copy=True)
 
@@ -127,7 +126,7 @@ class IncrementalModel(Keeping, Readings):
         """
         storage = Storage(bytes_of(memory), directory)
         settings = replace(self._settings, check=False, storage=storage)
-        with self._changing():
+        with self._turns.alone("bootstrap"):
             return self._begin(lambda: call_of(self.model, data), settings).returned(copy=False)
 
     def _begin(self, call: Callable[[], CallSite], settings: Settings) -> Session:
@@ -140,25 +139,17 @@ class IncrementalModel(Keeping, Readings):
         self._removed = Removed()
         return session
 
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
-        """While everything is made anew: nobody reads, updates, or runs the model beside it.
-
-        What is stored can be written to whatever mode PyTorch is in.
-        """
-        turns = self._turns
-        with turns.model, turns.ahead(), torch.inference_mode(mode=False), torch.no_grad():
-            yield
-
     def forget(self) -> None:
         """Let go of everything that is stored, as if the model had not been called yet."""
-        with self._changing():
+        with self._turns.alone("forget"):
             self._session = self._before = self._few = None
+            self._lost = ""
 
     def _take(self, session: Session, committed: Committed, level: int = 4) -> None:
         """From here on this session is the state. Say once that it runs full passes, if it does."""
         session.watch, session.committed = ParameterWatch(self.model), session.noted(committed)
         self._session, self._last, self._few = session, None, few_changes_of(session)
+        self._lost = ""
         self._warned = self._warned or start.say_if_whole(session, level)
 
     def refresh(self, nodes: Any = None, *, old: bool = False) -> Update:
@@ -180,7 +171,7 @@ class IncrementalModel(Keeping, Readings):
             InvalidDeltaError: If an id is out of range.
         """
         began = time.perf_counter()
-        with self._changing():
+        with self._turns.alone("refresh"):
             session = self._require()
             _refuse_autocast()
             if nodes is not None:
@@ -209,7 +200,7 @@ class IncrementalModel(Keeping, Readings):
         Raises:
             StaleStateError: If the stored state is stale.
         """
-        with self._changing():
+        with self._turns.alone("compact"):
             session = self._require()
             self._refuse_stale()
             _refuse_autocast()
@@ -283,10 +274,12 @@ class IncrementalModel(Keeping, Readings):
             ).alone()  # fmt: skip
             parts = delta.plain_parts
         turns = self._turns
+        if turns.lock._is_owned():  # type: ignore[attr-defined]
+            raise turns.refused("apply_delta")
         if turns.is_awaited:
-            with turns.gate:
-                pass  # a reader that waits goes first
+            turns.let_a_reader_go_first()
         with turns.lock:
+            turns.change = "apply_delta"
             if KERNELS.is_making:
                 KERNELS.poll()
             if delta_id is not None and checked_id(delta_id) in self._require().committed.deltas:

@@ -6,43 +6,29 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pyg_incremental.blocks.evaluate import evaluate, evaluate_call
 from pyg_incremental.call.full_pass import difference
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.engine.memory import MemoryReport, memory_of
-from pyg_incremental.errors import StaleStateError, UnsupportedModelError
+from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.files import snapshot
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.program.steps import Program
 from pyg_incremental.session import against_model, integrity
 from pyg_incremental.session.explain import Explanation, explained
+from pyg_incremental.session.guarded import Guarded
 from pyg_incremental.session.inverse import inverse
 from pyg_incremental.session.parameters import refuse_autocast
 from pyg_incremental.session.preview import preview
-from pyg_incremental.session.session import Session
-from pyg_incremental.session.settings import Settings
 from pyg_incremental.session.stored import stored
-from pyg_incremental.session.turns import Turns
-from pyg_incremental.update import Reading, Update, UpdateStats
+from pyg_incremental.update import Reading, Update
 
 
-class Readings:
-    """The part of an `IncrementalModel` that changes nothing.
-
-    Args:
-        model: The model.
-        settings: What the user chose.
-    """
-
-    def __init__(self, model: nn.Module, settings: Settings) -> None:
-        self.model = model
-        self._settings = settings
-        self._session: Session | None = None
-        self._turns = Turns()
-        self._last: UpdateStats | None = None
+class Readings(Guarded):
+    """The part of an `IncrementalModel` that changes nothing."""
 
     def inverse(self, delta: GraphDelta) -> GraphDelta:
         """The delta that undoes `delta`, read off the current state; see `GraphDelta.inverse`."""
@@ -67,8 +53,7 @@ class Readings:
             Exception: Whatever the model itself raises on the changed graph.
         """
         delta = GraphDelta(*changes, **fields).alone()
-        turns = self._turns
-        with turns.model, turns.ahead(), torch.inference_mode(mode=False), torch.no_grad():
+        with self._turns.alone("preview"):
             session = self._require()
             self._refuse_stale()
             refuse_autocast()
@@ -195,16 +180,6 @@ class Readings:
         """
         return self._session.backend.name if self._session else self._settings.backend
 
-    @property
-    def stale(self) -> str | None:
-        """Why updates are refused, or None."""
-        return self._turns.read(self._why_stale)
-
-    def _why_stale(self) -> str | None:
-        if self._session is None:
-            return "the model has not been called yet"
-        return self._session.reason() or None
-
     def verify(self, num_nodes: int | None = None, *, seed: int = 0) -> float:
         """Largest absolute difference between `out` and a full pass on the current graph.
 
@@ -316,36 +291,12 @@ class Readings:
             out = evaluate_call(site, **options)
             return out if "nodes" in options else without_removed(out)
 
-    # Guards --------------------------------------------------------------------------------------
-
-    def _require(self) -> Session:
-        if self._session is None:
-            raise StaleStateError(
-                f"{type(self.model).__name__} has not been called yet, so nothing is stored; first "
-                "call it on the whole graph, as in inc(x, edge_index), and then apply deltas"
-            )
-        return self._session
-
-    def _refuse_training(self) -> None:
-        if any(m.training for m in self.model.modules()):
-            raise StaleStateError(
-                f"{type(self.model).__name__} is in training mode, where dropout and batch "
-                "statistics make outputs depend on chance; call model.eval() first, and refresh() "
-                "if it was called before"
-            )
-
-    def _refuse_stale(self, exactly: bool = False) -> None:
-        session = self._require()
-        reason = session.reason()
-        if exactly and not reason and session.watch is not None:
-            reason = session.watch.reason_exactly()
-        if reason:
-            raise StaleStateError(
-                f"the stored rows of {type(self.model).__name__} are stale: {reason}. Call "
-                "refresh() to recompute them from the current graph, features and parameters"
-            )
-
     def __repr__(self) -> str:
+        under_way = self._turns.under_way
+        if under_way:
+            return (
+                f"{type(self).__name__}({type(self.model).__name__}, in the midst of {under_way})"
+            )
         return self._turns.read(self._described)
 
     @property

@@ -27,6 +27,7 @@ from pyg_incremental.blocks.shelf import Shelf
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
+from pyg_incremental.call.torchscript import refuse_torchscript
 from pyg_incremental.errors import StaleStateError, UnsupportedModelError
 from pyg_incremental.program.steps import Program
 from pyg_incremental.session.classified import classified
@@ -97,6 +98,7 @@ def evaluate(
             communities are to be found.
         UnsupportedModelError: If `nodes` is given, but the output has no row for each node.
     """
+    refuse_torchscript(model)
     _refuse_training(model)
     return evaluate_call(
         call_of(model, data),

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from pyg_incremental.call.torchscript import refuse_torchscript
 from pyg_incremental.distributed.part.part import Part
 from pyg_incremental.distributed.wire.rounds import Rounds, together
 from pyg_incremental.engine.memory import MemoryReport
@@ -49,6 +50,7 @@ class Readings:
     """
 
     def __init__(self, model: nn.Module, rounds: Rounds, settings: Settings) -> None:
+        refuse_torchscript(model)
         self.model, self.rounds = model, rounds
         self.rank, self.size = rounds.rank, rounds.size
         self._settings = settings

@@ -24,6 +24,10 @@ try:
 except ImportError:  # Windows, which refuses to remove a file that somebody holds open
     fcntl = None
 
+_KINDS = (
+    (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a character device"), (stat.S_ISBLK, "a block device"),
+)  # fmt: skip
 _PIECE = 1 << 22
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
 
@@ -36,9 +40,14 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     symbolic link, the file that it leads to is replaced, and the link stays.
 
     Raises:
-        OSError: If it cannot be written. What was there is as it was then.
+        OSError: If it cannot be written, or is there and no regular file: another one in the place
+            of a pipe, a device or a socket would cut off those who use it. What was there is as it
+            was then.
     """
     target = Path(os.path.realpath(path))
+    what = why_no_file(target)
+    if what:
+        raise OSError(f"'{path}' is {what}, which is not replaced; name a file")
     _remove_left_over(target)
     part, handle = _begun(target)
     try:
@@ -57,6 +66,17 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.unlink(part)
         raise
     sync_folder(target.parent)
+
+
+def why_no_file(path: str | os.PathLike[str]) -> str:
+    """What a path leads to if it is there and no regular file, in words; else an empty string."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:  # whoever opens it will say why
+        return ""
+    if stat.S_ISREG(mode):
+        return ""
+    return next((what for is_it, what in _KINDS if is_it(mode)), "no regular file")
 
 
 def _begun(target: Path) -> tuple[Path, int]:

@@ -28,6 +28,8 @@ class Keeping:
             StaleStateError: If the stored state is stale.
             UnsupportedModelError: If the model was called with arguments that are neither tensors
                 nor plain values.
+            OSError: If the file cannot be written, or the path leads to a folder, a pipe, a device
+                or a socket.
         """
 
         def look() -> Saved:

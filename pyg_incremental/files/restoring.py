@@ -6,6 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyg_incremental.aggregate.attention import FunctionSoftmaxState
+from pyg_incremental.aggregate.recomputed_sum import RememberedState
+from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.call.checked import Checked
 from pyg_incremental.call.full_pass import difference
 from pyg_incremental.program.steps import Domain
@@ -95,11 +98,22 @@ def restore(session: Session, content: Mapping[str, Any], checked: Checked) -> N
     """Take the saved rows in the place of those that were computed, bit by bit.
 
     Raises:
-        StateFileError: If a row is missing, or of another shape or dtype.
+        StateFileError: If a row is missing, of another shape or dtype, or not what it is when it is
+            computed, up to rounding.
     """
     engine = session.engine
     stored = [c for c in engine.cells.values() if c.stored and c.domain is Domain.NODE]
     _same_names(checked, content["rows"], [c.value.name for c in stored], "rows")
+    states = [a.inner if isinstance(a, RememberedState) else a for a in engine.aggregators]
+    softmaxes = {
+        a.step.output for a in states if isinstance(a, SoftmaxState | FunctionSoftmaxState)
+    }
+    for cell in stored:
+        name, count = cell.value.name, session.num_nodes[cell.value.kind]
+        then, computed = content["rows"][name], cell.tensor[:count]
+        _same_kind(checked, then, computed, f"'{name}'")
+        then = then.to(computed.device)
+        _refuse_other_rows(then, computed, name, checked, cell.value in softmaxes)
     names = [a.step.output.name for a in engine.aggregators]
     _same_names(checked, content["aggregators"], names, "aggregations")
     for a in engine.aggregators:
@@ -109,11 +123,37 @@ def restore(session: Session, content: Mapping[str, Any], checked: Checked) -> N
         now |= {} if a.scale.rows is None else {"scale": a.scale.tensor}
         _same_names(checked, kept, list(now), f"parts of '{a.step.output.name}'")
         for name, rows in now.items():
-            checked.same(
-                (list(kept[name].shape), kept[name].dtype), (list(rows.shape), rows.dtype),
-                f"'{name}' of '{a.step.output.name}'",
-            )  # fmt: skip
+            what = f"'{name}' of '{a.step.output.name}'"
+            _same_kind(checked, kept[name], rows, what)
+            if bool((kept[name].isnan() & ~rows.cpu().isnan()).any()):
+                raise checked.refuse(f"{what} is NaN")
     engine.restore(content["rows"], content["aggregators"])
+
+
+def _refuse_other_rows(
+    then: Tensor, now: Tensor, name: str, checked: Checked, is_softmax: bool
+) -> None:
+    """See that saved rows, `[n, ...]`, are those that are computed, up to rounding.
+
+    Rows that were corrected by many updates may be off by more than those of one pass. The state of
+    a softmax refers to logits that may be others than those of a fresh one, so that only NaN tells.
+    """
+    if not then.is_floating_point():
+        far = then != now
+    else:
+        same = (then == now) | (then.isnan() & now.isnan())
+        close = (then - now).abs() <= 8 * _tolerance(now)
+        far = then.isnan() != now.isnan() if is_softmax else ~(same | close)
+    if bool(far.any()):
+        row = int(far.reshape(len(far), -1).any(1).nonzero()[0])
+        raise checked.refuse(
+            f"row {row} of '{name}' is not what the model computes on the saved graph"
+        )
+
+
+def _same_kind(checked: Checked, got: Tensor, want: Tensor, what: str) -> None:
+    """See that what was saved has the shape and the dtype of what is computed."""
+    checked.same((list(got.shape), got.dtype), (list(want.shape), want.dtype), what)
 
 
 def _same_names(checked: Checked, got: Mapping[str, Any], names: list[str], what: str) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from torch import Tensor
 
 from pyg_incremental.encoding.framing import Bytes, FrameError, frame_of, value_of
-from pyg_incremental.encoding.whole_file import written_whole
+from pyg_incremental.encoding.whole_file import why_no_file, written_whole
 from pyg_incremental.errors import StateFileError
 from pyg_incremental.session.parameters import add_tensor
 
@@ -114,6 +114,9 @@ def read(path: str | os.PathLike[str], checksum: str | None = None) -> dict[str,
         StateFileError: If the file is cut off, damaged, or not one of ours.
         FileNotFoundError: If there is no such file.
     """
+    what = why_no_file(path)
+    if what:  # to open a pipe waits until somebody writes to it
+        raise StateFileError(f"'{path}' is {what}, and no saved state; name the file")
     try:
         with open(path, "rb") as file:
             content, found = _content(path, file)

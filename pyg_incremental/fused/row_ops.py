@@ -20,7 +20,7 @@ from pyg_incremental.fused.listing import Made, listed
 from pyg_incremental.fused.registers import Register, RowOps, Space, UntranslatableError
 from pyg_incremental.fused.translator import ROWS, Translator
 from pyg_incremental.kernels.compiled.row_ops import COLUMNS, run_rows
-from pyg_incremental.program.tracer_lock import ONE_TRACER
+from pyg_incremental.kernels.locks import ONE_TRACER
 
 
 def translate(

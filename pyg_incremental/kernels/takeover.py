@@ -31,6 +31,7 @@ from numba.core.types import Omitted
 from pyg_incremental.kernels import adjacency, compiled, graph_at, kept, pairs, samples, warm
 from pyg_incremental.kernels.compiled.rows import take_rows
 from pyg_incremental.kernels.loading import Job, is_kept, kernel_of, load_all, put
+from pyg_incremental.kernels.locks import anew_in_child
 
 _IS_OFF: bool = config.DISABLE_JIT or not sys.executable  # type: ignore[attr-defined]
 _CHILD = """
@@ -129,6 +130,13 @@ class TakeOver:
         self._maker: Maker | None = None
         self._lock = threading.RLock()
         self._stands_in = self._waits = False
+
+    def begin_anew(self) -> None:
+        """The thread that loads does not survive a fork: a child compiles what it calls."""
+        self._lock = threading.RLock()
+        if self.is_making:
+            self._stand_back()
+            self.__init__()  # type: ignore[misc]
 
     def is_ready(self, dtype: str) -> bool:
         """Whether compiled kernels serve rows of a dtype; they do where nobody called `begin`."""
@@ -294,6 +302,7 @@ def _say(text: str) -> None:
 
 KERNELS = TakeOver()
 """Those of this process."""
+anew_in_child(KERNELS)
 
 
 def _type_of(value: Any) -> Any:
@@ -325,14 +334,3 @@ def warm_up(*dtypes: str) -> float:
     if not _IS_OFF:
         KERNELS.make_here(*(dtypes or kept.DTYPES))
     return time.perf_counter() - began
-
-
-def _after_fork() -> None:
-    """The thread that waits does not survive a fork: a child compiles what it calls."""
-    if KERNELS.is_making:
-        KERNELS._stand_back()
-        KERNELS.__init__()  # type: ignore[misc]
-
-
-if hasattr(os, "register_at_fork"):  # not everywhere
-    os.register_at_fork(after_in_child=_after_fork)

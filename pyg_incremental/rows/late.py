@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.kernels.lent import Lent
+from pyg_incremental.kernels.locks import anew_in_child
 from pyg_incremental.rows.backend import Ids
 from pyg_incremental.rows.cell import Cell
 
@@ -29,9 +30,15 @@ class Late:
     """
 
     def __init__(self, cell: Cell, ids: Ids, lent: Lent) -> None:
-        self._lock = threading.Lock()  # whoever holds the result may be in another thread
         self._from: tuple[Cell, Ids, Lent] | None = (cell, ids, lent)
         self._rows: Tensor | None = None
+        self.begin_anew()
+        anew_in_child(self)
+
+    def begin_anew(self) -> None:
+        """Nobody is copying."""
+        # Whoever holds the result may be in another thread, or in a signal handler of this one.
+        self._lock = threading.RLock()
 
     def rows(self) -> Tensor:
         """The rows, `[k, ...]`."""

@@ -1,11 +1,14 @@
 """Threads that share a model take turns; a process that was forked from them begins anew."""
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
-from weakref import WeakSet
+
+import torch
+
+from pyg_incremental.errors import IncrementalError
+from pyg_incremental.kernels.locks import anew_in_child
 
 T = TypeVar("T")
 
@@ -17,56 +20,101 @@ class Turns:
     that waits goes before the next change, however fast these follow each other, and sees no half
     of one.
 
+    A thread can come back to a state in the midst of a change of its own: from the model's forward,
+    a hook in it, or a signal handler. It is refused, as it would find half a change.
+
     Attributes:
         gate: Held by a reader that reads or is the next to.
         is_awaited: Whether somebody holds the gate, for whoever would not take it for nothing.
-        lock: Held by whoever reads or writes; a thread may take it again.
+        lock: Held by whoever reads or writes; a reader may take it again.
         model: Held while the model itself runs, which its caches allow once at a time; taken before
             the other two.
+        change: What whoever holds the lock changes, in the words of a message; empty if they read.
+            Set by whoever takes the lock first; what it says while nobody does counts for nothing.
     """
 
     def __init__(self) -> None:
+        self.change = ""
         self.begin_anew()
-        _every.add(self)
+        anew_in_child(self)
 
     def begin_anew(self) -> None:
-        """Nobody holds anything."""
+        """Nobody holds anything.
+
+        What one of the threads that are no more has left half done is noticed as after any other
+        interrupt.
+        """
         self.gate = threading.RLock()
         self.is_awaited = False
         self.lock = threading.RLock()
         self.model = threading.RLock()
 
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread reads or changes the state already."""
+        return bool(self.lock._is_owned())  # type: ignore[attr-defined]
+
+    @property
+    def under_way(self) -> str:
+        """Which change this thread is in the midst of, in the words of a message; empty if none."""
+        return self.change if self.is_mine else ""
+
     def read(self, look: Callable[[], T]) -> T:
-        """What `look` returns, with no change going on."""
-        # A thread that is changing the state looks at it as it is: readers wait for this thread.
-        if self.lock._is_owned():  # type: ignore[attr-defined]
+        """What `look` returns, with no change going on.
+
+        Raises:
+            IncrementalError: If this very thread is in the midst of a change.
+        """
+        if self.is_mine:
+            if self.change:
+                raise self.refused("a reader")
             return look()
         with self.ahead():
             return look()
 
+    def let_a_reader_go_first(self) -> None:
+        """Return when a reader that waits has had its turn."""
+        with self.gate:
+            pass
+
+    def refused(self, what: str) -> IncrementalError:
+        """The error of whoever comes back in the midst of their own change or look."""
+        return IncrementalError(
+            f"{what} was called while {self.change or 'a look at what is stored'} is going on in "
+            "this very thread: from inside the model's forward, a hook, or a signal handler. It is "
+            "not through, so there is no whole state to work on. Call it afterwards, or from "
+            "another thread"
+        )
+
     @contextlib.contextmanager
-    def ahead(self) -> Iterator[None]:
-        """Hold gate and lock: before the next change, however soon that would begin."""
+    def alone(self, change: str) -> Iterator[None]:
+        """While everything is made anew: nobody reads, updates, or runs the model beside it.
+
+        What is stored can be written to whatever mode PyTorch is in.
+
+        Args:
+            change: What is done, in the words of a message.
+
+        Raises:
+            IncrementalError: If this thread is in the midst of a change, or of a look.
+        """
+        if self.is_mine:
+            raise self.refused(change)
+        with self.model, self.ahead(change), torch.inference_mode(mode=False), torch.no_grad():
+            yield
+
+    @contextlib.contextmanager
+    def ahead(self, change: str = "") -> Iterator[None]:
+        """Hold gate and lock: before the next change, however soon that would begin.
+
+        Args:
+            change: What is changed, in the words of a message.
+        """
         with self.gate:
             self.is_awaited = True
             try:
                 with self.lock:
+                    self.change = change
                     yield
             finally:
                 self.is_awaited = False
-
-
-_every: "WeakSet[Turns]" = WeakSet()
-
-
-def _after_fork() -> None:
-    """Threads do not survive a fork, and what they held nobody would give back.
-
-    What one of them has left half done is noticed as after any other interrupt.
-    """
-    for turns in list(_every):
-        turns.begin_anew()
-
-
-if hasattr(os, "register_at_fork"):  # not everywhere
-    os.register_at_fork(after_in_child=_after_fork)

@@ -32,6 +32,29 @@ _LOGGERS = [
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
+def _without_cache(method: Any) -> Any:
+    while hasattr(method, "cache_clear"):
+        method = method.__wrapped__
+    return method
+
+
+_OwnEnv: Any = type(
+    "_OwnEnv",
+    (ShapeEnv,),
+    {
+        name: _without_cache(method)
+        for name, method in vars(ShapeEnv).items()
+        if hasattr(method, "cache_clear")
+    },
+)
+"""A `ShapeEnv` that goes with its call.
+
+PyTorch keeps results of its methods by the object that they were asked of, for all of these
+together and for ever, so that every call that was traced would stay with all of its symbols. What
+is asked of ours is asked about once.
+"""
+
+
 class Sizes:
     """The symbols of one call.
 
@@ -46,7 +69,7 @@ class Sizes:
     """
 
     def __init__(self, roles: Roles, probe: Probe, edges: int) -> None:
-        self._env = ShapeEnv()
+        self._env = _OwnEnv()
         self._mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
         # What it keeps of an operation goes by its symbols, which no other call has.
         self._mode.cache_enabled = False
@@ -76,7 +99,7 @@ class Sizes:
 
     def symbol(self, number: int, least: int = 0) -> SymInt:
         """A new symbol, at least `least`, which stands for `number` on the probe."""
-        made = self._env.create_unbacked_symint()
+        made: SymInt = self._env.create_unbacked_symint()
         _constrain_range_for_size(made, min=least)
         self._numbers[_key(made)] = number
         return made

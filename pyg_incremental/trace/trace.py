@@ -31,10 +31,10 @@ from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import NotTraceable, Traced
 from pyg_incremental.conv import has_program
 from pyg_incremental.conv.watched import why_watched
+from pyg_incremental.kernels.locks import ONE_TRACER
 from pyg_incremental.program.origin import in_brackets
 from pyg_incremental.program.row_wise import why_not_row_wise
 from pyg_incremental.program.steps import Relation
-from pyg_incremental.program.tracer_lock import ONE_TRACER
 from pyg_incremental.trace.copies import ModelCopy, rng_state
 from pyg_incremental.trace.counting import counted_by
 from pyg_incremental.trace.ends import READOUTS

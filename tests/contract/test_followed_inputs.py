@@ -1,13 +1,15 @@
 """What few models do: ids out of range, complex rows, TorchScript, embeddings with a norm."""
 
 import copy
+import io
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, RGCNConv
 
-from pyg_incremental import to_incremental
+from pyg_incremental import UnsupportedModelError, evaluate, to_incremental
+from pyg_incremental.distributed import DistributedIncrementalModel
 from tests.closeness import assert_close
 from tests.oracle import World, full
 from tests.strategies import DELTAS, KINDS, generator, index, make_world
@@ -226,6 +228,46 @@ def test_a_scripted_model(inside, seed):
     assert inc.stale
     inc.refresh()
     assert_close(inc.out, full(model, world))
+
+
+def traced(model, inputs):
+    return torch.jit.trace(model, inputs)
+
+
+def frozen(model, _):
+    return torch.jit.freeze(torch.jit.script(model))
+
+
+def loaded(model, _):
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(model), file)
+    file.seek(0)
+    return torch.jit.load(file)
+
+
+class Around(nn.Module):
+    """A model of which a part is frozen."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x, edge_index):
+        return self.inner(x, edge_index)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("made", [traced, frozen, loaded, lambda *given: Around(frozen(*given))])
+def test_torchscript_of_which_nothing_is_left_is_refused(made):
+    inputs = torch.randn(9, CHANNELS), torch.randint(9, (2, 30))
+    model = made(Scriptable().eval(), inputs)
+    for call in (
+        lambda: to_incremental(model),
+        lambda: evaluate(model, dict(zip(("x", "edge_index"), inputs, strict=True))),
+        lambda: DistributedIncrementalModel(model),
+    ):
+        with pytest.raises(UnsupportedModelError, match=r"TorchScript.*pass the eager module"):
+            call()
 
 
 class MaxNorm(nn.Module):

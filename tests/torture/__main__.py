@@ -17,13 +17,17 @@ from pyg_incremental.kernels import warm_up
 from tests.torture.apart import Lost, apart
 from tests.torture.damaged import files
 from tests.torture.exceptions import batch
+from tests.torture.forks import forks
 from tests.torture.kills import kills
 
-FAULTS, KILLS, FILES = 500, 20, 100
+FAULTS, KILLS, FILES, FORKS = 500, 20, 100, 250
 """How many are in one piece of work."""
 LIMIT = 300
 """Seconds after which a piece hangs."""
-WORK = {"exceptions": (batch, FAULTS), "kills": (kills, KILLS), "files": (files, FILES)}
+WORK = {
+    "exceptions": (batch, FAULTS), "kills": (kills, KILLS), "files": (files, FILES),
+    "forks": (forks, FORKS),
+}  # fmt: skip
 
 
 def main():
@@ -34,6 +38,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--files", type=int, default=2000)
+    parser.add_argument("--forks", type=int, default=1000)
     parser.add_argument("--only", choices=WORK, help="only this kind, and with --seed one piece")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -81,13 +86,15 @@ def take(running, counts, lost):
 
 
 def pieces(options):
-    """Kinds of work and their seeds: kills and files first, then exceptions without end."""
+    """Kinds of work and their seeds: exceptions without end, after all others."""
     if options.only:
         yield options.only, options.seed
         return
     first = options.seed * 1_000_000
-    for kind, count in (("kills", options.kills // KILLS), ("files", options.files // FILES)):
-        for i in range(count):
+    for kind, count in (
+        ("kills", options.kills), ("files", options.files), ("forks", options.forks)
+    ):  # fmt: skip
+        for i in range(count // WORK[kind][1]):
             yield kind, first + i
     while True:
         yield "exceptions", first

@@ -141,15 +141,6 @@ def test_a_reader_goes_before_the_next_of_many_deltas():
     assert longest < 1.0
 
 
-def test_a_model_that_looks_at_itself():
-    """A thread that is in the midst of a delta does not wait for itself."""
-    inc = wrapped(warm=True)
-    with inc._turns.lock:
-        assert inc.stale is None
-        assert inc.num_nodes == 40
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fork_beside_a_delta_does_not_hang():
     inc = wrapped(warm=True)
     held, let_go = threading.Event(), threading.Event()

@@ -1,0 +1,85 @@
+"""What a wrapped model says where it cannot answer, and when that is so."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from pyg_incremental.call.torchscript import refuse_torchscript
+from pyg_incremental.errors import StaleStateError
+from pyg_incremental.kernels.locks import anew_in_child
+from pyg_incremental.session.session import Session
+from pyg_incremental.session.settings import Settings
+from pyg_incremental.session.turns import Turns
+from pyg_incremental.update import UpdateStats
+
+
+class Guarded:
+    """The part of an `IncrementalModel` that knows whether there is an answer.
+
+    Args:
+        model: The model.
+        settings: What the user chose.
+
+    Raises:
+        UnsupportedModelError: If TorchScript has traced, frozen or loaded the model.
+    """
+
+    def __init__(self, model: nn.Module, settings: Settings) -> None:
+        refuse_torchscript(model)
+        self.model = model
+        self._settings = settings
+        self._session: Session | None = None
+        self._turns = Turns()
+        self._last: UpdateStats | None = None
+        self._lost = ""
+        anew_in_child(self)
+
+    def begin_anew(self) -> None:
+        """In a forked child, let go of what is stored in files: parent and child write to these."""
+        session = self._session
+        if session is not None and session.settings.storage.on_disk:
+            self._session = None
+            self._lost = (
+                "this process was forked, and what is stored lies in files that the parent goes on "
+                "writing to. Call the model, bootstrap or load here, or fork first"
+            )
+
+    @property
+    def stale(self) -> str | None:
+        """Why updates are refused, or None."""
+        under_way = self._turns.under_way
+        return f"{under_way} is not through" if under_way else self._turns.read(self._why_stale)
+
+    def _why_stale(self) -> str | None:
+        if self._session is None:
+            return self._lost or "the model has not been called yet"
+        return self._session.reason() or None
+
+    def _require(self) -> Session:
+        if self._session is None:
+            if self._lost:
+                raise StaleStateError(f"{type(self.model).__name__}: {self._lost}")
+            raise StaleStateError(
+                f"{type(self.model).__name__} has not been called yet, so nothing is stored; first "
+                "call it on the whole graph, as in inc(x, edge_index), and then apply deltas"
+            )
+        return self._session
+
+    def _refuse_training(self) -> None:
+        if any(m.training for m in self.model.modules()):
+            raise StaleStateError(
+                f"{type(self.model).__name__} is in training mode, where dropout and batch "
+                "statistics make outputs depend on chance; call model.eval() first, and refresh() "
+                "if it was called before"
+            )
+
+    def _refuse_stale(self, exactly: bool = False) -> None:
+        session = self._require()
+        reason = session.reason()
+        if exactly and not reason and session.watch is not None:
+            reason = session.watch.reason_exactly()
+        if reason:
+            raise StaleStateError(
+                f"the stored rows of {type(self.model).__name__} are stale: {reason}. Call "
+                "refresh() to recompute them from the current graph, features and parameters"
+            )
