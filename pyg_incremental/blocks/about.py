@@ -14,11 +14,15 @@ from numpy.typing import NDArray
 
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.encoding.likeness import Digests, names_called
+from pyg_incremental.encoding.likeness import Digests, attributes_of, names_called
 from pyg_incremental.errors import IncrementalWarning
 from pyg_incremental.session.options import is_unknown, options_of, said
 
 Ids = NDArray[np.int64]
+_LOOKED_AT = {
+    "_parameters", "_buffers", "_modules", "tensors", "constants", "returned", "keeps", "whole",
+}  # fmt: skip
+"""What of a call is compared by itself, or is known once it has run."""
 _LIBRARIES = ("pyg-incremental", "torch", "torch_geometric", "numpy")
 
 
@@ -53,10 +57,8 @@ def about_call(
     held |= {f"input '{n}'": site.tensors[n] for n in (*roles.nodes, *roles.edges, *roles.others)}
     held |= {f"edges '{name}'": edges for name, edges in roles.edge_index.items()}
     held |= {f"values of '{name}'": values for name, values in roles.values.items()}
-    held["form of the call"] = [
-        site.positional, site.names, site.keys, site.data_fields, site.hyper_data, site.packed,
-        site.hetero, roles.relations, roles.num_nodes,
-    ]  # fmt: skip
+    form = {name: v for name, v in attributes_of(site) if name not in _LOOKED_AT}
+    held["form of the call"] = form, roles.relations, roles.num_nodes
     held["nodes"], held["order"] = dict(wanted or {}), dict(taken)
     held |= {"num_neighbors": num_neighbors, "seed": seed}
     held["program"] = plan.program, plan.traced.structure

@@ -177,6 +177,10 @@ class Digests:
             yield from self._instance(value)
 
     def _tensor(self, value: Tensor) -> Iterator[Any]:
+        if hasattr(type(value), "as_tensor"):  # a list of edges of PyG
+            value = value.as_tensor()
+        with torch._C.DisableTorchFunctionSubclass():  # it may refuse to be read as a tensor
+            value = value.detach().as_subclass(Tensor)
         yield f"{value.dtype}{list(value.shape)}{value.layout}"
         if value.layout is torch.sparse_coo:
             whole = value.detach().coalesce()
