@@ -1,6 +1,7 @@
 """Exact incremental inference for PyTorch Geometric models on graphs that keep changing."""
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 
 from pyg_incremental import layers
 from pyg_incremental.blocks import evaluate
+from pyg_incremental.call.said import Role
 from pyg_incremental.conv import register_conv
 from pyg_incremental.conv.supported import supported_layers
 from pyg_incremental.delta.describe import GraphDelta
@@ -48,6 +50,7 @@ __all__ = [
     "IncrementalSAGEConv",
     "IncrementalWarning",
     "InvalidDeltaError",
+    "Role",
     "StaleStateError",
     "StateFileError",
     "StepStats",
@@ -73,6 +76,7 @@ def to_incremental(
     compile_after: int | None = 8,
     store: StoreName = "fast",
     check: bool = True,
+    roles: Mapping[str, Any] | None = None,
 ) -> IncrementalModel:
     """Wrap a trained model so that its output stays exact while the graph changes.
 
@@ -99,12 +103,14 @@ def to_incremental(
             runs on all rows or computes rows again from their neighbourhoods, which costs a full
             pass; else 16 nodes of each kind on what they see. Where they differ, every
             update runs a full pass, and a warning names the step.
+        roles: What arguments are whose names and shapes do not show it, such as `{'users': 'ids',
+            't': 'edge'}`; see `Role`.
 
     Returns:
         The wrapped model. Call it once like the model itself, then call `apply_delta`.
 
     Raises:
-        UnsupportedModelError: If `model` is not a module.
+        UnsupportedModelError: If `model` is not a module, or a role is none.
     """
     return IncrementalModel(
         model,
@@ -115,6 +121,7 @@ def to_incremental(
         compile_after=compile_after,
         store=store,
         check=check,
+        roles=roles,
     )
 
 

@@ -26,8 +26,7 @@ from pyg_incremental.session import at_once, interrupted, report, start
 from pyg_incremental.session.at_once import FewChanges, few_changes_of
 from pyg_incremental.session.before import OutputBefore, kept_before
 from pyg_incremental.session.compact import Removed, say_what_counts
-from pyg_incremental.session.parameters import ParameterWatch
-from pyg_incremental.session.parameters import refuse_autocast as _refuse_autocast
+from pyg_incremental.session.parameters import ParameterWatch, refuse_autocast
 from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
@@ -52,6 +51,7 @@ class IncrementalModel(Keeping, Readings):
         compile_after: int | None = 8,
         store: StoreName = "fast",
         check: bool = True,
+        roles: Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise UnsupportedModelError(
@@ -59,7 +59,7 @@ class IncrementalModel(Keeping, Readings):
                 "the trained model itself"
             )
         settings = Settings(
-            strict, backend, accumulate_dtype, scrub_rows, compile_after, store, check
+            strict, backend, accumulate_dtype, scrub_rows, compile_after, store, check, roles=roles
         )
         super().__init__(model, settings)
         if backend == "auto":  # they are made while features and edges are read
@@ -132,7 +132,7 @@ class IncrementalModel(Keeping, Readings):
     def _begin(self, call: Callable[[], CallSite], settings: Settings) -> Session:
         """Run the first pass."""
         self._refuse_training()
-        _refuse_autocast()
+        refuse_autocast()
         start.begin_kernels(self.model, settings)
         session = start.from_call(call(), settings)
         self._take(session, Committed(), level=5)
@@ -173,7 +173,7 @@ class IncrementalModel(Keeping, Readings):
         began = time.perf_counter()
         with self._turns.alone("refresh"):
             session = self._require()
-            _refuse_autocast()
+            refuse_autocast()
             if nodes is not None:
                 self._refuse_stale()
                 ids = session.resolver.ids(nodes, "nodes")
@@ -203,7 +203,7 @@ class IncrementalModel(Keeping, Readings):
         with self._turns.alone("compact"):
             session = self._require()
             self._refuse_stale()
-            _refuse_autocast()
+            refuse_autocast()
             again, ids = start.from_fewer_nodes(session, self._removed)
             self._take(again, session.committed.next(None))
             self._removed = Removed()
@@ -316,7 +316,7 @@ class IncrementalModel(Keeping, Readings):
             return None
         if session.reason():
             self._refuse_stale()
-        _refuse_autocast()
+        refuse_autocast()
         before = self._before
         if old or before is not None:
             before = self._before = kept_before(before, session, old)
@@ -343,7 +343,7 @@ class IncrementalModel(Keeping, Readings):
     def _apply(self, delta: GraphDelta, delta_id: Any, began: float, old: bool) -> Update:
         session = self._require()
         self._refuse_stale()
-        _refuse_autocast()
+        refuse_autocast()
         resolved = session.resolver.resolve(delta)
         before = self._before = kept_before(self._before, session, old)
         turns = self._scrub.turn(session.num_nodes) if self._settings.scrub_rows else NOTHING

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pyg_incremental.blocks.evaluate import evaluate, evaluate_call
 from pyg_incremental.call.full_pass import difference
+from pyg_incremental.call.said import Role
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.engine.memory import MemoryReport, memory_of
@@ -23,6 +24,7 @@ from pyg_incremental.session.guarded import Guarded
 from pyg_incremental.session.inverse import inverse
 from pyg_incremental.session.parameters import refuse_autocast
 from pyg_incremental.session.preview import preview
+from pyg_incremental.session.query import query_delta
 from pyg_incremental.session.stored import stored
 from pyg_incremental.update import Reading, Update
 
@@ -58,6 +60,24 @@ class Readings(Guarded):
             self._refuse_stale()
             refuse_autocast()
             return preview(session, delta)
+
+    def query(self, *ids: Any, **named: Any) -> Any:
+        """The rows of the output for other ids than those that are watched, on the current graph.
+
+        Args:
+            *ids: The ids that the model takes, in its order and form, int64 `[k]`, `[2, k]` or `[k,
+                2]`; and what else it takes with a row for each of them.
+            **named: The same by name.
+
+        Returns:
+            What the model returns for them, `[k, ...]`. Nothing changes, and none is watched.
+
+        Raises:
+            UnsupportedModelError: If the output has more than a row for each of the ids.
+            InvalidDeltaError: If an id is out of range, or arguments do not fit.
+            StaleStateError: If the stored state is stale.
+        """
+        return self.preview(query_delta(self._require(), ids, named)).out
 
     def read(self, nodes: Any = None) -> Reading:
         """Some rows of the output, and the version that they are of: from any thread, at any time.
@@ -151,6 +171,11 @@ class Readings(Guarded):
     def program(self) -> Program:
         """The program that the model was traced to."""
         return self._require().plan.program
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """What the arguments of the first call were taken for, by name; see `Role`."""
+        return self._require().plan.understood
 
     @property
     def mode(self) -> str:

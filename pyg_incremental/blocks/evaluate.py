@@ -131,7 +131,7 @@ def evaluate_call(
     refuse_autocast()
     budget = bytes_of(memory)
     with torch.inference_mode(mode=False), torch.no_grad():
-        roles = classified(site, Settings())
+        site, roles = classified(site, Settings())
         wanted = None if nodes is None else ids_of(nodes, roles.num_nodes)
         plan = prepare(site, roles, Settings(), in_one=False)
         roles = replace(roles, fixed=plan.roles.fixed)

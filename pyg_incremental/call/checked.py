@@ -11,6 +11,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from pyg_incremental.call.asked import Asked, IdsForm
 from pyg_incremental.call.object_state import CLASSES, DTYPES, WAYS
 from pyg_incremental.call.roles import is_everyone
 from pyg_incremental.call.state import relations_of
@@ -31,7 +32,7 @@ CALL: Form = {
     "names": [str], "constants": {str: object}, "positional": [str], "objects": [OBJECT],
     "unread": [str], "packed": [[object]], "relations": [[object]], "nodes": {str: str},
     "edges": {str: str}, "fixed": {str: str}, "matrices": [str],
-    "leaving": [str], "num_nodes": {str: int},
+    "leaving": [str], "num_nodes": {str: int}, "ids": {str: str}, "asked": [[object]],
 }  # fmt: skip
 _ADVICE = (
     "It was not written by this version of the package, or was changed since: run a full pass and "
@@ -133,6 +134,11 @@ class Checked:
             self._known(name, content["names"], "an input")
         for name in self._inside(content):
             self._known(name, content["names"], "a tensor")
+        for entry in content["asked"]:
+            self.same(len(entry), 2, "parts of arguments with ids")
+            self.fits(entry[0], [str], "asked")
+            self._known(entry[1], get_args(IdsForm), "the form of ids")
+            self._known(Asked(tuple(entry[0]), entry[1]).name, graphs, "pairs of ids")
         return relations
 
     def _known(self, name: Any, names: Any, what: str) -> None:

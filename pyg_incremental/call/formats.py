@@ -4,7 +4,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric import EdgeIndex
 
+from pyg_incremental.call.hyperedges import HYPER_INDEX, HYPEREDGE
+from pyg_incremental.call.objects import is_sparse_tensor
+from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
 from pyg_incremental.typing import Format
 
 
@@ -42,3 +46,73 @@ def to_format(
     if values is None:
         values = torch.ones(edge_index.shape[1], device=device)
     return make(pointer, minor[order], values[order], size=sizes[::-1])
+
+
+def edges_of_graph(
+    graph: Any, name: str, where: str, counts: tuple[int, int], kinds: tuple[str, str]
+) -> tuple[Tensor, Tensor | None, Format]:
+    """The edges of a graph, int64 `[2, num_edges]`, sources first, its values, and its format.
+
+    Args:
+        graph: An edge_index or a sparse adjacency.
+        name: The name of the argument.
+        where: How messages begin.
+        counts: How many nodes there are at the sources and at the targets.
+        kinds: Which nodes these are.
+
+    Raises:
+        UnsupportedModelError: If its layout is not known.
+        InvalidDeltaError: If its shape, dtype or an id does not fit.
+    """
+    num_source, num_target = counts
+    fmt: Format = "coo"
+    values = None
+    if is_sparse_tensor(graph):
+        dst, src, values = graph.coo()
+        edge_index, fmt = torch.stack([src, dst]), "sparse_tensor"
+        shape = list(graph.sizes())
+    elif isinstance(graph, Tensor) and graph.layout is not torch.strided:
+        if graph.layout is torch.sparse_csr:
+            row = torch.repeat_interleave(
+                torch.arange(graph.shape[0], device=graph.device), graph.crow_indices().diff()
+            )
+            edge_index, fmt = torch.stack([graph.col_indices(), row]), "csr"
+        elif graph.layout is torch.sparse_csc:
+            col = torch.repeat_interleave(
+                torch.arange(graph.shape[1], device=graph.device), graph.ccol_indices().diff()
+            )
+            edge_index, fmt = torch.stack([col, graph.row_indices()]), "csc"
+        else:
+            raise UnsupportedModelError(
+                f"{where}: '{name}' has layout {graph.layout}; use .to_sparse_csr(), "
+                ".to_sparse_csc() or an edge_index"
+            )
+        values = graph.values()
+        shape = list(graph.shape[:2])
+    else:
+        edge_index = graph.as_tensor() if isinstance(graph, EdgeIndex) else graph
+        shape = [num_target, num_source]
+        if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype.is_floating_point:
+            raise InvalidDeltaError(
+                f"{where}: '{name}' must be integers of shape [2, num_edges] (got "
+                f"{edge_index.dtype} {list(edge_index.shape)})"
+            )
+    if shape != [num_target, num_source]:
+        raise InvalidDeltaError(
+            f"{where}: '{name}' is {shape}, but there are {num_source} nodes at the source and "
+            f"{num_target} at the target"
+        )
+    edge_index = edge_index.detach().to("cpu", torch.int64)
+    for end, count, kind in zip(edge_index, counts, kinds, strict=True):
+        low, high = (int(end.min()), int(end.max())) if end.numel() else (0, -1)
+        if low < 0 or high >= count:
+            node, what = "node", "features for every node"
+            if kind == HYPEREDGE:
+                node, what = kind, "a row of each of its inputs for every hyperedge"
+            elif kinds == ("", "") and low >= 0 and int(edge_index[0].max()) < count:
+                what += f"; if its second row numbers hyperedges, call the argument '{HYPER_INDEX}'"
+            raise InvalidDeltaError(
+                f"{where}: '{name}' names {node} {low if low < 0 else high}, but ids lie in [0, "
+                f"{count}); pass {what}"
+            )
+    return edge_index, None if values is None else values.detach(), fmt

@@ -3,6 +3,8 @@
 Their graph may change, but the number of their nodes cannot.
 """
 
+from collections.abc import Mapping
+from itertools import combinations, islice
 from typing import Any
 
 import torch
@@ -16,41 +18,59 @@ from pyg_incremental.errors import UnsupportedModelError
 
 
 def why_fixed(model: nn.Module, count: int) -> str | None:
-    """Which parameter or buffer has one row for each of so many nodes, as a reason; or None."""
-    held = model.state_dict(keep_vars=True)
-    name = next(
-        (
-            n
-            for n, t in held.items()
-            if isinstance(t, Tensor) and not is_lazy(t) and _rows(t, count)
-        ),
-        None,
-    )
-    if name is None:
+    """Which parameters or buffers have one row for each of so many nodes, as a reason; or None.
+
+    It is one of them, or several of equal width that have as many together: tables of users and of
+    items, which a model stacks.
+    """
+    held = model.state_dict(keep_vars=True).items()
+    tables = {n: t for n, t in held if isinstance(t, Tensor) and not is_lazy(t) and t.dim() > 1}
+    names = [[n] for n, t in tables.items() if t.shape[0] == count]
+    names += [several for several in _stacks(tables) if _height(tables, several) == count]
+    if not names:
         return None
+    said = " and ".join(f"'{n}'" for n in names[0])
     return (
-        f"the model has learned one row for each of its {count} nodes ('{name}'); make a model of "
+        f"the model has learned one row for each of its {count} nodes ({said}); make a model of "
         "more nodes and call that"
     )
 
 
-def _rows(tensor: Tensor, count: int) -> bool:
-    return tensor.dim() > 1 and tensor.shape[0] == count
+def _stacks(tables: Mapping[str, Tensor]) -> list[list[str]]:
+    """Tables, `[rows, width]` of numbers, that may be stacked: two or more of equal width."""
+    flat = {n: t for n, t in tables.items() if t.dim() == 2 and t.is_floating_point()}
+    return [
+        list(names)
+        for several in range(2, min(len(flat), _MOST_TABLES) + 1)
+        for names in islice(combinations(flat, several), _MOST_STACKS)
+        if len({flat[n].shape[1] for n in names}) == 1
+    ]
+
+
+def _height(tables: Mapping[str, Tensor], names: list[str]) -> int:
+    """The rows of several tables, `[rows, width]`, together."""
+    return sum(tables[n].shape[0] for n in names)
+
+
+_MOST_TABLES, _MOST_STACKS = 4, 64
+"""How many tables are taken to be stacked, and how many such stacks are looked at, at most."""
 
 
 def learned_count(site: CallSite, graphs: list[str], where: str) -> int:
     """The number of nodes of a call without node features.
 
-    Graphs that know their size tell it, else the model does: its `num_nodes`, or its embedding.
+    Graphs that know their size tell it, else the model does: its `num_nodes`, or its embedding, or
+    several of these together, as far as there are ids that high.
 
     Raises:
         UnsupportedModelError: If it is not clear, or no parameter has a row for each node.
     """
     modules = list(site.model.modules())
+    least = max((_ids_in(site.tensors[name]) for name in graphs), default=0)
     found = (
         {n for name in graphs for n in _sizes(site.tensors[name])}
         or {n for m in modules if type(n := vars(m).get("num_nodes")) is int}
-        or {m.num_embeddings for m in modules if isinstance(m, nn.Embedding)}
+        or _counted_by_tables([m for m in modules if isinstance(m, nn.Embedding)], least)
     )
     if len(found) == 1:
         (count,) = found
@@ -62,6 +82,19 @@ def learned_count(site: CallSite, graphs: list[str], where: str) -> int:
         "graph as EdgeIndex(edge_index, sparse_size=(num_nodes, num_nodes)) to say how many nodes "
         "there are"
     )
+
+
+def _counted_by_tables(tables: list[nn.Embedding], least: int) -> set[int]:
+    """The numbers of nodes, at least `least`, of which tables may hold the rows."""
+    sizes = [table.num_embeddings for table in tables]
+    alike = len({table.embedding_dim for table in tables}) == 1 and len(tables) > 1
+    return {n for n in (*sizes, *([sum(sizes)] if alike else [])) if n >= least}
+
+
+def _ids_in(graph: Any) -> int:
+    """One more than the largest id in an edge_index; 0 for any other graph."""
+    plain = isinstance(graph, Tensor) and graph.layout is torch.strided and graph.numel() > 0
+    return int(graph.max()) + 1 if plain else 0
 
 
 def _sizes(graph: Any) -> list[int]:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from pyg_incremental.call.roles import Roles
+from pyg_incremental.call.roles import Roles, is_label
+from pyg_incremental.call.said import Role
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import Traced
 from pyg_incremental.program.origin import in_brackets
@@ -29,6 +30,27 @@ class CallPlan:
     def program(self) -> Program:
         """The program that the call was traced to."""
         return self.traced.program
+
+    @property
+    def understood(self) -> dict[str, Role]:
+        """What the arguments of the call are, by name."""
+        roles = self.roles
+        found: dict[str, Role] = {}
+        for relation in roles.given:
+            ends = tuple(dict.fromkeys(k for k in (relation.source, relation.target) if k))
+            asked = self.site.asked.get(relation.graph)
+            found |= dict.fromkeys(asked.names, Role("ids", ends)) if asked else {
+                relation.graph: Role("ids" if is_label(relation.graph) else "graph", ends)
+            }  # fmt: skip
+        handed = roles.handed_in.nodes
+        found |= {n: Role("node", (kind,) if kind else ()) for n, kind in handed.items()}
+        found |= {n: Role("edge", (self._shown(graph),)) for n, graph in roles.edges.items()}
+        found |= {n: Role("ids", (k,) if k else ()) for n, k in roles.ids.items()}
+        return found | {n: Role("constant") for n in roles.others if n not in roles.ids}
+
+    def _shown(self, graph: str) -> str:
+        """A graph as users name it."""
+        return self.site.asked[graph].key if graph in self.site.asked else graph
 
     @property
     def mode(self) -> str:

@@ -8,13 +8,15 @@ import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
-from pyg_incremental.call.hyperedges import HYPER_INDEX, HYPEREDGE, hyperedges_of
+from pyg_incremental.call.asked import IDS
+from pyg_incremental.call.formats import edges_of_graph
+from pyg_incremental.call.graphs import graphs_of, is_graph
+from pyg_incremental.call.hyperedges import hyperedges_of
 from pyg_incremental.call.learned import learned_count, why_fixed
-from pyg_incremental.call.objects import is_sparse_tensor
+from pyg_incremental.call.said import Role
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
 from pyg_incremental.program.steps import Domain, Program, Relation, Value
-from pyg_incremental.typing import Format
 
 _EDGE_NAMES = ("weight", "weights", "attr")
 _EVERY = "every node"
@@ -48,6 +50,7 @@ class Roles:
         values: The values of sparse adjacencies, `[num_edges, ...]`, by graph.
         fixed: The kinds of nodes of which there can be no more, and why.
         unread: Tensors in objects that the model does not read; what is said of them says nothing.
+        ids: Of the others those that hold ids of nodes, and of which kind.
     """
 
     relations: tuple[Relation, ...]
@@ -59,6 +62,7 @@ class Roles:
     values: dict[str, Tensor] = field(default_factory=dict, repr=False)
     fixed: dict[str, str] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
+    ids: dict[str, str] = field(default_factory=dict)
 
     def features(self, kind: str) -> str | None:
         """Name of the features of some kind of nodes: what a plain `x_changes` means."""
@@ -130,23 +134,28 @@ def unsaid_pairs(site: CallSite) -> list[str]:
         and name not in site.keys
         and is_label(name)
         and name not in site.joins
-        and _is_graph(name, site)
+        and is_graph(name, site)
     ]
 
 
-def classify(site: CallSite, pairs: Mapping[str, tuple[str, str]] | None = None) -> Roles:
+def classify(
+    site: CallSite,
+    pairs: Mapping[str, tuple[str, str]] | None = None,
+    said: Mapping[str, Role] | None = None,
+) -> Roles:
     """Tell the roles of the tensors of a call, by their types, names, keys and shapes.
 
     Args:
         site: The call.
         pairs: The kinds of nodes that graphs join which do not say it, by their names.
+        said: What is known of them, which goes before all of that.
 
     Raises:
         UnsupportedModelError: If there is no graph, or there are no nodes.
         InvalidDeltaError: If a shape, dtype or id does not fit.
     """
-    where = f"call of {type(site.model).__name__}"
-    graphs = [name for name in site.names if _is_graph(name, site)]
+    where, said = f"call of {type(site.model).__name__}", said or {}
+    graphs = graphs_of(site, said)
     if not graphs:
         raise UnsupportedModelError(
             f"{where}: expected a graph among its arguments, an edge_index [2, num_edges] of int64 "
@@ -155,7 +164,7 @@ def classify(site: CallSite, pairs: Mapping[str, tuple[str, str]] | None = None)
     rest = [name for name in site.names if name not in graphs]
     hyper = hyperedges_of(site, graphs, rest, where)
     nodes, num_nodes, fixed = _nodes(
-        site, [n for n in rest if n not in hyper.inputs], graphs, where
+        site, [n for n in rest if n not in hyper.inputs], graphs, where, said
     )
     nodes, num_nodes, fixed = nodes | hyper.inputs, num_nodes | hyper.count, fixed | hyper.fixed
     relations, edge_index, values = [], {}, {}
@@ -166,13 +175,14 @@ def classify(site: CallSite, pairs: Mapping[str, tuple[str, str]] | None = None)
             key = {**site.joins, **(pairs or {})}.get(name, site.keys.get(name))
             source, target = ends_of(key, num_nodes, where, name)
         counts = num_nodes[source], num_nodes[target]
-        edges, held, fmt = _unpack(site.tensors[name], name, where, counts, (source, target))
+        edges, held, fmt = edges_of_graph(site.tensors[name], name, where, counts, (source, target))
         # Pairs to be looked at are never sorted; whether edges stay so, `edge_order` finds out.
         by_target = fmt == "coo" and not is_label(name) and bool((edges[1].diff() >= 0).all())
         plain = len(graphs) == 1 and name not in site.keys
+        own = site.asked[name].key if name in site.asked else name
         relations.append(
             Relation(
-                name, site.keys.get(name, name), source, target, fmt, by_target,
+                name, site.keys.get(name, own), source, target, fmt, by_target,
                 "edge_weight" if plain else f"{name}/edge_weight", are_ones(held),
                 _is_sized(site.tensors[name]),
             )
@@ -180,17 +190,49 @@ def classify(site: CallSite, pairs: Mapping[str, tuple[str, str]] | None = None)
         edge_index[name] = edges
         if held is not None:
             values[name] = held
-    site.refuse_untold(where)
+    site.refuse_untold(where, said)
     left = tuple(site.unread)
     roles = Roles(tuple(relations), nodes, {}, (), num_nodes, edge_index, values, fixed, left)
     others = []
     for name in rest:
         if name in nodes:
             continue
-        found = _edge_input(site, name, roles, where) or _more_nodes(site, name, roles)
+        if name in said:
+            found = _as_said(site, name, roles, said[name], where)
+        else:
+            found = _edge_input(site, name, roles, where) or _more_nodes(site, name, roles)
         if not found:
             others.append(name)
     return replace(roles, others=tuple(others))
+
+
+def _as_said(site: CallSite, name: str, roles: Roles, role: Role, where: str) -> bool:
+    """Note an argument whose role is known; returns whether it has rows.
+
+    Raises:
+        InvalidDeltaError: If it has not as many as there are nodes or edges.
+    """
+    if role.what == "node":
+        counts = {k: roles.num_nodes[k] for k in role.of or roles.num_nodes if k in roles.num_nodes}
+        into = roles.nodes
+    elif role.what == "edge":
+        known = {r.graph: roles.edge_index[r.graph].shape[1] for r in roles.relations}
+        counts = {g: n for g, n in known.items() if not role.of or g in role.of}
+        into = roles.edges
+    else:
+        if role.what == "ids":
+            roles.ids[name] = role.of[0] if role.of else next(iter(roles.num_nodes))
+        return False
+    rows = _rows(site.tensors[name])
+    found = next((of for of, count in counts.items() if count == rows), None)
+    if found is None:
+        raise InvalidDeltaError(
+            f"{where}: '{name}' is said to be '{role}', but has {rows} rows (expected "
+            f"{' or '.join(map(str, counts.values())) or 'those of a kind that is there'}); pass "
+            f"as many, or another role in to_incremental(model, roles={{{name!r}: ...}})"
+        )
+    into[name] = found
+    return True
 
 
 def _is_sized(graph: Any) -> bool:
@@ -204,7 +246,7 @@ def are_ones(values: Tensor | None) -> bool:
 
 
 def _nodes(
-    site: CallSite, rest: list[str], graphs: list[str], where: str
+    site: CallSite, rest: list[str], graphs: list[str], where: str, said: Mapping[str, Role]
 ) -> tuple[dict[str, str], dict[str, int], dict[str, str]]:
     """The node features, one argument for each kind of nodes, the numbers of nodes, what is fixed.
 
@@ -226,14 +268,20 @@ def _nodes(
                 )
             nodes[name] = kind
         return nodes, num_nodes, {}
-    x = next((n for n in rest if n == "x"), None) or next(
-        (n for n in rest if _may_be_of_nodes(site, n, n) and _rows(site.tensors[n]) is not None),
-        None,
+    told = [n for n in rest if n in said and said[n].what == "node"]
+    free = [n for n in rest if n not in said]
+    x = next((n for n in (*told, *free) if n == "x"), None) or next(
+        (n for n in rest if n in told or (n in free and counts_nodes(site, n))), None
     )
     if x is None:
         count = learned_count(site, graphs, where)
         return {}, {"": count}, {"": str(why_fixed(site.model, count))}
     return {x: ""}, {"": _features(site, x, where).shape[0]}, {}
+
+
+def counts_nodes(site: CallSite, name: str) -> bool:
+    """Whether an argument may have a row for each node, as far as names and PyG's rules tell."""
+    return _may_be_of_nodes(site, name, name) and _rows(site.tensors[name]) is not None
 
 
 def _may_be_of_nodes(site: CallSite, argument: str, name: str) -> bool:
@@ -315,79 +363,7 @@ def _rows(value: Any) -> int | None:
     return value.shape[0] if isinstance(value, Tensor) and value.dim() > 0 else None
 
 
-def _is_graph(name: str, site: CallSite) -> bool:
-    keys, value = site.keys, site.tensors[name]
-    if name in site.levels:
-        return False
-    if is_sparse_tensor(value) or isinstance(value, EdgeIndex):
-        return True
-    if value.layout is not torch.strided:
-        return True
-    argument = name.rpartition("/")[2].removesuffix("_dict")
-    if isinstance(keys.get(name), str):
-        return False
-    named = argument in ("edge_index", "adj", "adj_t") or argument.endswith("edge_index")
-    return named or (not value.dtype.is_floating_point and value.dim() == 2 and value.shape[0] == 2)
-
-
 def is_label(name: str) -> bool:
     """Whether a graph holds pairs of nodes to be looked at, and nothing is sent along them."""
-    return "label" in name.rpartition("/")[2]
-
-
-def _unpack(
-    graph: Any, name: str, where: str, counts: tuple[int, int], kinds: tuple[str, str]
-) -> tuple[Tensor, Tensor | None, Format]:
-    """Edges with sources first, values, and format."""
-    num_source, num_target = counts
-    fmt: Format = "coo"
-    values = None
-    if is_sparse_tensor(graph):
-        dst, src, values = graph.coo()
-        edge_index, fmt = torch.stack([src, dst]), "sparse_tensor"
-        shape = list(graph.sizes())
-    elif isinstance(graph, Tensor) and graph.layout is not torch.strided:
-        if graph.layout is torch.sparse_csr:
-            row = torch.repeat_interleave(
-                torch.arange(graph.shape[0], device=graph.device), graph.crow_indices().diff()
-            )
-            edge_index, fmt = torch.stack([graph.col_indices(), row]), "csr"
-        elif graph.layout is torch.sparse_csc:
-            col = torch.repeat_interleave(
-                torch.arange(graph.shape[1], device=graph.device), graph.ccol_indices().diff()
-            )
-            edge_index, fmt = torch.stack([col, graph.row_indices()]), "csc"
-        else:
-            raise UnsupportedModelError(
-                f"{where}: '{name}' has layout {graph.layout}; use .to_sparse_csr(), "
-                ".to_sparse_csc() or an edge_index"
-            )
-        values = graph.values()
-        shape = list(graph.shape[:2])
-    else:
-        edge_index = graph.as_tensor() if isinstance(graph, EdgeIndex) else graph
-        shape = [num_target, num_source]
-        if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype.is_floating_point:
-            raise InvalidDeltaError(
-                f"{where}: '{name}' must be integers of shape [2, num_edges] (got "
-                f"{edge_index.dtype} {list(edge_index.shape)})"
-            )
-    if shape != [num_target, num_source]:
-        raise InvalidDeltaError(
-            f"{where}: '{name}' is {shape}, but there are {num_source} nodes at the source and "
-            f"{num_target} at the target"
-        )
-    edge_index = edge_index.detach().to("cpu", torch.int64)
-    for end, count, kind in zip(edge_index, counts, kinds, strict=True):
-        low, high = (int(end.min()), int(end.max())) if end.numel() else (0, -1)
-        if low < 0 or high >= count:
-            node, what = "node", "features for every node"
-            if kind == HYPEREDGE:
-                node, what = kind, "a row of each of its inputs for every hyperedge"
-            elif kinds == ("", "") and low >= 0 and int(edge_index[0].max()) < count:
-                what += f"; if its second row numbers hyperedges, call the argument '{HYPER_INDEX}'"
-            raise InvalidDeltaError(
-                f"{where}: '{name}' names {node} {low if low < 0 else high}, but ids lie in [0, "
-                f"{count}); pass {what}"
-            )
-    return edge_index, None if values is None else values.detach(), fmt
+    last = name.rpartition("/")[2]
+    return "label" in last or last == IDS

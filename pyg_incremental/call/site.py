@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 from torch_geometric.data.data import BaseData
 
+from pyg_incremental.call.asked import Asked
 from pyg_incremental.call.from_data import spread
 from pyg_incremental.call.objects import (
     ALWAYS,
@@ -51,6 +52,7 @@ class CallSite(nn.Module):
         returned: What is kept of objects that the model returns, once it has run.
         packed: For each argument that is a dict or pair of tensors, what it holds: the name of a
             tensor, or None, under each key.
+        asked: For each tensor that stands for arguments with ids which these are.
         keeps: What the model keeps from call to call, if it does; every full pass then runs on a
             copy, for which it is the first call.
         whole: Why the model is not to be traced, if it is not.
@@ -69,6 +71,7 @@ class CallSite(nn.Module):
         self.unread: list[str] = []
         self.returned: list[Any] = []
         self.packed: dict[str, dict[Any, str | None]] = {}
+        self.asked: dict[str, Asked] = {}
         self.keys: dict[str, Any] = {}
         several = sum(isinstance(v, BaseData) for v in arguments.values()) > 1
         self.tensors: dict[str, Any] = {}
@@ -130,14 +133,16 @@ class CallSite(nn.Module):
             self.unread.append(name)
         self.names = list(self.tensors)
 
-    def refuse_untold(self, where: str) -> None:
+    def refuse_untold(self, where: str, said: Collection[str]) -> None:
         """Refuse fields of objects that may have a row for each node, or for each edge.
+
+        Those in `said` are known.
 
         Raises:
             InvalidDeltaError: If there is one; `where` is how it begins.
         """
         for name, level in self.levels.items():
-            if not level:
+            if not level and name not in said:
                 raise InvalidDeltaError(
                     f"{where}: there are as many edges as nodes ({len(self.tensors[name])}), so "
                     f"'{name}' may be data of either; say which: to_incremental(model, "
@@ -151,10 +156,28 @@ class CallSite(nn.Module):
         made.__dict__ = {**self.__dict__, "_modules": {"model": model}}
         return made
 
+    def asking(self, asked: Iterable[Asked]) -> "CallSite":
+        """The same call with pairs in the place of arguments with ids."""
+        made, groups = self.on(self.model), list(asked)
+        made.asked = {**self.asked, **{a.name: a for a in groups}}
+        made.tensors, taken = dict(self.tensors), {a.names[0]: a for a in groups}
+        made.names = []
+        for name in self.names:
+            if name in taken:
+                made.names.append(taken[name].name)
+                made.tensors[taken[name].name] = taken[name].pairs(self.tensors)
+            elif not any(name in a.names for a in groups):
+                made.names.append(name)
+                continue
+            del made.tensors[name]
+        return made
+
     def forward(self, *tensors: Any) -> Any:
         """Call the model with `tensors` in the order of `names`."""
         given = dict(zip(self.names, tensors, strict=True))
         handed = dict(given) if self.objects and not self.returned else given
+        for name, asked in self.asked.items():
+            given |= asked.handed(given.pop(name))
         arguments = dict(self.constants)
         for key, held in self.objects.items():
             arguments[key] = held.filled(given)

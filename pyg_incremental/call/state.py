@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from pyg_incremental.call.asked import Asked
 from pyg_incremental.call.members import leaving
 from pyg_incremental.call.object_state import plain_parts, restored, written
 from pyg_incremental.call.roles import Roles
@@ -25,10 +26,12 @@ def described(site: CallSite, roles: Roles) -> dict[str, Any]:
         "objects": [written(held) for held in site.objects.values()],
         "unread": list(site.unread),
         "packed": [[k, list(names.items())] for k, names in site.packed.items()],
+        "asked": [[list(a.names), a.form] for a in site.asked.values()],
         "relations": [list(astuple(r)[:_FIELDS]) for r in roles.given],
         "nodes": dict(roles.nodes),
         "edges": dict(roles.edges),
         "fixed": dict(roles.fixed),
+        "ids": dict(roles.ids),
         "matrices": list(roles.values),
         "leaving": sorted(leaving(roles)),
     }
@@ -61,14 +64,24 @@ def site_of(content: Mapping[str, Any], model: nn.Module, tensors: Mapping[str, 
         parts = {_key(k): None if name is None else tensors[name] for k, name in items}
         arguments[key] = tuple(parts.values()) if list(parts) == [0, 1] else parts
         inside |= {name for _, name in items}
-    objects = [restored(held, tensors) for held in content["objects"]]
+    groups = [Asked(tuple(names), form) for names, form in content["asked"]]
+    given = dict(tensors)
+    for asked in groups:
+        given |= asked.handed(given.pop(asked.name))
+    names = [n for name in content["names"] for n in _as_given(name, groups)]
+    objects = [restored(held, given) for held in content["objects"]]
     inside |= {name for held in objects for name in held.places}
-    arguments |= {n: tensors[n] for n in content["names"] if n not in inside}
+    arguments |= {n: given[n] for n in names if n not in inside}
     site = CallSite(model, arguments, content["positional"])
     for held in objects:
-        site.hold(held, {name: tensors[name] for name in held.places})
-    site.names, site.unread = content["names"], content["unread"]
-    return site
+        site.hold(held, {name: given[name] for name in held.places})
+    site.names, site.unread = names, content["unread"]
+    return site.asking(groups)
+
+
+def _as_given(name: str, groups: list[Asked]) -> tuple[str, ...]:
+    """The arguments that a tensor of a call stands for."""
+    return next((asked.names for asked in groups if asked.name == name), (name,))
 
 
 def _relation(values: list[Any]) -> Relation:

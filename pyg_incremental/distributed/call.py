@@ -95,6 +95,7 @@ def call_from(content: Mapping[str, Any], model: nn.Module) -> Call:
     roles = Roles(
         relations, content["nodes"], content["edges"], tuple(sample.others), content["num_nodes"],
         values=dict.fromkeys(content["matrices"], _NO_VALUES), fixed=content["fixed"],
+        ids=content["ids"],
     )  # fmt: skip
     small = _Small(sample, roles, roles.num_nodes, [])
     device = device_of(model, sample.nodes.values())

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pyg_incremental.blocks.given import bytes_of
 from pyg_incremental.call.full_pass import gap
 from pyg_incremental.call.roles import Roles, classify
+from pyg_incremental.call.said import said_of
 from pyg_incremental.call.site import CallSite, bind, device_of
 from pyg_incremental.distributed import verify
 from pyg_incremental.distributed.call import Call, call_from, call_of, most_of, plan_of
@@ -30,6 +31,7 @@ from pyg_incremental.graph.storage import Storage
 from pyg_incremental.session.against_model import CHECKED, nodes_to_check, why_it_differs
 from pyg_incremental.session.parameters import ParameterWatch, fingerprint
 from pyg_incremental.session.settings import Settings
+from pyg_incremental.session.unforced import decided
 
 S = TypeVar("S", bound="Starting")
 
@@ -137,7 +139,8 @@ class Starting(Readings):
         def cut() -> tuple[Any, Roles, Any]:
             self._refuse_training()
             site = given()
-            roles = classify(site)
+            choice = decided(site, said_of(site.model, None))
+            site, roles = choice.site, classify(choice.site, choice.pairs, choice.roles)
             return site, roles, None if self.rank else owners_of(roles, partition_by, self.size)
 
         site, roles, owner = self._together(cut)

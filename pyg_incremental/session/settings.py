@@ -1,9 +1,12 @@
 """What the user chose, checked."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
+from pyg_incremental.call.said import Role
 from pyg_incremental.graph.storage import Storage
 from pyg_incremental.typing import BackendName, StoreName
 
@@ -14,6 +17,7 @@ class Settings:
 
     Raises:
         ValueError: If one of them is not among what it can be.
+        UnsupportedModelError: If a role is none.
     """
 
     strict: bool = False
@@ -24,8 +28,11 @@ class Settings:
     store: StoreName = "fast"
     check: bool = True
     storage: Storage = field(default_factory=Storage)
+    roles: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        for role in (self.roles or {}).values():
+            Role.read(role)
         if self.accumulate_dtype not in (None, torch.float32, torch.float64):
             raise ValueError(
                 "accumulate_dtype: expected torch.float32, torch.float64 or None (got "

@@ -52,7 +52,7 @@ def from_call(site: CallSite, settings: Settings) -> Session:
         site: The call; its tensors are taken over.
         settings: What the user chose.
     """
-    roles = classified(site, settings)
+    site, roles = classified(site, settings)
     nodes = {name: site.tensors[name].detach() for name in roles.nodes}
     for name in roles.others:  # as of now, like features and edges, whatever becomes of them
         if isinstance(site.tensors[name], Tensor):
@@ -224,8 +224,9 @@ def from_state(content: dict[str, Any], model: nn.Module, settings: Settings) ->
         num_nodes,
         edge_index,
         values,
-        content.get("fixed", {}),
+        content["fixed"],
         tuple(site.unread),
+        content["ids"],
     )
     plan = prepare(site, roles.handed_in, settings)
     rows = put_back(left - leaving(plan.roles), rows)

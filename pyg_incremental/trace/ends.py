@@ -69,14 +69,15 @@ class Ends:
             return self._ids.joined(node)
         if name == "stack":
             return self._to_graphs(node)
-        if self._ids.note_pairs(node, name):
-            return None
+        back = self._ids.turned_back(node, name)
+        if back is not None or self._ids.note_pairs(node, name):
+            return back
         end = self._ids.end_of(node, name)
         if end is not None:
             self._ids.of[node] = end
             return None
         self._ids.note_constant(node, name)
-        if name in ("__getitem__", "index_select"):
+        if name in ("__getitem__", "index_select", "embedding", "torch.embedding"):
             return self._gathered(node, name)
         rule = _SCATTERS.get(name.removesuffix("_") if not name.endswith("__") else name)
         try:
@@ -99,6 +100,10 @@ class Ends:
         rows, ids = given.get("input"), given.get("index")
         if name == "__getitem__":
             rows, ids = node.args[0], node.args[1]
+        elif name in ("embedding", "torch.embedding"):
+            ids, rows = node.args[:2] if name == "embedding" else node.args[1::-1]
+            if node.kwargs.get("max_norm") is not None:  # it writes to the table
+                return None
         elif not isinstance(rows, fx.Node) or not self._is_first(given.get("dim"), rows):
             return None
         if not isinstance(rows, fx.Node) or not isinstance(ids, fx.Node):
@@ -107,7 +112,26 @@ class Ends:
             return self._at_both(node, self.env[rows], self._ids.pairs[ids])
         if ids not in self._ids.of:
             return None
-        held, end, fake = self.env[rows], self._ids.of[ids], self._ids.fake(ids)
+        return self._at(node, self.env[rows], ids)
+
+    def looked_up(self, node: fx.Node, table: nn.Module, name: str) -> Value | Looped | None:
+        """Rows of an embedding that has one for each node, picked by ids."""
+        hooks = table._forward_hooks or table._forward_pre_hooks
+        ids = node.args[0] if len(node.args) == 1 and not node.kwargs else None
+        if type(table) is not nn.Embedding or table.max_norm is not None or hooks:
+            return None
+        if not isinstance(ids, fx.Node) or ids not in self._ids.of:
+            return None
+        kind = self._ids.of[ids].kind
+        if self.program.fixed.get(kind) != table.num_embeddings:
+            return None
+        held = self.program.learned(f"{name}.weight", lambda: table.weight, kind)
+        self.examples.setdefault(held, table.weight.detach())
+        return self._at(node, held, ids)
+
+    def _at(self, node: fx.Node, held: Any, ids: fx.Node) -> Value | Looped | None:
+        """Node rows at the ids of an end."""
+        end, fake = self._ids.of[ids], self._ids.fake(ids)
         on_nodes = isinstance(held, Value) and held.domain is Domain.NODE
         if not on_nodes or held.kind != end.kind or fake is None or fake.dim() != 1:
             return None

@@ -64,6 +64,7 @@ class EndIds:
         self.every: set[fx.Node] = set()
         self.looped: dict[fx.Node, Relation] = {}  # edges, and behind them a loop at each node
         self.pairs: dict[fx.Node, tuple[End, End]] = {}
+        self._graphs: dict[fx.Node, Value] = {}
 
     def note_members(self, node: fx.Node, name: str, roles: Roles) -> None:
         """An input that names graphs holds the ids at one end of the edges that it stands for."""
@@ -81,11 +82,15 @@ class EndIds:
             end = self.of[first]
             kept = name in _KEEPS_IDS and fake is not None and self.per_edge(fake, end)
             return end if kept or _adds_dimensions(node, name) else None
+        if first in self.pairs:
+            return self._of_pairs(node, name, self.pairs[first])
         at: Any = None
         if name == "__getitem__" or node.target is operator.getitem:
             at = node.args[1]
             if first.op == "call_function" and name_of(first.target) == "unbind":  # type: ignore[arg-type]
                 rows = arguments_of(first, ("input", "dim"))
+                if rows["input"] in self.pairs and type(at) is int:
+                    return self.pairs[rows["input"]][at] if rows.get("dim", 0) in (1, -1) else None
                 first = rows["input"] if rows.get("dim", 0) == 0 else None
         elif name == "select":
             given = arguments_of(node, ("input", "dim", "index"))
@@ -104,20 +109,30 @@ class EndIds:
             return None
         return End(relation, (at % 2 == 1) != turned, loops)
 
+    def _of_pairs(self, node: fx.Node, name: str, ends: tuple[End, End]) -> End | None:
+        """One column of pairs, `pairs[:, 0]`, if an operation picks that."""
+        given = arguments_of(node, ("input", "dim", "index"))
+        at = given.get("index") if given.get("dim") in (1, -1) and name == "select" else None
+        if name == "__getitem__":
+            whole = isinstance(node.args[1], tuple) and len(node.args[1]) == 2
+            at = node.args[1][1] if whole and node.args[1][0] == slice(None) else None  # type: ignore[index]
+        return ends[at] if type(at) is int and at in (0, 1, -1, -2) else None
+
+    def turned_back(self, node: fx.Node, name: str) -> Value | None:
+        """The graph of which an operation is `edge_index.T.T`."""
+        first = node.args[0] if node.args else None
+        return self._graphs.get(first) if _swaps(node, name) else None  # type: ignore[arg-type]
+
     def note_pairs(self, node: fx.Node, name: str) -> bool:
         """Whether an operation is `edge_index.T`, of which note is taken."""
         first = node.args[0] if node.args else None
         graph: Any = self._written.env.get(first) if isinstance(first, fx.Node) else None
-        swapped = name in ("transpose", "permute") and sorted(
-            d % 2 for d in flat_arguments(node) if isinstance(d, int)
-        ) == [0, 1]
-        if not isinstance(graph, Value) or not (swapped or name in ("t", "get T")):
+        if not isinstance(graph, Value) or not _swaps(node, name):
             return False
         relation = self._written.program.graphs.get(graph)
         if relation is None or relation.format != "coo":
             return False
-        if name == "permute" and [d % 2 for d in flat_arguments(node)] == [0, 1]:
-            return False
+        self._graphs[node] = graph
         self.pairs[node] = End(relation, False), End(relation, True)
         return True
 
@@ -180,6 +195,14 @@ def flat_arguments(node: fx.Node) -> list[Any]:
     for given in (*node.args[1:], *node.kwargs.values()):
         found += given if isinstance(given, (tuple, list)) else [given]
     return found
+
+
+def _swaps(node: fx.Node, name: str) -> bool:
+    """Whether an operation exchanges the two dimensions of a matrix."""
+    if name in ("t", "get T"):
+        return True
+    dims = [d % 2 for d in flat_arguments(node) if isinstance(d, int)]
+    return dims in ([1, 0], [0, 1]) if name == "transpose" else name == "permute" and dims == [1, 0]
 
 
 def _adds_dimensions(node: fx.Node, name: str) -> bool:

@@ -11,7 +11,10 @@ import torch
 import torch.nn.functional as F
 
 _HOMES = (F, torch.special, torch.linalg, torch, torch.Tensor)
-_OTHERWISE = {torch.embedding: "torch.embedding"}  # its arguments are the other way round in F
+_OTHERWISE = {
+    torch.embedding: "torch.embedding",  # its arguments are the other way round in F
+    torch._C._VariableFunctions.index_select: "index_select",  # PyG has put its own in its place
+}
 _SAME = {
     "__rsub__": "rsub", "__rdiv__": "rdiv", "__rtruediv__": "rdiv", "__rpow__": "rpow",
     "__floordiv__": "floor_divide", "__rfloordiv__": "rfloor_divide", "__mod__": "remainder",

@@ -235,7 +235,10 @@ def _repeat(call: Operation) -> bool:
 
 
 def _index(call: Operation) -> bool:
-    """Only columns are picked: the first index is a full slice."""
+    """Columns are picked, after a full slice; or a row of a table for each row of ids."""
+    table, ids = call.args[:2]
+    if isinstance(table, Fixed):
+        return None not in table.shape and isinstance(ids, RowArgument)
     index = call.args[1] if isinstance(call.args[1], tuple) else (call.args[1],)
     lists = [i for i in index if isinstance(i, (list, Fixed))]
     if len(call.rows) != 1 or len(lists) > 1 or any(isinstance(i, bool) for i in index):
@@ -255,6 +258,11 @@ def _along(call: Operation) -> bool:
 
 
 def _select_columns(call: Operation) -> bool:
+    """Columns are picked; or a row of a table for each id."""
+    table, ids = call.args[0], call.argument("index", 2)
+    if isinstance(table, Fixed):
+        plain = None not in table.shape and call.argument("dim", 1) == 0
+        return plain and isinstance(ids, RowArgument)
     return (
         len(call.rows) == 1
         and _inside(call.argument("dim", 1), call.first)

@@ -81,6 +81,8 @@ def probe_of(site: CallSite, roles: Roles) -> Probe:
         data = roles.data_of(relation, site.tensors)
         tensors |= {name: _some_rows(rows, size, generator) for name, rows in data.items()}
     tensors |= {name: site.tensors[name] for name in roles.others}
+    for name, kind in roles.ids.items():
+        tensors[name] = site.tensors[name] % num_nodes[kind]
     return edged(Probe(tensors, edge_index, num_nodes), roles)
 
 

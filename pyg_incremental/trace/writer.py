@@ -125,11 +125,16 @@ class Writer:
         owner, _, name = path.rpartition(".")
         module = self.site.get_submodule(owner)
         held = getattr(module, name)
-        for kind, count in self.program.fixed.items():
-            if isinstance(held, Tensor) and held.shape[:1] == (count,):
-                plain = path.removeprefix("model.")
-                return self.program.learned(plain, lambda: getattr(module, name), kind)
+        kind = self._learned_kind(held)
+        if kind is not None:
+            plain = path.removeprefix("model.")
+            return self.program.learned(plain, lambda: getattr(module, name), kind)
         return Live(lambda: getattr(module, name))
+
+    def _learned_kind(self, rows: Any) -> str | None:
+        """The nodes that a tensor made of parameters alone, of any shape, has a row for."""
+        counts = self.program.fixed.items() if isinstance(rows, Tensor) else ()
+        return next((kind for kind, count in counts if rows.shape[:1] == (count,)), None)
 
     def _output(self, result: Any) -> Any:
         """An output with an `Output` in place of each value, in plain containers."""
@@ -189,7 +194,7 @@ class Writer:
             self.written.turned[turned] = graph
             return turned
         if node.op == "call_module":
-            made = self.ends.read_out(node, fn, name)
+            made = self.ends.read_out(node, fn, name) or self.ends.looked_up(node, fn, name)
             if made is not None:
                 return made
         if isinstance(fn, MessagePassing):
@@ -312,6 +317,9 @@ class Writer:
         )
         result = self.results[node]
         if self.written.fixed.issuperset(values):  # made of parameters and constants only
+            kind = None if values else self._learned_kind(result)
+            if kind is not None:
+                return self.program.learned(name, run, kind)
             value = self.program.map(name, run, values)
             self.written.fixed.add(value)
             if not values:

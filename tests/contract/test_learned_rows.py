@@ -328,7 +328,9 @@ def test_features_that_are_not_there_cannot_be_read():
 
 
 def test_a_call_without_nodes_says_what_to_do():
-    with pytest.raises(UnsupportedModelError, match=r"3 or 4 nodes.*pass features, or pass the"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"3 or 4 or 7 nodes.*pass features, or pass the"
+    ):
         to_incremental(OnlyEdges().eval())(torch.zeros(2, 1, dtype=torch.int64))
 
 

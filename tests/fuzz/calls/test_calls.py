@@ -157,11 +157,27 @@ def test_a_field_that_is_read_is_needed_for_new_nodes_and_no_other():
     assert inc.verify() < 1e-12
 
 
-def test_as_many_edges_as_nodes_are_asked_about():
+class Aside(Scaled):
+    def forward(self, data):
+        return self.conv(data.x, data.edge_index), data.time.exp()
+
+
+def test_where_there_are_as_many_edges_as_nodes_the_model_tells_or_the_user():
     data = graph()
     data.edge_index = data.edge_index[:, :30]
-    with pytest.raises(InvalidDeltaError, match=r"'time' may be data of either; say which.*roles="):
-        to_incremental(Scaled().double().eval())(data)
+    inc, original = start(Scaled, data)
+    assert str(inc.roles["time"]) == "node"
+    inc.apply_delta(edge_index_del=data.edge_index[:, -1:])
+    data.edge_index = data.edge_index[:, :-1]
+    assert difference(inc.out, original(data).detach()) < 1e-12
+    data = graph()
+    data.edge_index = data.edge_index[:, :30]
+    with pytest.raises(InvalidDeltaError, match=r"'time' has 30 rows.*roles={'time': 'edge'}"):
+        to_incremental(Aside().double().eval())(data)
+    inc = to_incremental(Aside().double().eval(), roles={"time": "node"})
+    inc(data)
+    inc.apply_delta(edge_index_del=data.edge_index[:, -1:])
+    assert inc.out[1].shape == (30,)
 
 
 class Passed(torch.nn.Module):

@@ -1,0 +1,55 @@
+"""Rows of the output for ids that are not watched."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from pyg_incremental.call.roles import is_label
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
+from pyg_incremental.program.steps import Domain
+from pyg_incremental.session.session import Session
+
+
+def query_delta(session: Session, given: Sequence[Any], named: Mapping[str, Any]) -> GraphDelta:
+    """The delta that would watch other ids, after which their rows are those that changed.
+
+    Args:
+        session: The running state.
+        given: The ids, and what goes with each of them, in the order of the model's arguments.
+        named: The same by name.
+
+    Raises:
+        UnsupportedModelError: If the output has no row for each of the ids alone.
+        InvalidDeltaError: If arguments are missing, or too many.
+    """
+    site, roles = session.plan.site, session.roles
+    watched = [r for r in roles.given if is_label(r.graph)]
+    outputs = session.program.outputs
+    alone = len(watched) == 1 and all(
+        v.domain is Domain.EDGE and v.kind == watched[0].graph for v in outputs
+    )
+    where = f"query of {type(site.model).__name__}"
+    if not alone:
+        raise UnsupportedModelError(
+            f"{where}: the output does not have a row for each of the ids that were asked for, and "
+            "for nothing else, so no others can be; call the model itself"
+        )
+    (relation,) = watched
+    asked = site.asked.get(relation.graph)
+    ids = asked.names if asked else (relation.graph,)
+    data = [name for name, graph in roles.edges.items() if graph == relation.graph]
+    known = [*inspect.signature(site.model.forward).parameters]
+    names = sorted((*ids, *data), key=lambda n: known.index(n) if n in known else len(known))
+    tensors = {**dict(zip(names, given, strict=False)), **named}
+    if len(given) > len(names) or tensors.keys() != set(names):
+        raise InvalidDeltaError(
+            f"{where}: expected {names} (got {len(given)} by position, and {sorted(named)}); give "
+            "them as the model takes them"
+        )
+    tensors = {name: torch.as_tensor(t) for name, t in tensors.items()}
+    pairs = asked.pairs(tensors) if asked else tensors[relation.graph]
+    rows = {relation.key: {name: tensors[name] for name in data}} if data else None
+    return GraphDelta(pairs_add={relation.key: pairs}, edge_data_add=rows)
