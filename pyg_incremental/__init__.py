@@ -101,8 +101,10 @@ def to_incremental(
             take several times longer (they go step by step, whatever `compile_after` says).
         check: Hold the first pass on your graph against the original model: all rows if some step
             runs on all rows or computes rows again from their neighbourhoods, which costs a full
-            pass; else 16 nodes of each kind on what they see. Where they differ, every
-            update runs a full pass, and a warning names the step.
+            pass; else 16 nodes of each kind on what they see. Where that does not fit in some
+            256 MB, program and model are compared on a part of the graph. Where they differ, every
+            update runs a full pass, and a warning names the step; where the model itself fails,
+            a warning says that nothing was compared.
         roles: What arguments are whose names and shapes do not show it, such as `{'users': 'ids',
             't': 'edge'}`; see `Role`.
 

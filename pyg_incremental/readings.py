@@ -229,11 +229,11 @@ class Readings(Guarded):
         def look() -> Callable[[], tuple[Any, Any]]:
             session = self._require()
             self._refuse_stale(exactly=True)
-            compare = against_model.against_full_pass(session, num_nodes, seed)
+            both = against_model.against_full_pass(session, num_nodes, seed)
             if session.runs_the_model:
-                done = compare()
+                done = both.ours, both.model()
                 return lambda: done
-            return compare
+            return lambda: (both.ours, both.model())
 
         with turns.model:  # its caches stand for one graph at a time
             return turns.read(look)()

@@ -80,6 +80,17 @@ def run(site: CallSite, tensors: list[Any], *, fresh: bool = False) -> Any:
         return site(*[t.clone() if isinstance(t, Tensor) else t for t in tensors])
 
 
+def lacks_memory(error: BaseException) -> bool:
+    """Whether something was raised for want of memory, which PyTorch says as a `RuntimeError`."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, (RuntimeError, OSError))
+        and any(words in str(error).lower() for words in _NO_MEMORY)
+    )
+
+
+_NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough mem")
+
+
 def copied(model: nn.Module) -> nn.Module:
     """A copy of a model; the model itself if it cannot be copied."""
     try:

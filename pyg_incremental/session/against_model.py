@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -16,9 +16,10 @@ from pyg_incremental.call.members import all_in_graphs, count_of, set_apart
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.journal import Journal, State
-from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.program.steps import Domain, Program
 from pyg_incremental.session.compact import left_over, new_ids
+from pyg_incremental.session.near import Part, complete_around
 from pyg_incremental.session.session import Session
 
 CHECKED = 16
@@ -44,49 +45,49 @@ def _tried(program: Program) -> list[str]:
     return [s.output.name for s in program.steps if isinstance(s, (NeighborhoodRows, PaddedRows))]
 
 
-def against_full_pass(
-    session: Session, num_nodes: int | None, seed: int
-) -> Callable[[], tuple[Any, Any]]:
+@dataclass(frozen=True)
+class Comparison:
+    """Our output beside the model's, which is not computed yet.
+
+    Attributes:
+        ours: Rows of ours, copied or not to be changed until then.
+        model: Runs a copy of the original model, so that nothing it may have kept of earlier calls
+            can matter, and returns the same rows of what it says.
+    """
+
+    ours: Any
+    model: Callable[[], Any]
+
+
+def against_full_pass(session: Session, num_nodes: int | None, seed: int) -> Comparison:
     """Our output and the model's, for all nodes or on what a sample of them sees.
 
-    Everything is copied here; the model runs when what is returned is called. It is a copy of
-    the model, so that nothing it may have kept of earlier calls can matter.
+    Everything is copied here, and the model runs later.
     """
-    site = session.plan.site
-    if num_nodes is None or num_nodes >= session.count or not _sees_parts(session):
-        ours = session.outputs.now(copy=True)
-        nodes = {name: rows.clone() for name, rows in session.nodes().items()}
-        every = as_given(session, (session.graphs, session.num_nodes, nodes))
-        here, there = _in_both(session.roles, nodes)
-        left = session.outputs.chosen(ours, here)
-        return lambda: (
-            left, session.outputs.chosen(full_pass.run(site, every, fresh=True), there)
-        )  # fmt: skip
-    program, relations = session.plan.program, session.roles.relations
-    generator = torch.Generator().manual_seed(seed)
-    asked = {
-        kind: torch.randperm(n, generator=generator)[:num_nodes]
-        for kind, n in session.num_nodes.items()
-    }
-    used = {name: g.slots_in_use() for name, g in session.graphs.items()}
-    edges = {name: _ends(g, used[name]) for name, g in session.graphs.items()}
-    reverse = any(getattr(s, "reverse", False) for s in program.steps)
-    seen, kept = full_pass.neighbourhood(
-        asked, program.depth, relations, edges, session.num_nodes, reverse
-    )
-    place = {kind: mask.cumsum(0) - 1 for kind, mask in seen.items()}
-    small = {}
-    for r in relations:
-        graph, among = session.graphs[r.graph], used[r.graph]
-        slots = np.flatnonzero(kept[r.graph].numpy())
-        slots = graph.slots_for_model(slots if isinstance(among, slice) else among[slots])
-        src, dst = torch.from_numpy(graph.ends_of(slots))
-        data = {name: rows[torch.from_numpy(slots)] for name, rows in graph.edge_data.items()}
-        ends = torch.stack([place[r.source][src], place[r.target][dst]])
-        small[r.graph] = {"edge_index": ends, **data}
-    nodes = {k: v[seen[session.roles.nodes[k]]] for k, v in session.nodes().items()}
-    counts = {kind: int(mask.sum()) for kind, mask in seen.items()}
-    arguments = full_pass.arguments(site, session.roles, nodes, small, counts, session.others())
+    if num_nodes is None or num_nodes >= session.count or not sees_parts(session):
+        return everywhere(session)
+    asked = sample(session, num_nodes, seed)
+    part = complete_around(session, asked)
+    assert part is not None
+    return on_part(session, asked, part)
+
+
+def everywhere(session: Session) -> Comparison:
+    """Both on all of the graph."""
+    ours = session.outputs.now(copy=True)
+    nodes = {name: rows.clone() for name, rows in session.nodes().items()}
+    every = as_given(session, (session.graphs, session.num_nodes, nodes))
+    here, there = _in_both(session.roles, nodes)
+
+    def model() -> Any:
+        return session.outputs.chosen(full_pass.run(session.plan.site, every, fresh=True), there)
+
+    return Comparison(session.outputs.chosen(ours, here), model)
+
+
+def on_part(session: Session, asked: Mapping[str, Ids], part: Part) -> Comparison:
+    """Our rows of some nodes, int64 `[k]` by kind, and the model's on the part that they see."""
+    arguments = session.arguments_on(*part.state(session))
     kinds = session.outputs.kinds
 
     def rows_of(out: Any, ids: Mapping[str, Tensor]) -> Any:
@@ -94,14 +95,19 @@ def against_full_pass(
             lambda t, kind: t[ids[kind]] if isinstance(t, Tensor) else t, out, kinds
         )
 
-    ours = rows_of(session.outputs.now(copy=False), asked)
-    there = {kind: place[kind][ids] for kind, ids in asked.items()}
-    return lambda: (ours, rows_of(full_pass.run(site, arguments, fresh=True), there))
+    here = {kind: torch.from_numpy(ids) for kind, ids in asked.items()}
+    there = {kind: part.places(kind, ids) for kind, ids in asked.items()}
+    site, ours = session.plan.site, rows_of(session.outputs.now(copy=False), here)
+    return Comparison(ours, lambda: rows_of(full_pass.run(site, arguments, fresh=True), there))
 
 
-def _ends(graph: DynamicGraph, used: Any) -> tuple[Tensor, Tensor]:
-    """Sources and targets of the edges in some slots, int32 `[k]` each, without a copy of all."""
-    return torch.from_numpy(graph.slots.src[used]), torch.from_numpy(graph.slots.dst[used])
+def sample(session: Session, num_nodes: int, seed: int) -> dict[str, Ids]:
+    """Some nodes of each kind, int64 `[num_nodes]`."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        kind: torch.randperm(n, generator=generator)[:num_nodes].numpy()
+        for kind, n in session.num_nodes.items()
+    }
 
 
 def graphs_with_nodes(roles: Roles, nodes: Mapping[str, Tensor]) -> dict[str, slice]:
@@ -157,7 +163,7 @@ def _in_both(roles: Roles, nodes: Mapping[str, Tensor]) -> tuple[dict[str, Any],
     return here, there
 
 
-def _sees_parts(session: Session) -> bool:
+def sees_parts(session: Session) -> bool:
     """Whether the model can be run on what some rows see."""
     program, roles = session.plan.program, session.roles
     return not (
@@ -167,18 +173,6 @@ def _sees_parts(session: Session) -> bool:
         or any(v.domain is not Domain.NODE for v in program.outputs)
         or any(roles.grows(kind) for kind in session.num_nodes)
     )
-
-
-def why_not_trusted(session: Session) -> str:
-    """Hold the first pass against the original model; why it is not exact, if it is not.
-
-    All rows are compared where some step runs on all rows or computes rows again from their
-    neighbourhoods, as a conv's own `forward` that was found to be local by trying; else
-    `CHECKED` nodes of each kind.
-    """
-    num_nodes = nodes_to_check(session.plan.program)
-    gap = full_pass.gap(*against_full_pass(session, num_nodes, seed=0)())
-    return why_it_differs(session.plan.program, gap)
 
 
 def why_not_after(session: Session, delta: GraphDelta) -> str:

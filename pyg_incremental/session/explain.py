@@ -74,6 +74,8 @@ class Explanation:
         steps: One entry for each line; of a loop, for each round.
         version: How many updates have been applied.
         seconds: What the last one took; None before the first.
+        checked: On what the first call held the program against the model, such as `'16 nodes'`;
+            empty if it did not.
     """
 
     model: str
@@ -81,6 +83,7 @@ class Explanation:
     steps: tuple[ExplainedStep, ...]
     version: int
     seconds: float | None
+    checked: str = ""
 
     def __iter__(self) -> Iterator[ExplainedStep]:
         return iter(self.steps)
@@ -135,7 +138,7 @@ def explained(session: Session, last: UpdateStats | None) -> Explanation:
     steps = (_of_line(session, group, last, work) for group in _lines(session))
     return Explanation(
         type(session.plan.site.model).__name__, session.mode, tuple(steps),
-        session.committed.version, None if last is None else last.seconds,
+        session.committed.version, None if last is None else last.seconds, session.checked,
     )  # fmt: skip
 
 

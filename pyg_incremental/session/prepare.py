@@ -52,9 +52,9 @@ def prepare(site: CallSite, roles: Roles, settings: Settings, in_one: bool = Tru
     try:
         roles, tried = _tried(site, roles)
         expected = tried.output
-    except MemoryError:
-        raise
     except Exception as error:  # a user's model may raise anything
+        if full_pass.lacks_memory(error):
+            raise
         reason = (
             str(error)
             if isinstance(error, _NotCopied)
@@ -252,9 +252,11 @@ def _hold_against(plan: CallPlan, trial: Trial, settings: Settings) -> None:
         session.update(session.resolver.resolve(_delta(roles, probe, graphs)))
         theirs = full_pass.run(original, session.arguments())
         _same_or_raise(session.outputs.now(copy=False), theirs, "on a probe after a delta")
-    except (NotTraceable, MemoryError):
+    except NotTraceable:
         raise
     except Exception as error:  # a user's model may raise anything when it sees fewer rows
+        if full_pass.lacks_memory(error):
+            raise
         raise NotTraceable(
             f"the program of {type(site.model).__name__} fails on a probe ({type(error).__name__}: "
             f"{error})"

@@ -57,6 +57,7 @@ class Session:
         runs_the_model: Whether updates run the model itself, or parts of it.
         naming: The node inputs that say which graph each node belongs to.
         watch: Notices that the model is no longer the one whose results these are.
+        checked: On what the first pass was held against the model; empty if it was not.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class Session:
         self.interrupted = ""
         self._moves = -1  # how often rows had moved when they were noted
         self.watch: ParameterWatch | None = None
+        self.checked = ""
         self.settings = settings
         self.runs_the_model = any(s.kind in ("whole", "rows") for s in plan.program.steps)
         self.outputs = Outputs(plan, self.engine, graphs, self.resolver)

@@ -26,9 +26,9 @@ from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.session import interrupted
-from pyg_incremental.session.against_model import why_not_trusted
 from pyg_incremental.session.classified import classified
 from pyg_incremental.session.compact import Removed, left_over, new_ids
+from pyg_incremental.session.first_check import first_check
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
@@ -71,12 +71,29 @@ def from_call(site: CallSite, settings: Settings) -> Session:
         return session
     try:
         session.fill(nodes, others)
-        site.whole = why_not_trusted(session) if settings.check else ""
-    except MemoryError:
-        raise
     except Exception as error:  # a user's model may raise anything; if it does so whole, it will
+        if full_pass.lacks_memory(error):
+            raise
         site.whole = f"its program fails on this graph ({type(error).__name__}: {error})"
+    else:
+        if settings.check:
+            found = first_check(session)
+            site.whole, session.checked = found.why, found.where
+            _say_if_skipped(session, found.skipped)
     return from_session(session) if site.whole else session
+
+
+def _say_if_skipped(session: Session, why: str) -> None:
+    """Warn of a first pass that could not be held against the model, which is no fault of it."""
+    if not why:
+        return
+    warnings.warn(
+        f"{type(session.plan.site.model).__name__}: its first pass was not held against the model: "
+        f"{why}. Its program agrees with the model on a small graph; verify(num_nodes=1) compares "
+        "on this one, given memory, and check=False says that nobody asks for it",
+        IncrementalWarning,
+        stacklevel=5,
+    )
 
 
 def _graphs(roles: Roles, tensors: Mapping[str, Any], storage: Storage) -> dict[str, DynamicGraph]:
@@ -116,6 +133,7 @@ def from_session(session: Session) -> Session:
     if not session.is_broken:
         session.interrupted = "a refresh was interrupted"  # from here on its rows are given up
     again.fill_in_place_of(session, nodes, session.others())
+    again.checked = session.checked
     return again
 
 
