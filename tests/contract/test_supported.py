@@ -562,3 +562,18 @@ def test_the_page_holds_the_table_of_today(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     pages = importlib.import_module("layer_table")
     assert pages.written() == pages.PAGE.read_text(), "run: make docs-table"
+
+
+@pytest.mark.parametrize("how", ["amax", "mean", "sum"])
+def test_a_readout_of_all_nodes_is_no_full_pass(how):
+    class Readout(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = gnn.SAGEConv(4, 3)
+
+        def forward(self, x, edge_index):
+            return getattr(self.conv(x, edge_index).relu(), how)(0)
+
+    inc = to_incremental(Readout().eval(), strict=True)
+    inc(torch.randn(6, 4), torch.randint(6, (2, 20)))
+    assert inc.mode == scheme_of(inc.program) == "incremental"

@@ -1,0 +1,40 @@
+"""What the docs say of commands holds for the commands that there are."""
+
+import re
+import shlex
+import tomllib
+
+import pytest
+
+from benchmarks.__main__ import main
+from tests.processes import ROOT
+
+DOCS = ROOT / "docs" / "source"
+
+
+def test_the_table_of_benchmarks_has_every_command(capsys):
+    with pytest.raises(SystemExit):
+        main(["no such command"])
+    _, _, listed = capsys.readouterr().err.partition("choose from")
+    commands = set(re.findall(r"[a-z][a-z-]+", listed))
+    text = (DOCS / "benchmarks.md").read_text()
+    table, _, _ = text.partition("| command | what it does |\n")[2].partition("\n\n")
+    rows = re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)
+    assert len(commands) > 15
+    assert sorted(rows) == sorted(commands)
+
+
+def test_an_image_installs_what_there_is():
+    text = (DOCS / "new_machines.md").read_text()
+    (dockerfile,) = re.findall(r"```dockerfile\n(.*?)```", text, re.DOTALL)
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    lines = [shlex.split(line, comments=True) for line in dockerfile.splitlines()]
+    copied = {words[2]: ROOT / words[1] for words in lines if words[:1] == ["COPY"]}
+    (installed,) = [words[3:] for words in lines if words[:3] == ["RUN", "pip", "install"]]
+    assert project["name"] not in installed  # it is on no index
+    (own,) = [copied[name] for name in installed if name in copied]
+    assert (own / "pyproject.toml").is_file()
+    for words in lines:
+        if words[0] == "RUN" and words[1] != "pip":
+            assert words[1] in project["scripts"]
