@@ -2,9 +2,9 @@
 
 import re
 import shlex
-import tomllib
 
 import pytest
+import tomllib
 
 from benchmarks.__main__ import main
 from tests.processes import ROOT
@@ -29,7 +29,7 @@ def test_an_image_installs_what_there_is():
     (dockerfile,) = re.findall(r"```dockerfile\n(.*?)```", text, re.DOTALL)
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
-    lines = [shlex.split(line, comments=True) for line in dockerfile.splitlines()]
+    lines = [w for line in dockerfile.splitlines() if (w := shlex.split(line, comments=True))]
     copied = {words[2]: ROOT / words[1] for words in lines if words[:1] == ["COPY"]}
     (installed,) = [words[3:] for words in lines if words[:3] == ["RUN", "pip", "install"]]
     assert project["name"] not in installed  # it is on no index
