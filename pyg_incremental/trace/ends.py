@@ -28,6 +28,7 @@ from pyg_incremental.program.steps import (  # fmt: skip
 from pyg_incremental.trace.ids import End, EndIds, arguments_of, is_fixed, same_shape
 from pyg_incremental.trace.looped import Looped, lists_all, with_own_row
 from pyg_incremental.trace.names import name_of
+from pyg_incremental.trace.sides import Sides, of_sides
 from pyg_incremental.trace.written import Written
 
 READOUTS = frozenset(
@@ -47,14 +48,14 @@ class Ends:
     def __init__(self, written: Written) -> None:
         self.program, self.recorded = written.program, written.recorded
         self.env, self.examples = written.env, written.examples
-        self._ids = EndIds(written)
+        self._ids, self._written = EndIds(written), written
         self._kept: list[Any] = []  # steps are known by the ids of these
 
     def note_members(self, node: fx.Node, name: str, roles: Roles) -> None:
         """An input that names graphs holds the ids at one end of the edges that it stands for."""
         self._ids.note_members(node, name, roles)
 
-    def read(self, node: fx.Node) -> Value | Looped | None:
+    def read(self, node: fx.Node) -> Any:
         """The value of an operation that gathers or aggregates; None if it does neither.
 
         What becomes of ids and of constants is noted on the way.
@@ -65,6 +66,10 @@ class Ends:
         if lists_all(node, self.recorded.real[node], self._ids.every):
             self._ids.every.add(node)
             return None
+        first = node.args[0] if node.args else None
+        held = self.env.get(first) if isinstance(first, fx.Node) else None
+        if isinstance(held, Sides):
+            return of_sides(self._written, node, name, held)
         if name == "cat":
             return self._ids.joined(node)
         if name == "stack":
@@ -94,7 +99,7 @@ class Ends:
 
     # Gathers -------------------------------------------------------------------------------------
 
-    def _gathered(self, node: fx.Node, name: str) -> Value | Looped | None:
+    def _gathered(self, node: fx.Node, name: str) -> Value | Looped | Sides | None:
         """`rows[ids]`, the row of a node for every edge."""
         given = arguments_of(node, ("input", "dim", "index"))
         rows, ids = given.get("input"), given.get("index")
@@ -110,6 +115,13 @@ class Ends:
             return None
         if ids in self._ids.pairs and name == "__getitem__":
             return self._at_both(node, self.env[rows], self._ids.pairs[ids])
+        graph = self.env[ids]
+        relation = self.program.graphs.get(graph) if isinstance(graph, Value) else None
+        if relation is not None and relation.format == "coo" and name == "__getitem__":
+            both = self._at_both(node, self.env[rows], (End(relation, False), End(relation, True)))
+            if both is not None:
+                self.examples.setdefault(both, self.recorded.real[node].transpose(0, 1))
+            return None if both is None else Sides(both)
         if ids not in self._ids.of:
             return None
         return self._at(node, self.env[rows], ids)

@@ -4,6 +4,7 @@ Each becomes a row map, a conv's program, or a step on all rows.
 """
 
 import operator
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from pyg_incremental.trace.one_step import OneStep, OneSteps
 from pyg_incremental.trace.probe import Probe
 from pyg_incremental.trace.recorder import Recorder
 from pyg_incremental.trace.row_rules import squeezes_all, why_not_by_rows
+from pyg_incremental.trace.sides import ARRANGED, Sides
 from pyg_incremental.trace.sizes import is_fake
 from pyg_incremental.trace.written import Written
 
@@ -140,7 +142,7 @@ class Writer:
         """An output with an `Output` in place of each value, in plain containers."""
         if isinstance(result, fx.Node):
             held = self.env[result]
-            joined = isinstance(held, (Looped, OneStep))
+            joined = isinstance(held, ARRANGED)
             result = self._rejoined(result, held) if joined else held
         if isinstance(result, dict):
             return {k: self._output(v) for k, v in result.items()}
@@ -179,7 +181,7 @@ class Writer:
         sequence = self.one_steps.read(node, fn)
         if sequence is not None:
             return sequence
-        looped = [n for n in node.all_input_nodes if isinstance(self.env[n], (Looped, OneStep))]
+        looped = [n for n in node.all_input_nodes if isinstance(self.env[n], ARRANGED)]
         if looped:
             return self._on_both(node, fn, name, looped)
         if fn is operator.getitem:  # of a result of several
@@ -242,7 +244,11 @@ class Writer:
         self.env.update(held)
         return whole
 
-    def _rejoined(self, node: fx.Node, rows: Looped | OneStep) -> Value:
+    def _rejoined(self, node: fx.Node, rows: Looped | OneStep | Sides) -> Value:
+        if isinstance(rows, Sides):
+            reason = f"{node.name}: both ends of each pair are not worked on by themselves"
+            turn = partial(torch.transpose, dim0=0, dim1=1)
+            return self.program.whole(node.name, turn, [rows.rows], Domain.WHOLE, reason)
         if isinstance(rows, OneStep):
             reason = f"{node.name}: its result does not have one row for each input row"
             return self.program.whole(
