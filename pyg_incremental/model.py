@@ -147,7 +147,8 @@ class IncrementalModel(Keeping, Readings):
 
     def _take(self, session: Session, committed: Committed, level: int = 4) -> None:
         """From here on this session is the state. Say once that it runs full passes, if it does."""
-        session.watch, session.committed = ParameterWatch(self.model), session.noted(committed)
+        session.watch = ParameterWatch(self.model, bool(session.plan.site.keeps))
+        session.committed = session.noted(committed)
         self._session, self._last, self._few = session, None, few_changes_of(session)
         self._lost = ""
         self._warned = self._warned or start.say_if_whole(session, level)

@@ -258,6 +258,22 @@ class Readings(Guarded):
         with self._turns.model, torch.inference_mode(mode=False), torch.no_grad():
             return self._turns.read(look)
 
+    def changed_parameters(self) -> list[str]:
+        """Names of parameters and buffers that are not as they were when rows were computed.
+
+        And of tensors and arrays in attributes, lists and dicts of the model. Every byte is
+        compared, however it was written; `refresh()` takes the current ones.
+
+        Raises:
+            StaleStateError: Before the first pass.
+        """
+
+        def look() -> list[str]:
+            watch = self._require().watch
+            return [] if watch is None else watch.changed()
+
+        return self._turns.read(look)
+
     def memory_report(self) -> MemoryReport:
         """What is held besides the model: bytes for each value, aggregation and graph.
 

@@ -264,7 +264,7 @@ class DistributedIncrementalModel(Evaluating, OneProcessOnly):
         Raises:
             StaleStateError: If what a rank stores is stale.
         """
-        self._together(self._refuse_stale)
+        self._together(lambda: self._refuse_stale(exactly=True))
         self._together(refuse_autocast)
         part, call = self._require(), self._called()
         got = verify.gather(part, verify.sample_of(part, num_nodes, seed))

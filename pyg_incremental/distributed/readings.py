@@ -232,8 +232,10 @@ class Readings:
                 "statistics make outputs depend on chance; call model.eval() first, on every rank"
             )
 
-    def _refuse_stale(self) -> None:
+    def _refuse_stale(self, exactly: bool = False) -> None:
         reason = self.stale
+        if exactly and not reason and self._watch is not None:
+            reason = self._watch.reason_exactly()
         if reason:
             raise StaleStateError(
                 f"rank {self.rank}: the stored rows of {type(self.model).__name__} are stale: "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ from pyg_incremental.distributed.placement.shard import Graph, Shard, shard_of
 from pyg_incremental.distributed.readings import Readings, collective
 from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.files.snapshot import digest_of
 from pyg_incremental.graph.storage import Storage
 from pyg_incremental.session.against_model import CHECKED, nodes_to_check, why_it_differs
 from pyg_incremental.session.parameters import ParameterWatch, fingerprint
@@ -150,8 +151,25 @@ class Starting(Readings):
             Graph(r, roles.edge_index[r.graph], _detached(roles.data_of(r, site.tensors)))
             for r in roles.relations
         ]
+        self._refuse_other_inputs(nodes, graphs)
         shard = shard_of(self.rank, self.size, owner, nodes, graphs)
         return call_of(site, roles), shard
+
+    def _refuse_other_inputs(
+        self, nodes: Mapping[str, tuple[str, Tensor]], graphs: Sequence[Graph]
+    ) -> None:
+        """See that all ranks were given the same features and the same graph."""
+        given = [nodes, [(g.edge_index, g.data) for g in graphs]]
+        every = self.rounds.everywhere(self._together(lambda: digest_of(given)))
+        other = next((rank for rank, digest in enumerate(every) if digest != every[0]), None)
+        if other is not None:
+            raise on_all_ranks(
+                PartitionError(
+                    f"{type(self.model).__name__} was called with other features, edges or edge "
+                    f"data on rank {other} than on rank 0; pass the same ones on every rank, or "
+                    "let each rank read its own part (from_shards)"
+                )
+            )
 
     def _read(
         self, folder: str | os.PathLike[str], arguments: dict[str, Any]
@@ -179,7 +197,7 @@ class Starting(Readings):
         Raises:
             StaleStateError: If what a rank stores is stale.
         """
-        self._together(self._refuse_stale)
+        self._together(lambda: self._refuse_stale(exactly=True))
         part, call = self._require(), self._called()
         saving.save(folder, self.model, part, call, self.rounds)
 
@@ -223,7 +241,7 @@ class Starting(Readings):
         plan = self._together(lambda: plan_of(call, counts, settings))
         others, rounds = call.sample.others, self.rounds
         self._part = Part(plan, shard, others, rounds, settings, committed)
-        self._call, self._watch = call, ParameterWatch(self.model)
+        self._call, self._watch = call, ParameterWatch(self.model, bool(call.site.keeps))
 
     def _check(self, whole: bool) -> None:
         """Hold the first pass against the original model, if that is wanted.

@@ -16,7 +16,7 @@ from pyg_incremental.kernels import adjacency, compiled, graph_at, kept, pairs
 from pyg_incremental.kernels.compiled import machine, row_ops
 from pyg_incremental.kernels.compiled.rows import take_rows
 from pyg_incremental.kernels.loading import compile_all
-from pyg_incremental.kernels.samples import mixed
+from pyg_incremental.kernels.samples import KEYS, mixed
 
 _GIVES_WAY = 5
 """By how much a second process that compiles is nicer than the first."""
@@ -129,7 +129,7 @@ def _run_graph_kernels() -> tuple[Any, Any]:
         graph_at.change_list(places, side, np.stack([u, v]), none, ids)
     adjacency.compact(out, np.zeros(8, np.int32), np.zeros(8, np.int32), 4)
     adjacency.out_of_range(ids, 1)
-    mixed(ids[:0])
+    mixed(ids[:0], np.zeros((0, 2), np.int64), 0, 0, 0, KEYS)
     graph_at.accept(places, pair, pair, ids, 1, found[:0])
     graph_at.accept_now(places, pair, pair, ids, 1, none, 0, 0, both)
     graph_at.has_changed(none, 0, both, 0, 0)

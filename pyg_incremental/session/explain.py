@@ -76,6 +76,8 @@ class Explanation:
         seconds: What the last one took; None before the first.
         checked: On what the first call held the program against the model, such as `'16 nodes'`;
             empty if it did not.
+        found_late: Which writes to the model's tensors are not noticed before the next update;
+            empty if all are.
     """
 
     model: str
@@ -84,6 +86,7 @@ class Explanation:
     version: int
     seconds: float | None
     checked: str = ""
+    found_late: str = ""
 
     def __iter__(self) -> Iterator[ExplainedStep]:
         return iter(self.steps)
@@ -114,7 +117,7 @@ class Explanation:
                 lines.append(f"    why: {step.why}")
             if step is not None and step.instead:
                 lines.append(f"    instead: {step.instead}")
-        return "\n".join(lines)
+        return "\n".join([*lines, self.found_late] if self.found_late else lines)
 
     def _repr_html_(self) -> str:
         names = ("line", "code", "runs", "last update", "why", "instead")
@@ -124,7 +127,8 @@ class Explanation:
             "<tr>" + "".join(f"<td style='text-align:left'>{escape(c)}</td>" for c in row) + "</tr>"
             for row in body
         )
-        return f"<p>{escape(self.head)}</p><table><tr>{head}</tr>{rows}</table>"
+        late = f"<p>{escape(self.found_late)}</p>" if self.found_late else ""
+        return f"<p>{escape(self.head)}</p><table><tr>{head}</tr>{rows}</table>{late}"
 
 
 def explained(session: Session, last: UpdateStats | None) -> Explanation:
@@ -139,6 +143,7 @@ def explained(session: Session, last: UpdateStats | None) -> Explanation:
     return Explanation(
         type(session.plan.site.model).__name__, session.mode, tuple(steps),
         session.committed.version, None if last is None else last.seconds, session.checked,
+        "" if session.watch is None else session.watch.found_late,
     )  # fmt: skip
 
 

@@ -2,9 +2,8 @@
 
 import hashlib
 import re
-import zlib
 from itertools import chain
-from operator import attrgetter, is_, itemgetter
+from operator import attrgetter, getitem, is_, itemgetter
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,10 @@ from torch_geometric.nn.aggr import (
 )
 
 from pyg_incremental.errors import UnsupportedModelError
-from pyg_incremental.kernels.samples import mixed
+from pyg_incremental.kernels.samples import KEYS, mixed
+from pyg_incremental.session.held import Held, held_beside, tensor_of
+from pyg_incremental.session.pieces import Pieces
+from pyg_incremental.session.stepped import memory_of, tell_of_steps
 
 SAMPLES = 8
 """So many words of each parameter are looked at before every update: a step of an optimizer changes
@@ -47,33 +49,40 @@ _OTHER_HOOKS = ("backward", "state_dict", "kwargs", "always_called")
 
 
 class ParameterWatch:
-    """Remembers all parameters and buffers of a model by identity, version, memory and content.
+    """Remembers all that a model computes with: by identity, version, memory and content.
 
-    In-place changes under autograd's eyes (`load_state_dict`, `copy_`, most optimizers) count up a
-    tensor's version; `.to()` and `.double()` give it new memory. What is written past that (fused
-    optimizers, `.data`) shows in a sample of the words that each tensor holds, or at the latest
-    where all bytes are compared (`reason_exactly`). Replaced submodules and hooks of all kinds are
-    noticed. Setting an attribute such as `conv.negative_slope` leaves no trace that could be
-    noticed at this price; `verify()` shows it.
+    That is parameters, buffers, and tensors and arrays in attributes, lists and dicts. Writes that
+    PyTorch counts, steps of optimizers, new memory (`.to()`), replaced submodules and hooks of all
+    kinds are noticed at once. What is written past all of that (`.data`, NumPy, other processes)
+    shows at once where it hits a sample of words or memory of which all is looked at; else within
+    as many looks as there are turns, and at the latest where all bytes are compared (`changed`,
+    `reason_exactly`). Setting an attribute such as `conv.negative_slope` leaves no trace that could
+    be noticed at this price; `verify()` shows it.
 
     Args:
         model: The model.
+        keeps: Whether it keeps something from call to call: then only parameters and buffers are
+            watched.
+
+    Attributes:
+        memory: Where the memory of its tensors begins.
+        is_stepped: Whether an optimizer has written to any of it since all of it was looked at.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, keeps: bool = False) -> None:
         self._modules = list(model.modules())
         with_mode = [m for m in self._modules if type(m) not in _WITHOUT_MODE]
         self._states = [vars(m) for m in with_mode if "training" in vars(m)]
         self._scripted = [m for m in with_mode if "training" not in vars(m)]
         held = [
-            (home, name, t)
-            for m in self._modules
+            (home, name, t, f"{path}.{name}" if path else name)
+            for path, m in model.named_modules()
             for home in (m._parameters, m._buffers)
             for name, t in home.items()
             if t is not None and not is_lazy(t)
         ]
         others: list[Any] = [
-            (home, name, thing)
+            (home, name, thing, name)
             for m in self._modules
             for home in (m._modules, m._parameters, m._buffers)
             for name, thing in home.items()
@@ -85,23 +94,46 @@ class ParameterWatch:
             if isinstance(m, _CONTAINERS)
             for home in (m._modules, m._parameters)
         ]
-        self._tensors = [t for _, _, t in held]
         # TorchScript makes a new object whenever it is asked for a tensor or a module.
         self._found = [entry for entry in [*held, *others] if isinstance(entry[0], dict)]
-        self._names = [name for _, name, _ in held]
         known = [*self._found, *self._containers]
         homes: dict[int, dict[str, Any]] = {id(home): home for home, *_ in known}
         self._homes = list(homes.values())
         self._things = self._at_home()
+        beside = [] if keeps else held_beside(model)
+        self._beside = [list(column) for column in zip(*beside, strict=True)][:3]
+        in_lists = {id(h.home): h.home for h in beside if isinstance(h.home, list)}
+        self._lists = [*in_lists.values()]
+        self._lengths = [*map(len, self._lists)]
         self._handles = RemovableHandle.next_id
         self._hooks = _hooks_of(self._modules)
         self._known_hooks = list(map(list, self._hooks)) if any(self._hooks) else []
-        self._counted = [t for t in self._tensors if not t.is_inference()]  # others count nothing
+        self._remember([(t, name) for _, _, t, name in held], beside)
+
+    def _remember(self, held: list[tuple[Tensor, str]], beside: list[Held]) -> None:
+        """Take down versions, memory and content of parameters and buffers, and what is beside."""
+        plain = [(t, h.name) for h in beside if (t := tensor_of(h.value)) is not None]
+        every = [*held, *plain]
+        self._tensors = [t for t, _ in every if t.layout is torch.strided]
+        self._names = {id(t): name for t, name in every}
+        self._counted = [t for t, _ in every if not t.is_inference()]  # others count nothing
         self._versions, self._memory = self._read()
         self._words = _addresses(self._tensors)
         self._far = [_sampled(t) for t in self._tensors if not t.is_cpu and not t.is_meta]
-        self._sample, self._far_sample = mixed(self._words), self._read_far()
-        self._sums = list(map(_sum_of, self._tensors))
+        self._far_sample = self._read_far()
+        arrays = [(h.value, h.name) for h in beside if isinstance(h.value, np.ndarray)]
+        self._all: list[tuple[Any, str]] = [
+            *((t, self._names[id(t)]) for t in self._tensors),
+            *arrays,
+        ]
+        self._pieces = pieces = Pieces([thing for thing, _ in self._all])
+        self._table, self._always = pieces.table, pieces.always
+        self._turns = pieces.known(self._words)
+        self._turn, self._count = 0, len(self._turns)
+        self._sums = [pieces.sum_of(i) for i in range(len(self._all))]
+        self.memory = frozenset(map(memory_of, self._tensors))
+        self.is_stepped = False
+        tell_of_steps(self)
 
     def _read(self) -> tuple[list[int], list[int]]:
         return list(map(_version, self._counted)), list(map(_address, self._tensors))
@@ -116,7 +148,7 @@ class ParameterWatch:
 
     def _replaced(self) -> str:
         """What has become of something that there was, or an empty string."""
-        for home, name, thing in self._found:
+        for home, name, thing, _ in self._found:
             if home.get(name) is not thing:
                 return f"'{name}' was replaced"
         for home, names in self._containers:
@@ -124,6 +156,15 @@ class ParameterWatch:
                 return f"a container that held {names} holds {now}"
         self._things = self._at_home()  # something has come that nobody knew
         return ""
+
+    def _is_beside_as_it_was(self) -> bool:
+        """Whether attributes, lists and dicts still hold the tensors and arrays that they held."""
+        homes, keys, values = self._beside
+        try:
+            same = all(map(is_, map(getitem, homes, keys), values))
+        except (KeyError, IndexError):
+            return False
+        return same and [*map(len, self._lists)] == self._lengths
 
     def reason(self) -> str:
         """What has changed, or an empty string."""
@@ -135,6 +176,8 @@ class ParameterWatch:
         is_same = len(now) == len(self._things) and all(map(is_, now, self._things))
         if not is_same and (replaced := self._replaced()):
             return replaced
+        if self._beside and not self._is_beside_as_it_was():
+            return "a tensor or array in an attribute, list or dict of the model was replaced"
         # Whoever registers a hook, anywhere in the process, is given a handle with the next number.
         if (self._known_hooks or self._handles != RemovableHandle.next_id) and self._hooks_differ():
             return "a forward hook was added or removed"
@@ -144,19 +187,64 @@ class ParameterWatch:
             return f"{self._called(self._counted[at])} was changed in place"
         if memory != self._memory:
             at = next(i for i, p in enumerate(memory) if p != self._memory[i])
-            return f"'{self._names[at]}' was moved to another dtype or device"
-        if mixed(self._words) != self._sample or (self._far and self._far_differ()):
-            return self.reason_exactly() or "a parameter was changed in place"
+            return f"{self._called(self._tensors[at])} was moved to another dtype or device"
+        self._turn = turn = (self._turn + 1) % self._count
+        first, last, known = self._turns[turn]
+        seen = mixed(self._words, self._table, self._always, first, last, KEYS)
+        if seen != known or self.is_stepped or (self._far and self._far_differ()):
+            return self._looked_at_all(bool(seen != known))
         return ""
 
+    def _looked_at_all(self, differs: bool) -> str:
+        """The same after a glance or an optimizer has given cause to look at everything."""
+        self.is_stepped = False
+        found = self.reason_exactly()
+        if found:
+            self.is_stepped = True  # until somebody calls refresh
+        return found or ("a parameter was changed in place" if differs else "")
+
     def reason_exactly(self) -> str:
-        """The same, after a look at every byte of the parameters, and at all hooks."""
+        """The same, after a look at every byte, and at all hooks."""
         if self._hooks_differ():
             return "a forward hook was added or removed"
-        for t, known in zip(self._tensors, self._sums, strict=True):
-            if _sum_of(t) != known:
-                return f"{self._called(t)} was changed in place, past PyTorch's count of changes"
+        for i, (thing, name) in enumerate(self._all):
+            if self._pieces.sum_of(i) != self._sums[i]:
+                shape = list(thing.shape)
+                return f"'{name}' of shape {shape} was changed in place, past PyTorch's counts"
         return ""
+
+    def changed(self) -> list[str]:
+        """Names of all parameters, buffers, other tensors and arrays that are not as they were."""
+        names = [name for home, key, t, name in self._found if home.get(key) is not t]
+        versions, memory = self._read()
+        for things, then, now in (
+            (self._counted, self._versions, versions), (self._tensors, self._memory, memory)
+        ):  # fmt: skip
+            names += [
+                self._names[id(t)] for t, a, b in zip(things, then, now, strict=True) if a != b
+            ]
+        if memory == self._memory:  # else what was there may be gone
+            sums = self._sums
+            names += [n for i, (_, n) in enumerate(self._all) if self._pieces.sum_of(i) != sums[i]]
+        if self._beside and not self._is_beside_as_it_was():
+            names.append("attributes, lists or dicts of the model")
+        return list(dict.fromkeys(names))
+
+    @property
+    def found_late(self) -> str:
+        """What is not noticed at once that is written past PyTorch's counts; empty if all is."""
+        said = []
+        if self._count > 1:
+            said.append(
+                f"of {self._pieces.bytes:,} bytes of parameters and buffers, writes past PyTorch's "
+                f"counts (.data, NumPy, other processes) are found within {self._count:,} looks"
+            )
+        if self._pieces.elsewhere:
+            said.append(
+                f"of {self._pieces.elsewhere} tensors on another device or in no line of memory "
+                f"{SAMPLES} words are looked at"
+            )
+        return "; ".join([*said, "changed_parameters() compares all"]) if said else ""
 
     def _hooks_differ(self) -> bool:
         handles, now = RemovableHandle.next_id, list(map(list, self._hooks))
@@ -170,8 +258,7 @@ class ParameterWatch:
         return not all(_same_bytes(a, b) for a, b in pairs)
 
     def _called(self, tensor: Tensor) -> str:
-        at = next(i for i, t in enumerate(self._tensors) if t is tensor)
-        return f"'{self._names[at]}' of shape {list(tensor.shape)}"
+        return f"'{self._names[id(tensor)]}' of shape {list(tensor.shape)}"
 
 
 def _hooks_of(modules: list[nn.Module]) -> list[dict[int, Any]]:
@@ -214,14 +301,6 @@ def _sampled(tensor: Tensor) -> tuple[Tensor, Tensor]:
 def _same_bytes(a: Tensor, b: Tensor) -> bool:
     """Whether two lines of equal length are equal, bit by bit."""
     return not a.numel() or torch.equal(a.view(torch.uint8), b.view(torch.uint8))
-
-
-def _sum_of(tensor: Tensor) -> int:
-    """A checksum of all bytes of a tensor."""
-    if tensor.is_meta or tensor.layout is not torch.strided or not tensor.numel():
-        return 0
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return zlib.crc32(flat.view(torch.uint8).numpy().data)
 
 
 def fingerprint(model: nn.Module) -> str:

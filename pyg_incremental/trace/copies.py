@@ -23,7 +23,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.
 _HOLDS = (list, tuple, set, frozenset, dict)
 _DEPTH = 6
 """How deep attributes are looked into: containers in containers, objects in objects."""
-_KNOWN = ("torch", "torch_geometric", "builtins", "functools", "collections", "inspect", "jinja2")
+KNOWN = ("torch", "torch_geometric", "builtins", "functools", "collections", "inspect", "jinja2")
 """Packages whose objects are taken as they are: they keep nothing from call to call."""
 
 
@@ -102,8 +102,7 @@ class Kept:
         self._met = set()
         for path, m in self._model.named_modules():
             where = f"'{path}' ({type(m).__name__})" if path else type(m).__name__
-            ignored = (*_NOTES, *_LAST.get(type(m), ()))
-            ignored += CACHES if getattr(m, "cached", False) else ()
+            ignored = notes_of(m)
             for name, value in vars(m).items():
                 if name in ("_parameters", "_buffers"):
                     for key, tensor in value.items():
@@ -127,10 +126,16 @@ class Kept:
             ]
         if isinstance(value, _HOLDS):
             return id(value), [self._seen(v, depth - 1) for v in value]
-        if type(value).__module__.partition(".")[0] in _KNOWN:
+        if type(value).__module__.partition(".")[0] in KNOWN:
             return id(value)
         held = getattr(value, "__dict__", None)
         return id(value), None if held is None else self._seen(held, depth - 1)
+
+
+def notes_of(module: nn.Module) -> tuple[str, ...]:
+    """Attributes that a call of a module may change without any consequence for the next one."""
+    cached = CACHES if getattr(module, "cached", False) else ()
+    return (*_NOTES, *_LAST.get(type(module), ()), *cached)
 
 
 def rng_state() -> bytes:

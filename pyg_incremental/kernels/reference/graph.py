@@ -37,6 +37,7 @@ from pyg_incremental.kernels.graph_at import (
     TOPS,
 )
 from pyg_incremental.kernels.pairs import EMPTY, GONE
+from pyg_incremental.kernels.samples import SEED, WORD
 
 Ids = NDArray[Any]
 Table = NDArray[np.int32]
@@ -340,13 +341,31 @@ def change_pairs(places: Ids, ends: Ids, left: Ids, taken: Ids, order: int) -> i
 # Memory -------------------------------------------------------------------------------------------
 
 
-def mixed(addresses: Ids) -> int:
-    """One number for the 4-byte words at some addresses, int64 `[k]`; see `samples.mixed`."""
-    found = 0xCBF29CE484222325
+_PRIME, _MASK = 0x100000001B3, 0xFFFFFFFFFFFFFFFF
+
+
+def mixed(
+    addresses: Ids, pieces: Ids, always: int, first: int, last: int, keys: NDArray[np.uint64]
+) -> int:
+    """One number for words, int64 `[k]`, and pieces, int64 `[n, 2]`; see `samples.mixed`."""
+    found = turn = SEED
     for address in addresses.tolist():
         word = ctypes.c_uint32.from_address(address).value
-        found = ((found ^ word) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
-    return found
+        found = ((found ^ word) * _PRIME) & _MASK
+    for begin, size in pieces[:always].tolist():
+        found = ((found ^ _of_piece(begin, size, keys)) * _PRIME) & _MASK
+    for begin, size in pieces[first:last].tolist():
+        turn = ((turn ^ _of_piece(begin, size, keys)) * _PRIME) & _MASK
+    return found ^ turn
+
+
+def _of_piece(begin: int, size: int, keys: NDArray[np.uint64]) -> int:
+    held = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(begin))
+    count = size // WORD
+    words, rest = held[: WORD * count].view(np.uint32), held[WORD * count :]
+    many = (keys[:count] * words).sum(dtype=np.uint64)
+    few = (keys[count : count + rest.size] * rest).sum(dtype=np.uint64)
+    return (size + int(many) + int(few)) & _MASK
 
 
 def take_rows(rows: Ids, ids: Ids, found: Ids) -> None:
