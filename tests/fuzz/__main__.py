@@ -24,7 +24,8 @@ def main():
     parser.add_argument("--calls", type=int, default=0, help="so many calls on objects instead")
     given = parser.parse_args()
     if given.calls:
-        sys.exit(bool(called(range(given.seed, given.seed + given.calls), given.workers).wrong))
+        seeds = range(given.seed, given.seed + given.calls)
+        sys.exit(bool(called(seeds, given.workers, given.minutes).wrong))
     if given.each:
         given.models = len(every_operation())
     if not given.models and not given.minutes:

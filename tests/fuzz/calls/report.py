@@ -1,5 +1,6 @@
 """Many calls, and what has come of them."""
 
+import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
@@ -7,6 +8,8 @@ import torch
 from tqdm import tqdm
 
 from tests.fuzz.calls.trial import run
+
+BLOCK = 40
 
 
 class Report:
@@ -41,12 +44,20 @@ class Report:
         return "\n".join(lines)
 
 
-def called(seeds, workers):
-    """Try the calls of some seeds in several processes, and print what has come of them."""
-    report = Report()
+def called(seeds, workers, minutes):
+    """Try the calls of some seeds in several processes, and print what has come of them.
+
+    Without a number of minutes, or with zero, all of them.
+    """
+    report, ends = Report(), time.monotonic() + 60 * minutes if minutes else float("inf")
+    bar = tqdm(total=len(seeds), unit=" calls", disable=None)
     with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        found = zip(seeds, pool.map(run, seeds, chunksize=10), strict=True)
-        for seed, outcome in tqdm(found, total=len(seeds), unit=" calls", disable=None):
-            report.take(seed, outcome)
+        for first in range(0, len(seeds), BLOCK):
+            if time.monotonic() > ends:
+                break
+            block = seeds[first : first + BLOCK]
+            for seed, outcome in zip(block, pool.map(run, block, chunksize=5), strict=True):
+                report.take(seed, outcome)
+                bar.update()
     print(report)
     return report
