@@ -1,7 +1,7 @@
 """Exact incremental inference for PyTorch Geometric models on graphs that keep changing."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -67,7 +67,7 @@ __all__ = [
 
 
 def to_incremental(
-    model: nn.Module,
+    model: nn.Module | Callable[..., Any],
     *,
     strict: bool = False,
     backend: BackendName = "auto",
@@ -81,8 +81,9 @@ def to_incremental(
     """Wrap a trained model so that its output stays exact while the graph changes.
 
     Args:
-        model: A PyG model in eval mode, float32 or float64. It is not changed; its parameters are
-            shared, not copied.
+        model: A PyG model in eval mode, float32 or float64, or a method of one (`model.encode`). It
+            is not changed; its parameters are shared, not copied. Of a model that `torch.compile`
+            has made it is the one inside.
         strict: Refuse a model of which any step has to run on all rows, by the names of these
             steps.
         backend: `'auto'` takes compiled kernels (Numba) for float32 and float64 on the CPU, and
@@ -112,7 +113,8 @@ def to_incremental(
         The wrapped model. Call it once like the model itself, then call `apply_delta`.
 
     Raises:
-        UnsupportedModelError: If `model` is not a module, or a role is none.
+        UnsupportedModelError: If `model` is neither a module nor a method of one, or a role is
+            none.
     """
     return IncrementalModel(
         model,
@@ -127,7 +129,9 @@ def to_incremental(
     )
 
 
-def load(path: str | os.PathLike[str], model: nn.Module, **settings: Any) -> IncrementalModel:
+def load(
+    path: str | os.PathLike[str], model: nn.Module | Callable[..., Any], **settings: Any
+) -> IncrementalModel:
     """Continue from a state written by `IncrementalModel.save`; see `IncrementalModel.load`."""
     return IncrementalModel.load(path, model, **settings)
 

@@ -13,16 +13,17 @@ from torch import nn
 from torch_geometric.data import Data, HeteroData
 
 from pyg_incremental.blocks.given import bytes_of, call_of
+from pyg_incremental.call.method import module_of
 from pyg_incremental.call.site import CallSite, bind
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.journal import Committed, checked_id
 from pyg_incremental.engine.loop import NOTHING
-from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.files.keeping import Keeping
 from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.readings import Readings
 from pyg_incremental.session import at_once, interrupted, report, start
+from pyg_incremental.session.as_module import AsModule
 from pyg_incremental.session.at_once import FewChanges, few_changes_of
 from pyg_incremental.session.before import OutputBefore, kept_before
 from pyg_incremental.session.compact import Removed, say_what_counts
@@ -34,7 +35,7 @@ from pyg_incremental.typing import BackendName, StoreName
 from pyg_incremental.update import Update
 
 
-class IncrementalModel(Keeping, Readings):
+class IncrementalModel(Keeping, Readings, AsModule):
     """A model whose output stays exact while its graph changes.
 
     Made by `to_incremental`, which documents the arguments.
@@ -42,7 +43,7 @@ class IncrementalModel(Keeping, Readings):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | Callable[..., Any],
         *,
         strict: bool = False,
         backend: BackendName = "auto",
@@ -53,15 +54,10 @@ class IncrementalModel(Keeping, Readings):
         check: bool = True,
         roles: Mapping[str, Any] | None = None,
     ) -> None:
-        if not isinstance(model, nn.Module):
-            raise UnsupportedModelError(
-                f"to_incremental: expected a torch.nn.Module (got {type(model).__name__}); pass "
-                "the trained model itself"
-            )
         settings = Settings(
             strict, backend, accumulate_dtype, scrub_rows, compile_after, store, check, roles=roles
         )
-        super().__init__(model, settings)
+        super().__init__(model := module_of(model), settings)
         if backend == "auto":  # they are made while features and edges are read
             start.begin_kernels(model, settings)
         self._scrub = Scrub(scrub_rows)

@@ -92,8 +92,8 @@ class Unread(Tensor):
         field = next((vars(a)["field"] for a in args if isinstance(a, Unread)), "a field")
         raise UnsupportedModelError(
             f"the model reads '{field}' of its object on this graph, but did not on a part of it, "
-            "so that it was not followed; say what it is, as in "
-            f"to_incremental(model, roles={{{field!r}: 'node'}})"
+            "so that it was not followed; have forward read it in every case, as by "
+            f"data.{field}.shape before the branch"
         )
 
 

@@ -1,11 +1,13 @@
 """A model saved to a file and taken up from there."""
 
 import os
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import nn
 
+from pyg_incremental.call.method import module_of
 from pyg_incremental.delta.journal import Committed
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.files import saving
@@ -42,7 +44,10 @@ class Keeping:
     @torch.inference_mode(mode=False)
     @torch.no_grad()
     def load(
-        cls: type[Model], path: str | os.PathLike[str], model: nn.Module, **settings: Any
+        cls: type[Model],
+        path: str | os.PathLike[str],
+        model: nn.Module | Callable[..., Any],
+        **settings: Any,
     ) -> Model:
         """Continue from a saved state.
 
@@ -56,6 +61,7 @@ class Keeping:
             StateFileError: If the file is cut off or damaged, or belongs to another model: to other
                 parameters, or to one that computes other outputs on the saved graph.
         """
+        model = module_of(model)
         content = saving.read(path, model)
         settings.setdefault("accumulate_dtype", saving.sums_of(content))
         settings.setdefault("store", content["store"])
