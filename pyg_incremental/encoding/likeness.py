@@ -177,8 +177,9 @@ class Digests:
             yield from self._instance(value)
 
     def _tensor(self, value: Tensor) -> Iterator[Any]:
-        if hasattr(type(value), "as_tensor"):  # a list of edges of PyG
-            value = value.as_tensor()
+        plain = getattr(type(value), "as_tensor", None)
+        if plain is not None:  # a list of edges of PyG
+            value = plain(value)
         with torch._C.DisableTorchFunctionSubclass():  # it may refuse to be read as a tensor
             value = value.detach().as_subclass(Tensor)
         yield f"{value.dtype}{list(value.shape)}{value.layout}"

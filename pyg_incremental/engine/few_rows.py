@@ -55,6 +55,10 @@ class FewRows:
         """Let cells forget the update before."""
 
     @abstractmethod
+    def make_room(self, new_nodes: Mapping[str, int]) -> None:
+        """See that all rows have room for what is there, and for more nodes of each kind."""
+
+    @abstractmethod
     def _grow(self) -> None:
         """See that all rows have room for the nodes and edges that there are now."""
 
@@ -168,11 +172,17 @@ class FewRows:
 
     def make_room_for(self, more: int) -> None:
         """See that there is room for new nodes of the only kind, which begin here."""
-        for nodes in self.nodes.values():
-            nodes.begin(nodes.num_nodes + more, nodes.num_nodes, NO_IDS)
+        for kind, nodes in self.nodes.items():
             for graph in self.graphs.values():
-                graph.make_node_room(nodes.num_nodes)
-        self._grow()
+                graph.make_node_room(nodes.num_nodes + more)
+            self.make_room({kind: more})
+            nodes.begin(nodes.num_nodes + more, nodes.num_nodes, NO_IDS)
+
+    def forget_begun(self, num_nodes: Mapping[str, int]) -> None:
+        """An update has not begun after all; there are so many nodes of each kind."""
+        for kind, nodes in self.nodes.items():
+            if nodes.num_nodes != num_nodes[kind]:
+                nodes.begin(num_nodes[kind], num_nodes[kind], NO_IDS)
 
     def forget_new(self) -> None:
         """The new nodes have not come after all."""

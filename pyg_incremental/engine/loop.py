@@ -353,7 +353,6 @@ class Engine(FewRows):
         )
         if sizes == self._sizes:
             return
-        self._sizes = sizes
         for cell in self._cells:
             if cell.nodes is not None:
                 cell.grow(cell.nodes.scratch.size)
@@ -361,3 +360,22 @@ class Engine(FewRows):
                 cell.grow(graphs[cell.value.kind].slot_capacity)
         for a in self.aggregators:
             a.grow()
+        self._sizes = sizes
+
+    def make_room(self, new_nodes: Mapping[str, int]) -> None:
+        """See that all rows have room for the edges that there is room for, and for more nodes.
+
+        Args:
+            new_nodes: How many nodes of each kind are about to come.
+        """
+        before = {kind: nodes.scratch.parts() for kind, nodes in self.nodes.items()}
+        try:
+            for kind, nodes in self.nodes.items():
+                nodes.make_room(nodes.num_nodes + new_nodes.get(kind, 0))
+            self._grow()
+            if self.fast is not None:
+                self.fast.locate()
+        except Exception:
+            for kind, nodes in self.nodes.items():
+                nodes.scratch.put_back(before[kind])  # else later updates would ask for room
+            raise

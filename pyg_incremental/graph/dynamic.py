@@ -195,6 +195,25 @@ class DynamicGraph(EdgeStore):
         self.remove(slots)
         self.release(slots)
 
+    def make_room(self, num_nodes: int, src: Ids, dst: Ids, removed: int) -> None:
+        """See that a change needs no more room; what there is stays as it is.
+
+        Args:
+            num_nodes: Number of nodes then.
+            src: Where edges that come start, int64 `[k]`.
+            dst: Where they lead, int64 `[k]`.
+            removed: How many edges leave.
+        """
+        self.make_node_room(num_nodes)
+        end = self._end + src.size - min(src.size, self._num_free)
+        if end > self.slot_capacity:
+            self._grow_slots(end)
+        if 2 * (self._used + src.size) > self._table.size:
+            self._make_table_room(src.size)
+        for side, key in enumerate((src, dst)):
+            self._make_room(side, key)
+        self._make_free_room(self._num_free + removed)
+
     # Copies ----------------------------------------------------------------------------------
 
     def remade(

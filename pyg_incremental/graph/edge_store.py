@@ -292,8 +292,7 @@ class EdgeStore:
             or self._ages_are_large(added)
         ):
             return None
-        if self._num_free + removed > self._free.size:
-            self._free = self.storage.longer(self._free, max(16, 2 * (self._num_free + removed)))
+        self._make_free_room(self._num_free + removed)
         return self._free, self._num_free, self._end, self.next_order
 
     def changed(self, added: int, removed: int, used: int) -> None:
@@ -322,10 +321,14 @@ class EdgeStore:
     def free(self, slots: Ids) -> None:
         """Let removed slots, int64 `[m]`, be used again."""
         needed = self._num_free + slots.size
-        if needed > self._free.size:
-            self._free = self.storage.longer(self._free, max(16, 2 * needed))
+        self._make_free_room(needed)
         self._free[self._num_free : needed] = slots
         self._num_free = needed
+
+    def _make_free_room(self, count: int) -> None:
+        """See that so many free slots can be listed."""
+        if count > self._free.size:
+            self._free = self.storage.longer(self._free, max(16, 2 * count))
 
     def count_anew_if_due(self) -> None:
         """Number the ages of the edges from zero if they have become large."""
@@ -341,8 +344,8 @@ class EdgeStore:
         """See that both neighbour lists have room for `count` nodes, with slack if they grow."""
         if count > self.out.start.size:
             room = max(count, 3 * count // 2)
-            self.out = self.storage.more_nodes(self.out, room)
-            self.inn = self.storage.more_nodes(self.inn, room)
+            out, inn = (self.storage.more_nodes(lists, room) for lists in (self.out, self.inn))
+            self.out, self.inn = out, inn  # both, or none where there is no room
 
     def _ages_are_large(self, added: int) -> bool:
         """Whether it is time to count the ages anew; there is room for many more by then."""

@@ -44,6 +44,7 @@ class Storage:
     Attributes:
         in_memory: Bytes in memory now; they are counted only where their number is limited.
         on_disk: Bytes in files now.
+        refused: The last error that was raised for want of room, before anything was made.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Storage:
         if self._directory is not None:
             self._directory.mkdir(parents=True, exist_ok=True)
         self.in_memory = self.on_disk = 0
+        self.refused: Exception | None = None
 
     @property
     def is_limited(self) -> bool:
@@ -75,12 +77,17 @@ class Storage:
             self._note("in_memory", count, made.base)
             return made  # type: ignore[no-any-return]
         if self._directory is None:
-            raise MemoryError(
+            self.refused = MemoryError(
                 f"what is stored takes more than the {self._memory:,} bytes that it may "
                 f"({self.in_memory:,}, and {count:,} to come): allow more with memory=..., or name "
                 "a directory for the rest"
             )
-        pages = _mapped(self._directory, count)
+            raise self.refused
+        try:
+            pages = _mapped(self._directory, count)
+        except OSError as error:
+            self.refused = error
+            raise
         self._note("on_disk", count, pages)
         return np.frombuffer(pages, dtype).reshape(shape)
 

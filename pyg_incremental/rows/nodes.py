@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -23,6 +25,14 @@ class Scratch:
         self.stamp = self._backend.host(np.zeros(rows, np.int64))
         self.touched = self._backend.room(rows)
         self.epoch = 0
+
+    def parts(self) -> dict[str, Any]:
+        """What `put_back` takes: all that there is, where it lies."""
+        return dict(self.__dict__)
+
+    def put_back(self, parts: dict[str, Any]) -> None:
+        """Be as before; compiled code may know where the arrays are."""
+        self.__dict__.update(parts)
 
     def next(self) -> int:
         """Forget all marks; returns the new epoch."""
@@ -61,10 +71,14 @@ class NodeSet:
         self.first_new = first_new
         if self.num_nodes != num_nodes:
             self.num_nodes = n = num_nodes
-            if self.scratch.size < n:
-                self.scratch.resize(3 * n // 2 if self.scratch.size else n)
+            self.make_room(n)
         self.renew_ids = backend.ids(renew) if renew.shape[0] else None
         self._settle = None if num_nodes > first_new or renew.shape[0] else self._nobody
+
+    def make_room(self, num_nodes: int) -> None:
+        """See that there is room for so many nodes, and for some more if it grows."""
+        if self.scratch.size < num_nodes:
+            self.scratch.resize(3 * num_nodes // 2 if self.scratch.size else num_nodes)
 
     @property
     def settle(self) -> Ids:

@@ -3,7 +3,7 @@
 import contextlib
 
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.journal import Journal, State
+from pyg_incremental.delta.journal import Journal, PlainJournal, State
 from pyg_incremental.errors import RowCountError
 from pyg_incremental.kernels.threads import wait_for_all
 from pyg_incremental.session.against_model import why_not_after
@@ -16,11 +16,38 @@ def gone_back(session: Session, error: Exception) -> Session:
     Where that cannot be had, the same session, which then is broken.
     """
     back = None
+    if _found_no_room(session, error):
+        return _told(session, error)
     with contextlib.suppress(Exception):  # else the state is stale
         back = taken_back(session)
-        if (back or not session.is_broken) and hasattr(error, "add_note"):  # since Python 3.11
-            error.add_note("The update was taken back. Nothing was changed.")
+        if back or not session.is_broken:
+            return _told(back or session, error)
     return back or session
+
+
+def _told(session: Session, error: Exception) -> Session:
+    """The same session, behind an error that says that it is on the state of before."""
+    if hasattr(error, "add_note"):  # since Python 3.11
+        error.add_note("The update was taken back. Nothing was changed.")
+    return session
+
+
+def _found_no_room(session: Session, error: Exception) -> bool:
+    """Take back an update that found no room, if it has not changed anything yet.
+
+    To compute all anew, as after other errors, there would be no room either.
+    """
+    journal = session.journal
+    if journal is None or error is not session.settings.storage.refused:
+        return False
+    if isinstance(journal, PlainJournal):
+        if session.engine.slots_at_once(journal.delta) is not None:
+            return False
+    elif not session.makes_room:
+        return False
+    session.engine.forget_begun(session.num_nodes)
+    session.journal, session.makes_room = None, False
+    return True
 
 
 def misses_something(session: Session, delta: GraphDelta, error: Exception) -> bool:

@@ -30,6 +30,7 @@ from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Backend
 from pyg_incremental.session.outputs import Outputs
 from pyg_incremental.session.parameters import ParameterWatch
+from pyg_incremental.session.room import make_room
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.update import Work
 
@@ -53,6 +54,7 @@ class Session:
             nothing else says that it is.
         journal: What the running update is about to change, or one that was interrupted.
         interrupted: What else was interrupted, or an empty string.
+        makes_room: Whether the running update only makes room yet.
         settings: What the user chose.
         runs_the_model: Whether updates run the model itself, or parts of it.
         naming: The node inputs that say which graph each node belongs to.
@@ -105,6 +107,7 @@ class Session:
         self.committed = Committed()
         self.journal: Journal | PlainJournal | None = None
         self.interrupted = ""
+        self.makes_room = False
         self._moves = -1  # how often rows had moved when they were noted
         self.watch: ParameterWatch | None = None
         self.checked = ""
@@ -172,6 +175,10 @@ class Session:
             self.committed.version + 1, resolved, dict(self.num_nodes), orders,
             self._rows_before(resolved), edge_data_before(resolved, graphs),
         )  # fmt: skip
+        if self.settings.storage.is_limited:
+            self.makes_room = True
+            make_room(resolved, self.roles, graphs, self.num_nodes, self.engine)
+            self.makes_room = False
         events = self.resolver.apply(resolved, graphs, self.num_nodes)
         stats = self.engine.update(events, resolved.new_nodes, resolved.rows, renew)
         if self.resolver.plain is None and self.engine.main is not None:

@@ -16,17 +16,18 @@ import torch
 from pyg_incremental.kernels import warm_up
 from tests.torture.apart import Lost, apart
 from tests.torture.damaged import files
+from tests.torture.evaluations import evaluations
 from tests.torture.exceptions import batch
 from tests.torture.forks import forks
 from tests.torture.kills import kills
 
-FAULTS, KILLS, FILES, FORKS = 500, 20, 100, 250
+FAULTS, KILLS, FILES, FORKS, EVALUATIONS = 500, 20, 100, 250, 20
 """How many are in one piece of work."""
 LIMIT = 300
 """Seconds after which a piece hangs."""
 WORK = {
     "exceptions": (batch, FAULTS), "kills": (kills, KILLS), "files": (files, FILES),
-    "forks": (forks, FORKS),
+    "forks": (forks, FORKS), "evaluate": (evaluations, EVALUATIONS),
 }  # fmt: skip
 
 
@@ -39,7 +40,9 @@ def main():
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--files", type=int, default=2000)
     parser.add_argument("--forks", type=int, default=1000)
-    parser.add_argument("--only", choices=WORK, help="only this kind, and with --seed one piece")
+    parser.add_argument("--evaluations", type=int, default=200)
+    parser.add_argument("--only", choices=WORK, help="only this kind, from the piece of --seed on")
+    parser.add_argument("--pieces", type=int, default=1, help="so many, with --only")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -88,12 +91,13 @@ def take(running, counts, lost):
 def pieces(options):
     """Kinds of work and their seeds: exceptions without end, after all others."""
     if options.only:
-        yield options.only, options.seed
+        for i in range(options.pieces):
+            yield options.only, options.seed + i
         return
     first = options.seed * 1_000_000
-    for kind, count in (
-        ("kills", options.kills), ("files", options.files), ("forks", options.forks)
-    ):  # fmt: skip
+    counts = {"kills": options.kills, "files": options.files, "forks": options.forks}
+    counts["evaluate"] = options.evaluations
+    for kind, count in counts.items():
         for i in range(count // WORK[kind][1]):
             yield kind, first + i
     while True:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.torture.apart import Lost, apart
 from tests.torture.damaged import files
+from tests.torture.evaluations import evaluations
 from tests.torture.exceptions import batch
 from tests.torture.kills import kills
 
@@ -31,6 +32,13 @@ def test_files(seed):
     counts = apart(files, LIMIT, seed, 60)
     assert sum(counts.values()) == 60
     assert min(counts["cut"], counts["flipped"], counts["overwritten"]) > 5
+
+
+def test_evaluations(seed):
+    """Killed, damaged, and called with other options, arguments and graphs."""
+    counts = apart(evaluations, LIMIT, seed, 8)
+    assert counts["killed"] + counts["finished"] == 8
+    assert min(counts["killed"], counts["files damaged"], counts["right"], counts["refused"]) > 0
 
 
 def test_a_crash_is_told():
