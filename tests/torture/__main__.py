@@ -20,14 +20,16 @@ from tests.torture.evaluations import evaluations
 from tests.torture.exceptions import batch
 from tests.torture.forks import forks
 from tests.torture.kills import kills
+from tests.torture.services import services
 
-FAULTS, KILLS, FILES, FORKS, EVALUATIONS = 500, 20, 100, 250, 20
+FAULTS, KILLS, FILES, FORKS, EVALUATIONS, LIVES = 500, 20, 100, 250, 20, 8
 """How many are in one piece of work."""
 LIMIT = 300
 """Seconds after which a piece hangs."""
 WORK = {
     "exceptions": (batch, FAULTS), "kills": (kills, KILLS), "files": (files, FILES),
     "forks": (forks, FORKS), "evaluate": (evaluations, EVALUATIONS),
+    "services": (services, LIVES),
 }  # fmt: skip
 
 
@@ -41,6 +43,7 @@ def main():
     parser.add_argument("--files", type=int, default=2000)
     parser.add_argument("--forks", type=int, default=1000)
     parser.add_argument("--evaluations", type=int, default=200)
+    parser.add_argument("--services", type=int, default=40, help="coordinators of services")
     parser.add_argument("--only", choices=WORK, help="only this kind, from the piece of --seed on")
     parser.add_argument("--pieces", type=int, default=1, help="so many, with --only")
     options = parser.parse_args()
@@ -96,7 +99,7 @@ def pieces(options):
         return
     first = options.seed * 1_000_000
     counts = {"kills": options.kills, "files": options.files, "forks": options.forks}
-    counts["evaluate"] = options.evaluations
+    counts |= {"evaluate": options.evaluations, "services": options.services}
     for kind, count in counts.items():
         for i in range(count // WORK[kind][1]):
             yield kind, first + i

@@ -9,6 +9,7 @@ from tests.torture.damaged import files
 from tests.torture.evaluations import evaluations
 from tests.torture.exceptions import batch
 from tests.torture.kills import kills
+from tests.torture.services import services
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here"),
@@ -39,6 +40,12 @@ def test_evaluations(seed):
     counts = apart(evaluations, LIMIT, seed, 8)
     assert counts["killed"] + counts["finished"] == 8
     assert min(counts["killed"], counts["files damaged"], counts["right"], counts["refused"]) > 0
+
+
+@pytest.mark.more
+def test_services(seed):
+    counts = apart(services, LIMIT, seed, 2)
+    assert sum(n for name, n in counts.items() if name.startswith("coordinator")) == 2
 
 
 def test_a_crash_is_told():
