@@ -3,13 +3,26 @@
 Each message says what went wrong, where, what was got, what was expected, and what to do next.
 """
 
+from collections.abc import Iterable
+
 
 class IncrementalError(Exception):
     """Base class of every error raised by this package."""
 
 
 class InvalidDeltaError(IncrementalError, ValueError):
-    """A delta (or the input of the first pass) is malformed; nothing was changed."""
+    """A delta (or the input of the first pass) is malformed; nothing was changed.
+
+    Attributes:
+        what: The field with entries that do not fit, such as `'edge_index_add'`, or
+            `"edge_index_add['cites']"`; an empty string if it is not about entries.
+        positions: The places of these in what was listed there, ascending.
+    """
+
+    def __init__(self, message: str = "", *, what: str = "", positions: Iterable[int] = ()) -> None:
+        super().__init__(message)
+        self.what = what
+        self.positions = tuple(positions)
 
 
 class UnsupportedModelError(IncrementalError, TypeError):

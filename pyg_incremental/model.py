@@ -15,7 +15,7 @@ from torch_geometric.data import Data, HeteroData
 from pyg_incremental.blocks.given import bytes_of, call_of
 from pyg_incremental.call.method import module_of
 from pyg_incremental.call.site import CallSite, bind
-from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.describe import GraphDelta, with_fields_of
 from pyg_incremental.delta.journal import Committed, checked_id
 from pyg_incremental.engine.loop import NOTHING
 from pyg_incremental.files.keeping import Keeping
@@ -27,6 +27,7 @@ from pyg_incremental.session.as_module import AsModule
 from pyg_incremental.session.at_once import FewChanges, few_changes_of
 from pyg_incremental.session.before import OutputBefore, kept_before
 from pyg_incremental.session.compact import Removed, say_what_counts
+from pyg_incremental.session.inverse import inverse
 from pyg_incremental.session.parameters import ParameterWatch, refuse_autocast
 from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
@@ -208,36 +209,28 @@ class IncrementalModel(Keeping, Readings, AsModule):
 
     # Updates -------------------------------------------------------------------------------------
 
+    @with_fields_of(GraphDelta)
     def apply_delta(
         self,
         edge_index_add: Any = None,
         edge_index_del: Any = None,
         x_changes: Any = None,
         *,
-        edge_weight_add: Any = None,
-        edge_attr_add: Any = None,
-        edge_changes: Any = None,
-        x_add: Any = None,
-        nodes_del: Any = None,
-        edge_data_add: Any = None,
-        undirected: bool = False,
-        missing: str = "error",
-        which: str = "newest",
-        pairs_add: Any = None,
-        pairs_del: Any = None,
-        edge_data_del: Any = None,
         delta_id: str | int | None = None,
         old: bool = False,
+        undo: bool = False,
+        **fields: Any,
     ) -> Update:
         """Apply one group of changes and bring the output up to date.
 
         Either one `GraphDelta`, as the only argument, or its fields as keywords; `GraphDelta`
         documents their shapes and the order in which they take effect.
 
-        A delta may have a name of your own, `delta_id`, a string or an integer. One of the last
-        1,024 that were applied under a name is not applied again: the update says that it is
-        `repeated`, and nothing changes. So a delta can be handed in again whenever it is not known
-        whether it was applied. The names are saved with the state.
+        A delta may have a name, `delta_id`, a string or an integer. One of the last 1,024 that were
+        applied under a name is not applied again: the update says that it is `repeated`. So a delta
+        can be handed in again where nobody knows whether it was applied. Names are saved.
+
+        `old` asks for the OLD rows, and `undo` for the delta that undoes this one; see `Update`.
 
         Returns:
             The changed output rows, and what the update cost.
@@ -255,22 +248,12 @@ class IncrementalModel(Keeping, Readings, AsModule):
         began = time.perf_counter()
         parts: tuple[Any, Any, Any] | None = (edge_index_add, edge_index_del, x_changes)
         delta = None
-        is_plain = not (undirected or missing != "error" or which != "newest") and (
-            edge_weight_add is edge_attr_add is edge_changes is x_add is nodes_del is edge_data_add
-            is pairs_add is pairs_del is edge_data_del is None
-        )  # fmt: skip
-        is_one = isinstance(edge_index_add, GraphDelta)
-        if is_one and is_plain and edge_index_del is x_changes is None:
-            delta, parts = edge_index_add, edge_index_add.plain_parts
-        elif is_one or not is_plain:
-            delta = GraphDelta(
-                edge_index_add, edge_index_del, x_changes, edge_weight_add, edge_attr_add,
-                edge_changes, x_add, nodes_del, edge_data_add, undirected,
-                missing, which,  # type: ignore[arg-type]
-                pairs_add, pairs_del, edge_data_del,
-            ).alone()  # fmt: skip
+        if fields or isinstance(edge_index_add, GraphDelta):
+            is_alone = not fields and edge_index_del is x_changes is None
+            given = edge_index_add, edge_index_del, x_changes
+            delta = edge_index_add if is_alone else GraphDelta(*given, **fields).alone()
             parts = delta.plain_parts
-        turns = self._turns
+        turns, heard = self._turns, self._listeners
         if turns.lock._is_owned():  # type: ignore[attr-defined]
             raise turns.refused("apply_delta")
         if turns.is_awaited:
@@ -281,16 +264,32 @@ class IncrementalModel(Keeping, Readings, AsModule):
                 KERNELS.poll()
             if delta_id is not None and checked_id(delta_id) in self._require().committed.deltas:
                 return report.repeated(self._require(), began, old)
-            if torch.is_inference_mode_enabled():  # what is stored has to stay ordinary tensors
-                with torch.inference_mode(mode=False):
-                    update = self._apply_at_once(parts, delta, delta_id, began, old)
-            else:
+            back = inverse(self._require(), delta or GraphDelta(*parts or ())) if undo else None
+            update = self._applied(parts, delta, delta_id, began, old or bool(heard.asks_old))
+            if undo:
+                update.undo = back
+        if heard.methods:
+            heard.tell(update)
+        return update
+
+    def _applied(
+        self,
+        parts: tuple[Any, Any, Any] | None,
+        delta: GraphDelta | None,
+        delta_id: Any,
+        began: float,
+        old: bool,
+    ) -> Update:
+        """Apply a delta; whoever calls this has the lock."""
+        if torch.is_inference_mode_enabled():  # what is stored has to stay ordinary tensors
+            with torch.inference_mode(mode=False):
                 update = self._apply_at_once(parts, delta, delta_id, began, old)
-            if update is not None:
-                return update
-            with torch.inference_mode(mode=False), torch.no_grad():
-                delta = delta or GraphDelta(edge_index_add, edge_index_del, x_changes)
-                return self._apply(delta, delta_id, began, old)
+        else:
+            update = self._apply_at_once(parts, delta, delta_id, began, old)
+        if update is not None:
+            return update
+        with torch.inference_mode(mode=False), torch.no_grad():
+            return self._apply(delta or GraphDelta(*parts or ()), delta_id, began, old)
 
     def _apply_at_once(
         self,
@@ -355,7 +354,9 @@ class IncrementalModel(Keeping, Readings, AsModule):
         removed = {name: happened.removed.slots for name, happened in events.items()}
         added = sum(happened.added.slots.size for happened in events.values())
         done = added, sum(slots.size for slots in removed.values()), work
-        return self._noted(report.updated(session, done, began, before, removed, old))
+        update = report.updated(session, done, began, before, removed, old)
+        update.refused = resolved.refused
+        return self._noted(update)
 
     def _noted(self, update: Update) -> Update:
         """An update, whose work `explain` tells of."""

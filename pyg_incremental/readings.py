@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from pyg_incremental.blocks.evaluate import evaluate, evaluate_call
 from pyg_incremental.call.full_pass import difference
@@ -31,6 +32,22 @@ from pyg_incremental.update import Reading, Update
 
 class Readings(Guarded):
     """The part of an `IncrementalModel` that changes nothing."""
+
+    def on_update(self, method: Callable[[Update], Any], *, old: bool = False) -> RemovableHandle:
+        """Call a method after every `apply_delta`, with what that returns.
+
+        It is called by the thread that has applied the delta, when the update is in and others may
+        go on; it may read, and apply deltas. What it raises comes out of `apply_delta`, and changes
+        nothing of the update.
+
+        Args:
+            method: What is called.
+            old: Whether the updates report the OLD rows, as for `crossed` and `flips`.
+
+        Returns:
+            A handle, whose `remove()` ends it.
+        """
+        return self._listeners.add(method, old)
 
     def inverse(self, delta: GraphDelta) -> GraphDelta:
         """The delta that undoes `delta`, read off the current state; see `GraphDelta.inverse`."""

@@ -1,9 +1,11 @@
 """What an update reports: changed rows, and the work of each step."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -150,6 +152,12 @@ class Update:
         old: What stood in the rows `changed` before, `[k, out_channels]`, if that was asked for
             (`old=True`), else None. Rows of new nodes and new edges are NaN, or -1 if the output is
             one of integers.
+        refused: What was left out of the delta, as it does not fit (`invalid='skip'`): the field,
+            the position, and the reason of each entry.
+        undo: The delta that undoes this one, if that was asked for (`undo=True`), else None. Rows
+            of new nodes stay, without edges and with zeros.
+        may_be_probabilities: Whether an output of one channel has numbers between 0 and 1 only, of
+            which it is not known whether they are logits; told if OLD rows were asked for.
     """
 
     changed: Any
@@ -159,24 +167,54 @@ class Update:
     repeated: bool = False
     changed_edges: Any = None
     old: Any = None
+    refused: Sequence[Any] = ()
+    undo: Any = None
+    may_be_probabilities: bool = False
 
     @property
     def flips(self) -> Any:
         """The rows whose label is another one now: `Flips`, in the structure of the output.
 
-        The label of a row is its largest channel, the first of several; of an output of integers
-        `[n]` it is the number itself. A node or edge that is new had the label -1, as has a row of
-        NaN. So `labels[flips.ids] = flips.new` keeps a table of labels current.
+        The label of a row is its largest channel, the first of several; of one channel it is
+        whether that is positive, as of a logit; of integers `[n]` it is the number itself. A node
+        or edge that is new had the label -1, as has a row of NaN. So `labels[flips.ids] =
+        flips.new` keeps a table of labels current.
 
         Raises:
             IncrementalError: If the old rows were not asked for.
-            UnsupportedModelError: If rows of an output have not several channels.
+            UnsupportedModelError: If rows of an output are no vectors, or may be probabilities.
         """
-        if self.old is None:
-            raise IncrementalError(
-                "flips: the old rows were not kept; ask for them with apply_delta(..., old=True)"
+        self._require_old("flips")
+        if self.may_be_probabilities:
+            raise UnsupportedModelError(
+                "flips: all numbers of an output lie between 0 and 1 (expected logits, some "
+                "of them negative); write crossed(0.5) for probabilities, crossed(0.0) for logits"
             )
         return pytree.tree_map(_flips, self.changed, self.old, self.out)
+
+    def crossed(self, threshold: float, channel: int | None = None) -> Any:
+        """The rows that have come to a threshold from below, or fallen below it: `Crossed`.
+
+        They come in the structure of the output. A node or edge that is new was below before, and
+        so is a row of NaN.
+
+        Args:
+            threshold: The least value that is not below.
+            channel: Which channel of a row is looked at; it may be left out if there is only one.
+
+        Raises:
+            IncrementalError: If the old rows were not asked for.
+            UnsupportedModelError: If rows of an output have several channels, and none was named.
+        """
+        self._require_old("crossed")
+        scores = partial(_crossed, threshold, channel)
+        return pytree.tree_map(scores, self.changed, self.old, self.out)
+
+    def _require_old(self, what: str) -> None:
+        if self.old is None:
+            raise IncrementalError(
+                f"{what}: the old rows were not kept; ask for them with apply_delta(..., old=True)"
+            )
 
     def __repr__(self) -> str:
         changed = self.changed.numel() if isinstance(self.changed, Tensor) else "..."
@@ -199,6 +237,43 @@ class Flips(NamedTuple):
     new: Tensor
 
 
+class Crossed(NamedTuple):
+    """Rows that have crossed a threshold.
+
+    Attributes:
+        ids: The rows, ascending, int64 `[k]`.
+        rose: Whether each has come to the threshold from below, bool `[k]`.
+        old: Their values before, `[k]`; NaN of what is new.
+        new: Their values now, `[k]`.
+    """
+
+    ids: Tensor
+    rose: Tensor
+    old: Tensor
+    new: Tensor
+
+
+def _crossed(threshold: float, channel: int | None, ids: Any, old: Any, new: Any) -> Any:
+    """The rows of one output that have crossed a threshold; None for what has no rows."""
+    if not isinstance(ids, Tensor) or not isinstance(new, Tensor):
+        return None
+    before, now = (_scores(rows, channel) for rows in (old, new))
+    was, rose = before >= threshold, now >= threshold
+    at = was != rose
+    return Crossed(ids[at.to(ids.device)], rose[at], before[at], now[at])
+
+
+def _scores(rows: Tensor, channel: int | None) -> Tensor:
+    """One channel of rows, `[k]`."""
+    flat = rows[:, None] if rows.dim() == 1 else rows
+    if flat.dim() != 2 or flat.is_complex() or (channel is None and flat.shape[1] != 1):
+        raise UnsupportedModelError(
+            f"crossed: expected rows of one channel (got rows of shape {list(rows.shape[1:])}, "
+            f"{rows.dtype}); say which one, as in crossed(0.5, channel=1)"
+        )
+    return flat[:, channel or 0]
+
+
 def _flips(ids: Any, old: Any, new: Any) -> Any:
     """The flips of one output; None for what has no rows."""
     if not isinstance(ids, Tensor) or not isinstance(new, Tensor):
@@ -208,15 +283,22 @@ def _flips(ids: Any, old: Any, new: Any) -> Any:
     return Flips(ids[differ.to(ids.device)], before[differ], now[differ])
 
 
+def is_one_channel(rows: Tensor) -> bool:
+    """Whether rows, `[k]` or `[k, 1]`, are one number each."""
+    return rows.dtype.is_floating_point and (rows.dim() == 1 or rows.shape[1:] == (1,))
+
+
 def _labels(rows: Tensor) -> Tensor:
     """The label of each row, int64 `[k]`."""
     if rows.dim() == 1 and not rows.dtype.is_floating_point and not rows.is_complex():
         return rows.long()
+    if is_one_channel(rows):
+        score = rows.reshape(-1)
+        return torch.where(score.isnan(), -1, (score > 0).long())
     if rows.dim() != 2 or rows.shape[1] < 2 or rows.is_complex():
         raise UnsupportedModelError(
-            f"flips: expected rows of two or more channels (got rows of shape "
-            f"{list(rows.shape[1:])}, {rows.dtype}); compare `old` and `out` with a threshold of "
-            "your own"
+            f"flips: expected rows of channels (got rows of shape {list(rows.shape[1:])}, "
+            f"{rows.dtype}); compare `old` and `out` with a threshold of your own"
         )
     labels = rows.argmax(1)
     if rows.dtype.is_floating_point:

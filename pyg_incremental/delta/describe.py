@@ -18,16 +18,15 @@ from pyg_incremental.delta.given import (
     as_rows,
     deleted_data,
     edge_change_parts,
-    has_more_columns,
     last_of_each,
     mirrored,
     pair_keys,
-    refuse_more_columns,
     repeated,
     without_common,
     x_change_parts,
 )
 from pyg_incremental.delta.joined import joined
+from pyg_incremental.delta.tables import has_more_columns, refuse_more_columns
 from pyg_incremental.errors import InvalidDeltaError
 
 
@@ -89,6 +88,10 @@ class GraphDelta:
         edge_data_del: Which of several edges of one pair are deleted: those with these data, by the
             name of the edge input, `[m, ...]` each. All that are given have to be equal once
             rounded to the dtype of the first pass (NaN equals NaN); of several such `which` tells.
+        invalid: What to do about entries that do not fit, which are ids of nodes that are not
+            there, and edges to delete or change that are not: refuse the delta, `'error'`, or leave
+            them out, `'skip'`, so that `Update.refused` names them. What is wrong with a whole
+            field (its shape, dtype or missing data), or with new nodes, is an error either way.
 
     Numbers come as tensors, arrays or lists, and are rounded to the dtype of the first pass;
     floats in the place of integers are refused, and so is what that dtype cannot hold.
@@ -111,6 +114,7 @@ class GraphDelta:
     pairs_add: Any = None
     pairs_del: Any = None
     edge_data_del: Any = None
+    invalid: Literal["error", "skip"] = "error"
 
     def __repr__(self) -> str:
         given = self._given()
@@ -143,7 +147,8 @@ class GraphDelta:
     @property
     def plain_parts(self) -> tuple[Any, Any, Any] | None:
         """`edge_index_add`, `edge_index_del` and `x_changes`, if nothing else is said."""
-        if self.undirected or self.missing != "error" or self.which != "newest" or not (
+        usual = self.missing == self.invalid == "error" and self.which == "newest"
+        if self.undirected or not usual or not (
             self.edge_weight_add is self.edge_attr_add is self.edge_changes is self.x_add
             is self.nodes_del is self.edge_data_add is self.pairs_add is self.pairs_del
             is self.edge_data_del is None
@@ -158,7 +163,8 @@ class GraphDelta:
             return True
         given = [self.edge_index_del, self.pairs_del]
         every = [v for g in given for v in (g.values() if isinstance(g, Mapping) else [g])]
-        return any(has_more_columns(value, "edge_index_del") for value in every)
+        tables = [v for v in every if v is not None and not isinstance(v, torch.Tensor)]
+        return any(has_more_columns(value, "edge_index_del") for value in tables)
 
     def both_directions(self) -> GraphDelta:
         """The same changes with `undirected` written out.

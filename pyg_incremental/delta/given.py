@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,11 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Data, HeteroData
 
+from pyg_incremental.delta.tables import ends_of_table, is_table
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.kernels.adjacency import out_of_range
 
 Ids = NDArray[np.int64]
-_COLUMNS = (("src", "dst"), ("source", "target"), ("from", "to"), ("u", "v"))
 ADVICE = "add nodes with x_add"
 EDGE_DATA = {"edge_weight_add": "edge_weight", "edge_attr_add": "edge_attr"}
 
@@ -110,14 +110,15 @@ def as_edges(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
     Raises:
         InvalidDeltaError: If it is something else, or does not say which ids are the sources.
     """
-    if is_table(value):
+    if isinstance(value, Tensor):
+        pass
+    elif is_table(value):
         ends = ends_of_table(value, name)
         value = np.stack([np.asarray(value[end]) for end in ends])
-    elif isinstance(value, (list, tuple)) and np.shape(_plain(value)) == (2, 2):
-        raise InvalidDeltaError(
-            f"{name}: two lists of two ids may be two pairs, or sources above targets (got "
-            f"{value}); say which with torch.tensor([sources, targets]), or torch.tensor(pairs).t()"
-        )
+    elif is_square(value):
+        edges = np.asarray(value)
+        if edges[0, 1] != edges[1, 0]:
+            raise _ambiguous(value, name)
     edges = _integers(value, name, (2, 0))
     if edges.ndim != 2 or edges.shape[0] != 2:
         hint = "; pass its transpose" if edges.ndim == 2 and edges.shape[1] == 2 else ""
@@ -128,56 +129,42 @@ def as_edges(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
     return edges
 
 
+def is_square(value: object) -> bool:
+    """Whether a value is two lists of two ids, which may be two pairs, or sources above targets."""
+    return isinstance(value, (list, tuple)) and np.shape(_plain(value)) == (2, 2)
+
+
+def square_as_edges(value: Any, name: str, could_be: Callable[[Ids], bool]) -> Any:
+    """Two lists of two ids as sources above targets, which three ids in each would be.
+
+    Args:
+        value: The lists.
+        name: What messages call them.
+        could_be: Whether edges, int64 `[2, 2]`, could be meant.
+
+    Raises:
+        InvalidDeltaError: If they could as well be two pairs.
+    """
+    edges = np.asarray(value)
+    if edges.dtype.kind == "i" and edges[0, 1] != edges[1, 0] and could_be(edges.T):
+        raise _ambiguous(value, name)
+    return edges
+
+
+def _ambiguous(value: Any, name: str) -> InvalidDeltaError:
+    (a, b), (c, d) = value
+    return InvalidDeltaError(
+        f"{name}: {value} may be the edges {a} -> {c} and {b} -> {d}, or {a} -> {b} and {c} -> "
+        f"{d}; write torch.tensor({value}) for the first, or torch.tensor({value}).t()"
+    )
+
+
 def _plain(value: Any) -> Any:
     """Nested lists as they are; nothing where their shape cannot be told."""
     try:
         return np.asarray(value)
     except (TypeError, ValueError):
         return None
-
-
-def is_table(value: object) -> bool:
-    """Whether a value has named columns, as a data frame has."""
-    return hasattr(value, "columns") and hasattr(value, "__getitem__")
-
-
-def ends_of_table(table: Any, name: str) -> tuple[str, str]:
-    """The columns of sources and of targets of a table.
-
-    Raises:
-        InvalidDeltaError: If no columns have such names.
-    """
-    columns = list(table.columns)
-    for ends in _COLUMNS:
-        if ends[0] in columns and ends[1] in columns:
-            return ends
-    raise InvalidDeltaError(
-        f"{name}: expected a table with columns "
-        f"{' or '.join(f'{s!r} and {t!r}' for s, t in _COLUMNS)} (got {columns}); rename them, or "
-        "pass torch.tensor([sources, targets])"
-    )
-
-
-def has_more_columns(value: Any, name: str) -> bool:
-    """Whether a value is a table with columns besides those of its ends."""
-    return is_table(value) and len(value.columns) > len(ends_of_table(value, name))
-
-
-def refuse_more_columns(value: Any, name: str) -> None:
-    """See that a table has no columns but those of its ends, where nobody would read them.
-
-    Raises:
-        InvalidDeltaError: If it has.
-    """
-    if is_table(value):
-        ends = ends_of_table(value, name)
-        more = [c for c in value.columns if c not in ends]
-        if more:
-            raise InvalidDeltaError(
-                f"{name}: what the columns {more} hold is only known to the model; give data of "
-                "edges by name, as in edge_weight_add=table['edge_weight'] or "
-                f"edge_data_del={{'edge_weight': ...}}, and edges as table[{list(ends)}]"
-            )
 
 
 def as_ids(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -320,15 +307,32 @@ def check_ids(ids: Ids, name: str, limit: int, advice: str = ADVICE) -> None:
     Raises:
         InvalidDeltaError: If one does not.
     """
-    if not ids.size:
-        return
-    at = out_of_range(ids, limit)
-    if at >= 0:
-        more = ", those of x_add included" if ids[at] >= limit and "x_add" in advice else ""
-        raise InvalidDeltaError(
-            f"{name}: node id {ids[at]} at position {at} is not in [0, {limit}); the graph has "
-            f"{limit} nodes{more}: {advice}"
-        )
+    wrong = strangers(ids, limit)
+    if wrong.size:
+        at = int(wrong[0])
+        message = stranger(int(ids[at]), at, name, limit, advice)
+        raise InvalidDeltaError(message, what=field_of(name), positions=wrong.tolist())
+
+
+def strangers(ids: Ids, limit: int) -> Ids:
+    """The places of ids, int64 `[k]`, that are not in `[0, limit)`, int64 `[w]`."""
+    if not ids.size or out_of_range(ids, limit) < 0:
+        return np.empty(0, np.int64)
+    return np.flatnonzero((ids < 0) | (ids >= limit))
+
+
+def stranger(node: int, at: int, name: str, limit: int, advice: str) -> str:
+    """What is wrong with an id at some position that is not in `[0, limit)`."""
+    more = ", those of x_add included" if node >= limit and "x_add" in advice else ""
+    return (
+        f"{name}: node id {node} at position {at} is not in [0, {limit}); the graph has "
+        f"{limit} nodes{more}: {advice}"
+    )
+
+
+def field_of(name: str) -> str:
+    """The field that a message is about, such as `x_changes` where it says `x_changes[0]`."""
+    return name.removesuffix("[0]").removesuffix("[1]")
 
 
 def rows_like(value: Any, name: str, like: Tensor) -> Tensor:

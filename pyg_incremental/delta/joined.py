@@ -31,7 +31,11 @@ def joined(a: Any, b: Any) -> dict[str, Any]:
         InvalidDeltaError: If one delta cannot say it.
     """
     parts: dict[str, Any] = {}
-    for name in ("missing", "which"):  # which is as good as another where nobody looks for an edge
+    for name in (
+        "missing",
+        "which",
+        "invalid",
+    ):  # which is as good as another where nobody looks for an edge
         ways = {getattr(d, name) for d in (a, b) if d.edge_index_del is not None
                 or d.edge_changes is not None or d.pairs_del is not None}  # fmt: skip
         if len(ways) > 1:

@@ -16,6 +16,7 @@ APART = (
     "edge_data_del, or a table of edges to delete with their data: ranks look for the edge of a "
     "pair that was added last; delete all edges of the pair and add those again that stay"
 )
+INVALID = "invalid='skip': ranks agree on a delta as a whole; leave out what the error says of it"
 
 
 class OneProcessOnly:

@@ -94,6 +94,10 @@ def parts_of(
             "pairs_add, pairs_del: a sampler watches no pairs (expected None); ask it for samples "
             "of their nodes"
         )
+    if delta.invalid != "error":
+        raise InvalidDeltaError(
+            f"invalid: a sampler takes a delta as a whole (got {delta.invalid!r}, expected 'error')"
+        )
     if delta.tells_apart:
         raise InvalidDeltaError(
             "edge_index_del, edge_data_del: a sampler does not tell edges of one pair apart by "

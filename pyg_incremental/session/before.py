@@ -13,6 +13,7 @@ from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.program.steps import Domain, Value
 from pyg_incremental.session.outputs import in_structure
 from pyg_incremental.session.session import Session
+from pyg_incremental.update import is_one_channel
 
 
 class OutputBefore:
@@ -27,6 +28,7 @@ class OutputBefore:
     Attributes:
         session: The same.
         version: Which version the copy is of.
+        within: The outputs of one channel whose numbers all lie between 0 and 1.
     """
 
     def __init__(self, session: Session) -> None:
@@ -43,6 +45,7 @@ class OutputBefore:
                 now = cell.content if value.domain is Domain.WHOLE else cell.current()
                 self._rows[value] = now.clone() if isinstance(now, Tensor) else now
         self.version = session.committed.version
+        self.within = {v for v, rows in self._rows.items() if lie_within(rows)}
 
     def is_of(self, session: Session) -> bool:
         """Whether this is the output that a session has now."""
@@ -79,6 +82,7 @@ class OutputBefore:
         if value.domain is Domain.WHOLE:
             now = cell.content
             self._rows[value] = now.clone() if isinstance(now, Tensor) else now
+            self.within -= set() if lie_within(now) else {value}
             return rows_before(kept, now, ids) if asked else None
         at = ids
         if value.domain is Domain.EDGE:
@@ -89,11 +93,20 @@ class OutputBefore:
             room = nothing_like(kept, capacity + capacity // 2 - kept.shape[0])
             self._rows[value] = kept = torch.cat([kept, room])
         there = at.to(kept.device)
-        old = kept[there] if asked else None
-        kept[there] = cell.read(at)
+        old, now = kept[there] if asked else None, cell.read(at)
+        kept[there] = now
+        if value in self.within and not lie_within(now):
+            self.within.remove(value)
         if removed is not None and removed.size and value.domain is Domain.EDGE:
             kept[torch.from_numpy(removed).to(kept.device)] = nothing_like(kept, removed.size)
         return old
+
+
+def lie_within(rows: Any) -> bool:
+    """Whether an output, `[n]` or `[n, 1]`, has numbers between 0 and 1 only, or NaN."""
+    if not isinstance(rows, Tensor) or not rows.dim() or not is_one_channel(rows):
+        return False
+    return not bool(((rows < 0) | (rows > 1)).any())
 
 
 def kept_before(kept: OutputBefore | None, session: Session, old: bool) -> OutputBefore | None:

@@ -7,6 +7,7 @@ from torch import nn
 from pyg_incremental.call.torchscript import refuse_torchscript
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.kernels.locks import anew_in_child
+from pyg_incremental.session.listeners import Listeners
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.session.turns import Turns
@@ -31,6 +32,7 @@ class Guarded:
         self._session: Session | None = None
         self._turns = Turns()
         self._last: UpdateStats | None = None
+        self._listeners = Listeners()
         self._lost = ""
         anew_in_child(self)
 

@@ -31,4 +31,5 @@ class LateUpdate(Update):
 
     def __reduce__(self) -> Any:
         fields = self.changed, self.out, self.stats, self.version, self.repeated
-        return Update, (*fields, self.changed_edges, self.old)
+        more = self.changed_edges, self.old, self.refused, self.undo, self.may_be_probabilities
+        return Update, (*fields, *more)

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from pyg_incremental.call.traced import Output
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows.late import Late
-from pyg_incremental.session.before import OutputBefore, rows_before
+from pyg_incremental.session.before import OutputBefore, lie_within, rows_before
 from pyg_incremental.session.late_update import LateUpdate
 from pyg_incremental.session.outputs import changed_rows, in_structure
 from pyg_incremental.session.session import Session
@@ -43,9 +44,11 @@ def updated(
     rows = None if before is None else before.follow(changed, removed or {}, old)
     seconds = time.perf_counter() - began
     stats = UpdateStats(session.mode, counts[0], counts[1], seconds, counts[2])
-    if type(out) is Late:
-        return LateUpdate(changed, out, stats, session.committed.version, False, edges, rows)
-    return Update(changed, out, stats, session.committed.version, False, edges, rows)
+    kind = LateUpdate if type(out) is Late else Update
+    update = kind(changed, out, stats, session.committed.version, False, edges, rows)
+    if before is not None and before.within:
+        update.may_be_probabilities = True
+    return update
 
 
 def renewed(
@@ -111,7 +114,10 @@ def refreshed(session: Session, before: Any, began: float, old: bool) -> Update:
     has_edges = any(v.domain is Domain.EDGE for v in outputs)
     edges = in_structure(structure, ends, changed) if has_edges else None
     stats = UpdateStats(session.mode, 0, 0, time.perf_counter() - began, [])
-    return Update(changed, out, stats, session.committed.version, False, edges, rows)
+    update = Update(changed, out, stats, session.committed.version, False, edges, rows)
+    if old:
+        update.may_be_probabilities = any(map(lie_within, pytree.tree_leaves(now)))
+    return update
 
 
 def _at(rows: Any, ids: Tensor) -> Any:

@@ -165,7 +165,12 @@ def test_a_repeated_delta_has_no_old_rows():
 
 def test_flips_need_labels():
     torch.manual_seed(0)
-    inc = to_incremental(GraphSAGE(3, 4, 1, 1).eval())
+
+    class InMatrices(GraphSAGE):
+        def forward(self, x, edge_index):
+            return super().forward(x, edge_index).reshape(-1, 2, 2)
+
+    inc = to_incremental(InMatrices(3, 4, 1, 4).eval())
     inc(torch.randn(9, 3), torch.randint(9, (2, 20)))
     up = inc.apply_delta(x_changes=([0], [[1.0, 2.0, 3.0]]), old=True)
     assert up.old.shape == up.out.shape

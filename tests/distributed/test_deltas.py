@@ -100,6 +100,8 @@ def test_old_rows_and_what_needs_one_process_are_refused():
             inc.apply_delta(edge_index_del=ARGS[1][:, :1], which="oldest")
         with pytest.raises(UnsupportedModelError, match="edge_data_del"):
             inc.apply_delta(edge_index_del=ARGS[1][:, :1], edge_data_del={"edge_weight": [1.0]})
+        with pytest.raises(UnsupportedModelError, match="as a whole"):
+            inc.apply_delta(edge_index_add=ARGS[1][:, :1], invalid="skip")
         with pytest.raises(UnsupportedModelError, match="inverse"):
             inc.preview(ADD)
         with pytest.raises(UnsupportedModelError, match="ids stay"):

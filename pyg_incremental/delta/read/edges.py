@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,18 +18,22 @@ from pyg_incremental.delta.given import (
     as_edges,
     deleted_data,
     edge_change_parts,
-    ends_of_table,
-    is_table,
+    field_of,
+    is_square,
     last_of_each,
     pair_keys,
     rows_like,
+    square_as_edges,
+    strangers,
 )
+from pyg_incremental.delta.intake import Intake
+from pyg_incremental.delta.tables import ends_of_table, is_table
 from pyg_incremental.encoding.framing import record
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.edge_store import Ids
-from pyg_incremental.kernels.adjacency import out_of_range
 
 NO_EDGES: Ids = np.empty((2, 0), np.int64)
+_NO_TABLES = (Tensor, tuple, type(None))
 
 
 @record
@@ -68,6 +72,8 @@ class EdgeReader:
         kinds: The kinds of nodes at the sources and at the targets, as messages name them.
         label: What messages put behind the name of a field, such as the edge type in brackets.
         advice: What messages say to do about ids that are too large, at each end.
+        find: The slots of edges by sources and targets, int64 `[k]`, -1 for those that are not
+            there; None where nobody knows.
     """
 
     def __init__(
@@ -77,12 +83,46 @@ class EdgeReader:
         kinds: tuple[str, str] = ("", ""),
         label: str = "",
         advice: tuple[str, str] = (ADVICE, ADVICE),
+        find: Callable[[Ids, Ids], Ids] | None = None,
     ) -> None:
-        self.like, self.label = like, label
+        self.like, self.label, self._find = like, label, find
         self._advice = advice
         self._unit_weights = unit_weights
         self._kinds = kinds
         self._names = {short_name(name): name for name in like}
+
+    def of_lists(
+        self, delta: GraphDelta, before: tuple[int, int], total: tuple[int, int]
+    ) -> GraphDelta:
+        """The same delta, where two lists of two ids are edges; arguments as for `read`.
+
+        They are sources above targets unless the graph has room for both readings.
+
+        Raises:
+            InvalidDeltaError: If it has.
+        """
+
+        def are_within(edges: Ids, limits: tuple[int, int]) -> bool:
+            return not any(strangers(ids, n).size for ids, n in zip(edges, limits, strict=True))
+
+        def are_there(edges: Ids) -> bool:
+            find = self._find
+            return are_within(edges, before) and (find is None or min(find(*edges)) >= 0)
+
+        parts: dict[str, Any] = {}
+        label, changes = self.label, delta.edge_changes
+        if is_square(delta.edge_index_add):
+            parts["edge_index_add"] = square_as_edges(
+                delta.edge_index_add, f"edge_index_add{label}", lambda e: are_within(e, total)
+            )
+        if is_square(delta.edge_index_del):
+            parts["edge_index_del"] = square_as_edges(
+                delta.edge_index_del, f"edge_index_del{label}", are_there
+            )
+        if isinstance(changes, (tuple, list)) and len(changes) == 2 and is_square(changes[0]):
+            square = square_as_edges(changes[0], f"edge_changes{label}[0]", are_there)
+            parts["edge_changes"] = square, changes[1]
+        return replace(delta, **parts) if parts else delta
 
     def of_tables(self, delta: GraphDelta) -> GraphDelta:
         """The same delta, with columns of tables that are called like an edge input as its data.
@@ -96,15 +136,15 @@ class EdgeReader:
         """
         parts: dict[str, Any] = {}
         table = delta.edge_index_add
-        if is_table(table):
+        if not isinstance(table, _NO_TABLES) and is_table(table):
             given = dict(added_data(delta.edge_data_add))
             named = {EDGE_DATA[k] for k in EDGE_DATA if getattr(delta, k) is not None} | {*given}
             columns = {k: v for k, v in self._columns(table).items() if k not in named}
             parts["edge_index_add"] = as_edges(table, f"edge_index_add{self.label}")
             parts["edge_data_add"] = {**given, **columns} or None
-        if is_table(delta.edge_index_del):
+        if not isinstance(delta.edge_index_del, _NO_TABLES) and is_table(delta.edge_index_del):
             parts |= self._leaving(delta.edge_index_del, deleted_data(delta.edge_data_del))
-        if is_table(delta.edge_changes):
+        if not isinstance(delta.edge_changes, _NO_TABLES) and is_table(delta.edge_changes):
             pairs = as_edges(delta.edge_changes, f"edge_changes{self.label}")
             parts["edge_changes"] = (pairs, self._columns(delta.edge_changes))
         return replace(delta, **parts) if parts else delta
@@ -131,7 +171,11 @@ class EdgeReader:
         return {short: np.asarray(table[short]) for short in self._names if short in table.columns}
 
     def read(
-        self, delta: GraphDelta, before: tuple[int, int], total: tuple[int, int]
+        self,
+        delta: GraphDelta,
+        before: tuple[int, int],
+        total: tuple[int, int],
+        intake: Intake | None,
     ) -> GivenEdges:
         """Check everything that can be checked without the edges.
 
@@ -139,20 +183,24 @@ class EdgeReader:
             delta: What happens to the edges, both directions written out.
             before: Number of nodes at the sources and at the targets.
             total: The same, new nodes included.
+            intake: What becomes of edges that do not fit; an error if there is none.
 
         Raises:
             InvalidDeltaError: With what is wrong, where, what was got and expected, and what to do.
         """
         ignores = delta.missing == "ignore"  # no edge is there yet at a node that is new
-        deleted = self._listed(delta.edge_index_del, "edge_index_del", total if ignores else before)
-        leaving = self._leaving_data(delta, deleted.shape[1])
+        limits = total if ignores else before
+        deleted, kept = self._listed(delta.edge_index_del, "edge_index_del", limits, intake)
+        leaving = _of_some(self._leaving_data(delta, deleted.shape[1]), kept)
+        deleted = deleted if kept is None else deleted[:, kept]
         if ignores and total != before and deleted.size:
             there = (deleted[0] < before[0]) & (deleted[1] < before[1])
             deleted = deleted[:, there]
             leaving = {k: v[torch.from_numpy(there)] for k, v in leaving.items()}
-        added = self._listed(delta.edge_index_add, "edge_index_add", total)
-        data = self._added_data(delta, added.shape[1])
-        return GivenEdges(deleted, added, data, *self._changes(delta, total), leaving)
+        added, kept = self._listed(delta.edge_index_add, "edge_index_add", total, intake)
+        data = _of_some(self._added_data(delta, added.shape[1]), kept)
+        added = added if kept is None else np.ascontiguousarray(added[:, kept])
+        return GivenEdges(deleted, added, data, *self._changes(delta, total, intake), leaving)
 
     def _leaving_data(self, delta: GraphDelta, count: int) -> dict[str, Tensor]:
         """The data that edges to delete have to have."""
@@ -166,12 +214,15 @@ class EdgeReader:
             data[name] = self._edge_rows(value, f"{field}['{key}']", self.like[name], count)
         return data
 
-    def _listed(self, value: Any, name: str, limits: tuple[int, int]) -> Ids:
+    def _listed(
+        self, value: Any, name: str, limits: tuple[int, int], intake: Intake | None
+    ) -> tuple[Ids, Ids | None]:
+        """The edges of a field, int64 `[2, k]`, and which of them fit, as `check_edges` says it."""
         if value is None:
-            return NO_EDGES
-        edges = as_edges(value, f"{name}{self.label}")
-        check_edges(edges, f"{name}{self.label}", limits, self._kinds, self._advice)
-        return edges
+            return NO_EDGES, None
+        name = f"{name}{self.label}"
+        edges = as_edges(value, name)
+        return edges, check_edges(edges, name, limits, self._kinds, self._advice, intake)
 
     def _added_data(self, delta: GraphDelta, count: int) -> dict[str, Tensor]:
         expected = self.like
@@ -228,12 +279,15 @@ class EdgeReader:
             )
         return rows
 
-    def _changes(self, delta: GraphDelta, limits: tuple[int, int]) -> tuple[Ids, dict[str, Tensor]]:
+    def _changes(
+        self, delta: GraphDelta, limits: tuple[int, int], intake: Intake | None
+    ) -> tuple[Ids, dict[str, Tensor]]:
         """Distinct edges that get new data, and the data; of several for one edge the last."""
         if delta.edge_changes is None:
             return NO_EDGES, {}
         edges, given = edge_change_parts(delta.edge_changes)
-        check_edges(edges, f"edge_changes{self.label}[0]", limits, self._kinds, self._advice)
+        field = f"edge_changes{self.label}[0]"
+        kept = check_edges(edges, field, limits, self._kinds, self._advice, intake)
         rows = {}
         for key, value in given.items():
             name, field = self._names.get(key, key), f"edge_changes{self.label}[1]"
@@ -244,18 +298,22 @@ class EdgeReader:
             rows[name] = self._edge_rows(
                 value, f"{field}['{key}']", self.like[name], edges.shape[1]
             )
-        return distinct(edges, rows)
+        if kept is not None:
+            edges, rows = edges[:, kept], _of_some(rows, kept)
+        keep = last_of_each(pair_keys(edges))
+        if keep.size == edges.shape[1]:
+            return edges, rows
+        if intake is not None:
+            intake.only(field_of(field), keep)
+        return edges[:, keep], _of_some(rows, keep)
 
     def _known(self) -> Any:
         return sorted(map(short_name, self.like)) or "none"
 
 
-def distinct(edges: Ids, rows: dict[str, Tensor]) -> tuple[Ids, dict[str, Tensor]]:
-    """Edges, int64 `[2, r]`, and their rows, `[r, ...]`, each edge once: its last rows."""
-    keep = last_of_each(pair_keys(edges))
-    if keep.size == edges.shape[1]:
-        return edges, rows
-    return edges[:, keep], {k: v[torch.from_numpy(keep)] for k, v in rows.items()}
+def _of_some(rows: dict[str, Tensor], kept: Ids | None) -> dict[str, Tensor]:
+    """The rows, `[k, ...]`, of those edges that fit, at the places `kept`, int64; None for all."""
+    return rows if kept is None else {k: v[torch.from_numpy(kept)] for k, v in rows.items()}
 
 
 def check_edges(
@@ -264,22 +322,38 @@ def check_edges(
     limits: tuple[int, int],
     kinds: tuple[str, str] = ("", ""),
     advice: tuple[str, str] = (ADVICE, ADVICE),
-) -> None:
+    intake: Intake | None = None,
+) -> Ids | None:
     """See that the ends of some edges, int64 `[2, k]`, exist.
 
+    Args:
+        edges: The edges.
+        name: What messages call them.
+        limits: Number of nodes at the sources and at the targets.
+        kinds: Their kinds.
+        advice: What to do about ids that are too large, at each end.
+        intake: What becomes of edges that do not fit; an error by default.
+
+    Returns:
+        The places of those that fit, int64 `[n]`; None if all do.
+
     Raises:
-        InvalidDeltaError: If one of them is not in `[0, limit)`.
+        InvalidDeltaError: If one of the ends is not in `[0, limit)`.
     """
-    if not edges.size:
-        return
-    for end, limit, kind, what in zip(edges, limits, kinds, advice, strict=True):
-        at = out_of_range(end, limit)
-        if at >= 0:
-            u, v = edges[:, at]
-            ids = f"ids of '{kind}' nodes" if kind else "node ids"
-            raise InvalidDeltaError(
-                f"{name}: edge {at} is ({u}, {v}), but {ids} lie in [0, {limit}); {what}"
-            )
+    found = [strangers(end, limit) for end, limit in zip(edges, limits, strict=True)]
+    if not (found[0].size or found[1].size):
+        return None
+    wrong = np.union1d(*found)
+
+    def reason(at: int, place: int) -> str:
+        side = int(not 0 <= edges[1, at] < limits[1] and 0 <= edges[0, at] < limits[0])
+        ids = f"ids of '{kinds[side]}' nodes" if kinds[side] else "node ids"
+        return (
+            f"{name}: edge {place} is ({edges[0, at]}, {edges[1, at]}), but {ids} lie in "
+            f"[0, {limits[side]}); {advice[side]}"
+        )
+
+    return (intake or Intake()).fitting(field_of(name), wrong, edges.shape[1], reason)
 
 
 def short_name(name: str) -> str:

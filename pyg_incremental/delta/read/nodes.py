@@ -10,12 +10,15 @@ from torch import Tensor
 from pyg_incremental.call.roles import is_everyone
 from pyg_incremental.delta.given import (
     ADVICE,
-    check_ids,
-    checked_ids,
+    as_ids,
+    field_of,
     last_of_each,
     rows_like,
+    stranger,
+    strangers,
     x_change_parts,
 )
+from pyg_incremental.delta.intake import Intake
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.edge_store import Ids
 
@@ -127,7 +130,12 @@ class NodeReader:
         return there | added
 
     def read(
-        self, changes: Mapping[str, Any], new: dict[str, Tensor], nodes_del: Any, total: int
+        self,
+        changes: Mapping[str, Any],
+        new: dict[str, Tensor],
+        nodes_del: Any,
+        total: int,
+        intake: Intake | None = None,
     ) -> GivenNodes:
         """Check all else.
 
@@ -136,31 +144,45 @@ class NodeReader:
             new: What `new` has returned: rows `[k, ...]` by input.
             nodes_del: Ids of nodes to remove, or None.
             total: Number of nodes, new ones included.
+            intake: What becomes of ids that do not fit; an error by default.
 
         Raises:
             InvalidDeltaError: With what is wrong.
         """
         removed = _NONE
         if nodes_del is not None:
-            removed = np.unique(
-                checked_ids(nodes_del, f"nodes_del{self._label}", total, self._advice)
-            )
+            field = f"nodes_del{self._label}"
+            ids = as_ids(nodes_del, field)
+            kept = self._fitting(ids, field, total, intake)
+            removed = np.unique(ids if kept is None else ids[kept])
         changed = {
-            name: self._changes(name, changes[name], total) for name in self.like if name in changes
+            name: self._changes(name, changes[name], total, intake)
+            for name in self.like
+            if name in changes
         }
         return GivenNodes(new, changed, removed)
 
-    def _changes(self, name: str, changes: Any, total: int) -> tuple[Ids, Tensor]:
+    def _fitting(self, ids: Ids, field: str, total: int, intake: Intake | None) -> Ids | None:
+        """Which ids, int64 `[k]`, are those of nodes: their places, or None for all."""
+        wrong = strangers(ids, total)
+        return None if not wrong.size else (intake or Intake()).fitting(
+            field_of(field), wrong, ids.size,
+            lambda at, place: stranger(int(ids[at]), place, field, total, self._advice),
+        )  # fmt: skip
+
+    def _changes(
+        self, name: str, changes: Any, total: int, intake: Intake | None
+    ) -> tuple[Ids, Tensor]:
         ids, values = x_change_parts(changes)
         field = f"x_changes{self._label}"
-        check_ids(ids, f"{field}[0]", total, self._advice)
+        kept = self._fitting(ids, f"{field}[0]", total, intake)
         rows = self._rows(values, name, f"{field}[1]", ids.size == 1)
         if rows.shape[0] != ids.size:
             raise InvalidDeltaError(
                 f"{field}: expected one row for each of the {ids.size} ids (got {rows.shape[0]} "
                 "rows)"
             )
-        return ids, rows
+        return (ids, rows) if kept is None else (ids[kept], rows[torch.from_numpy(kept)])
 
     def _rows(self, value: Any, name: str, field: str, may_be_one: bool) -> Tensor:
         """Rows `[k, ...]`; one may come without its first dimension."""

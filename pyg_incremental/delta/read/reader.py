@@ -1,6 +1,6 @@
 """What a delta says, read without looking at any edge: who is meant, and whether all of it fits."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -9,7 +9,8 @@ from torch import Tensor
 
 from pyg_incremental.call.roles import Roles, is_label
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.given import as_edges, chosen_ids
+from pyg_incremental.delta.given import as_edges, chosen_ids, edge_change_parts
+from pyg_incremental.delta.intake import Intake
 from pyg_incremental.delta.join import PAIR_FIELDS
 from pyg_incremental.delta.read.edges import EdgeReader, GivenEdges, short_name
 from pyg_incremental.delta.read.nodes import GivenNodes, NodeReader
@@ -22,6 +23,7 @@ _EDGE_FIELDS = (
     "edge_data_add", "edge_data_del",
 )  # fmt: skip
 _NOBODY: Ids = np.empty(0, np.int64)
+_NOWHERE: Mapping[str, Callable[[Ids, Ids], Ids]] = {}
 
 
 class Arrivals(NamedTuple):
@@ -72,6 +74,7 @@ class DeltaReader:
         num_nodes: The current number of nodes of each kind.
         rows: Node inputs without rows, `[0, ...]`: shape, dtype and device of new rows.
         edges: For each graph its edge data by name, of any number of rows.
+        find: For each graph what finds slots, int64 `[k]`; nothing where nobody knows.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class DeltaReader:
         num_nodes: Mapping[str, int],
         rows: Mapping[str, Tensor],
         edges: Mapping[str, Mapping[str, Tensor]],
+        find: Mapping[str, Callable[[Ids, Ids], Ids]] = _NOWHERE,
     ) -> None:
         self._roles = roles
         self._num_nodes = num_nodes
@@ -97,7 +101,7 @@ class DeltaReader:
             r.graph: EdgeReader(
                 edges[r.graph], r.unit_values, (r.source, r.target),
                 f"[{r.key!r}]" if several else "",
-                (self._advice(r.source), self._advice(r.target)),
+                (self._advice(r.source), self._advice(r.target)), find.get(r.graph),
             )
             for r in roles.given
         }  # fmt: skip
@@ -138,6 +142,8 @@ class DeltaReader:
             )
         if delta.which not in ("newest", "oldest"):
             raise InvalidDeltaError(f"which: expected 'newest' or 'oldest' (got {delta.which!r})")
+        if delta.invalid not in ("error", "skip"):
+            raise InvalidDeltaError(f"invalid: expected 'error' or 'skip' (got {delta.invalid!r})")
         named: dict[str, int] = {}
         deltas = self._by_graph(delta) if self._growing else {}
         for r in self._growing:
@@ -153,17 +159,25 @@ class DeltaReader:
                 rows[kind] = new
         return Arrivals(rows, named)
 
-    def read(self, delta: GraphDelta, arrivals: Arrivals, total: Mapping[str, int]) -> GivenDelta:
+    def read(
+        self,
+        delta: GraphDelta,
+        arrivals: Arrivals,
+        total: Mapping[str, int],
+        intake: Intake | None = None,
+    ) -> GivenDelta:
         """Check everything that can be checked without the edges.
 
         Args:
             delta: The delta.
             arrivals: What `arrivals` has returned.
             total: The number of nodes of each kind once all new ones are in.
+            intake: What becomes of entries that do not fit; an error by default.
 
         Raises:
             InvalidDeltaError: With what is wrong, where, what was got and expected, and what to do.
         """
+        intake = Intake() if intake is None and delta.undirected else intake
         deltas = self._by_graph(delta)
         x_changes = self._by_input(delta.x_changes, "x_changes")
         nodes_del = self._by_kind(delta.nodes_del, "nodes_del")
@@ -173,14 +187,16 @@ class DeltaReader:
                 changes, new = x_changes.get(kind, {}), arrivals.rows.get(kind, {})
                 gone = nodes_del.get(kind)
                 if changes or new or gone is not None:
-                    given.nodes[kind] = reader.read(changes, new, gone, total[kind])
+                    given.nodes[kind] = reader.read(changes, new, gone, total[kind], intake)
         for r in self._roles.given:
             own = deltas.get(r.key)
             if own is not None:
                 before = self._num_nodes[r.source], self._num_nodes[r.target]
                 after = total[r.source], total[r.target]
-                both = _both_directions(self.edges[r.graph].of_tables(own), r)
-                given.edges[r.graph] = self.edges[r.graph].read(both, before, after)
+                edges = self.edges[r.graph]
+                own = edges.of_tables(edges.of_lists(own, before, after))
+                both = _both_directions(own, r, edges.label, intake)
+                given.edges[r.graph] = edges.read(both, before, after, intake)
         return given
 
     def _refuse_more(self, kind: str, count: int) -> None:
@@ -331,13 +347,22 @@ def written(roles: Roles, fields: Mapping[str, Mapping[Any, Any]]) -> GraphDelta
     return GraphDelta(**given)
 
 
-def _both_directions(delta: GraphDelta, relation: Relation) -> GraphDelta:
-    """The changes of one graph with `undirected` written out."""
-    if delta.undirected and relation.source != relation.target:
+def _both_directions(
+    delta: GraphDelta, relation: Relation, label: str, intake: Intake | None
+) -> GraphDelta:
+    """The changes of one graph with `undirected` written out, of which an intake is told."""
+    if not delta.undirected:
+        return delta
+    if relation.source != relation.target:
         raise InvalidDeltaError(
             f"undirected: {relation.key!r} connects two kinds of nodes, so its edges have one "
             "direction; give both edge types"
         )
+    for field in ("edge_index_add", "edge_index_del", "edge_changes"):
+        value = getattr(delta, field)
+        if value is not None and intake is not None:
+            edges = edge_change_parts(value)[0] if field == "edge_changes" else value
+            intake.mirrored(f"{field}{label}", as_edges(edges, field))
     return delta.both_directions()
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.delta.given import last_of_each, pair_keys
+from pyg_incremental.delta.given import field_of, last_of_each, pair_keys
+from pyg_incremental.delta.intake import Intake
 from pyg_incremental.delta.read.edges import GivenEdges, short_name
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.dynamic import DynamicGraph
@@ -239,34 +240,55 @@ def _of_new_edges(given: GivenEdges, is_old: Any = None) -> tuple[GivenEdges, Id
     )
 
 
-def refuse_absent(found: FoundEdges, label: str) -> None:
-    """Raise if an edge is not there; `label` stands behind the names of fields.
+def refuse_absent(found: FoundEdges, label: str, intake: Intake | None) -> None:
+    """See that the edges that are named are there.
+
+    Args:
+        found: What was found.
+        label: What stands behind the names of fields.
+        intake: What becomes of edges that are not there.
 
     Raises:
         InvalidDeltaError: With the first of them.
     """
-    given = found.given
-    none: dict[str, Tensor] = {}
-    named = (
-        (f"edge_index_del{label}", found.deleted, given.deleted, given.deleted_data),
-        (f"edge_changes{label}[0]", found.changed, given.changed[:, found.changed_at], none),
+    given, at = found.given, found.changed_at
+    _refuse_absent(
+        f"edge_index_del{label}", found.deleted, given.deleted, given.deleted_data, None, intake
     )
-    for field, slots, edges, data in named:
-        if slots.size and slots.min() < 0:
-            absent = np.flatnonzero(slots < 0)
-            u, v = edges[:, absent[0]].tolist()
-            like = {short_name(name): rows[absent[0]].tolist() for name, rows in data.items()}
-            raise absent_error(field, (u, v), int(absent[0]), absent.size, slots.size, like)
+    _refuse_absent(f"edge_changes{label}[0]", found.changed, given.changed[:, at], {}, at, intake)
 
 
-def absent_error(
+def _refuse_absent(
+    name: str,
+    slots: Ids,
+    edges: Ids,
+    data: Mapping[str, Tensor],
+    places: Ids | None,
+    intake: Intake | None,
+) -> None:
+    """The same of one field; its edges, `[2, k]`, stand at some places of it, if not at all."""
+    absent = np.flatnonzero(slots < 0)
+    if not absent.size:
+        return
+    here = np.arange(slots.size) if places is None else places
+
+    def reason(at: int, place: int) -> str:
+        i = int(np.flatnonzero(here == at)[0])
+        like = {short_name(k): rows[i].tolist() for k, rows in data.items()}
+        pair = int(edges[0, i]), int(edges[1, i])
+        return absent_text(name, pair, place, absent.size, slots.size, like)
+
+    (intake or Intake()).fitting(field_of(name), here[absent], int(here.max()) + 1, reason)
+
+
+def absent_text(
     field: str,
     pair: tuple[int, int],
     place: int,
     count: int,
     listed: int,
     like: Mapping[str, Any] = _NO_DATA,
-) -> InvalidDeltaError:
+) -> str:
     """What to say of edges that are not there.
 
     Args:
@@ -278,7 +300,7 @@ def absent_error(
         like: The data that the first one has to have, by name.
     """
     data = f" with {', '.join(f'{k} {v}' for k, v in like.items())}" if like else ""
-    return InvalidDeltaError(
+    return (
         f"{field}: edge {pair}{data} at position {place} is not in the graph (or is listed more "
         f"often than it occurs); {count} of {listed} are missing. Use missing='ignore' to skip them"
     )

@@ -118,7 +118,7 @@ class PlainResolver:
             return None
         if not (delta.pairs_add is delta.pairs_del is delta.edge_data_del is None):
             return None
-        if delta.missing not in ("error", "ignore"):
+        if delta.missing not in ("error", "ignore") or delta.invalid not in ("error", "skip"):
             return None
         if delta.nodes_del is not None:
             return self._of_leaving(delta) if self._alone else None

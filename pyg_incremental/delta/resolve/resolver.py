@@ -3,7 +3,7 @@
 It is checked whole, before anything is touched, and turned into slots and rows.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.intake import Intake, Refused
 from pyg_incremental.delta.read.edges import GivenEdges, nothing_given
 from pyg_incremental.delta.read.reader import DeltaReader
 from pyg_incremental.delta.read.unread import without_unread
@@ -39,12 +40,14 @@ class ResolvedDelta:
         edges: What happens to the edges of each graph that changes.
         rows: For each changed node input the distinct ids and their new rows, new nodes included.
         removed: The distinct ids of the nodes to remove, for each kind of which there are any.
+        refused: What was left out, as it does not fit.
     """
 
     new_nodes: dict[str, int]
     edges: dict[str, ResolvedEdges]
     rows: dict[str, tuple[Tensor, Tensor]]
     removed: dict[str, Ids] = field(default_factory=dict)
+    refused: Sequence[Refused] = ()
 
 
 class Resolver:
@@ -77,8 +80,9 @@ class Resolver:
         for of, kind in roles.handed_in.nodes.items():
             self._inputs[kind].append(of)
         self._reader = DeltaReader(
-            roles, num_nodes, rows, {name: graph.edge_data for name, graph in graphs.items()}
-        )
+            roles, num_nodes, rows, {name: graph.edge_data for name, graph in graphs.items()},
+            {name: graph.find for name, graph in graphs.items()},
+        )  # fmt: skip
         self._members = [Members(r, graphs[r.graph]) for r in roles.relations if r.members]
         self.asking = [m for m in self._members if m.relation.read_back or m.relation.every]
         self.plain: PlainResolver | None = None
@@ -144,20 +148,24 @@ class Resolver:
         arrivals = reader.arrivals(delta)
         new_nodes = arrivals.counts(num_nodes)
         total = {kind: n + new_nodes.get(kind, 0) for kind, n in num_nodes.items()}
-        given = reader.read(delta, arrivals, total)
+        skips = delta.invalid == "skip"
+        intake = Intake(skips) if skips or delta.undirected else None
+        given = reader.read(delta, arrivals, total, intake)
         edges = {}
         for r in self._given:
             gone, own = given.removed_at(r), given.edges.get(r.graph)
             if own is not None or gone[0].size or gone[1].size:
                 own = own or nothing_given(self._graphs[r.graph].edge_data)
-                edges[r.graph] = self._held(r, own, total, gone, delta)
+                edges[r.graph] = self._held(r, own, total, gone, delta, intake)
         rows: dict[str, tuple[Tensor, Tensor]] = {}
         for kind, nodes in given.nodes.items():
             rows |= nodes.rows(reader.nodes[kind].like, num_nodes[kind], self._kept)
         removed = {kind: nodes.removed for kind, nodes in given.nodes.items() if nodes.removed.size}
         for members in self._members:
             self._follow(members, rows, edges, new_nodes, removed)
-        return ResolvedDelta(new_nodes, edges, rows, removed)
+        return ResolvedDelta(
+            new_nodes, edges, rows, removed, [] if intake is None else intake.refused
+        )
 
     def _follow(
         self,
@@ -200,6 +208,7 @@ class Resolver:
         total: Mapping[str, int],
         gone: tuple[Ids, Ids],
         delta: GraphDelta,
+        intake: Intake | None,
     ) -> ResolvedEdges:
         """What is said of the edges of one graph, held against them."""
         graph, ends = self._graphs[relation.graph], (relation.source, relation.target)
@@ -207,7 +216,7 @@ class Resolver:
         before = self._num_nodes[relation.source], self._num_nodes[relation.target]
         found = find_edges(graph, given, before, gone, delta.which == "oldest")
         if delta.missing == "error":
-            refuse_absent(found, self._reader.edges[relation.graph].label)
+            refuse_absent(found, self._reader.edges[relation.graph].label, intake)
         return found.resolved(gone)
 
     def apply(

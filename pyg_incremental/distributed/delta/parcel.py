@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.delta.read.edges import GivenEdges
-from pyg_incremental.delta.resolve.edges import absent_error
+from pyg_incremental.delta.resolve.edges import absent_text
 from pyg_incremental.distributed.boundary.rewrite import Direction
 from pyg_incremental.distributed.errors import on_all_ranks
 from pyg_incremental.encoding.framing import record
@@ -80,4 +80,5 @@ def absent_everywhere(found: list[Absent]) -> InvalidDeltaError:
     same = [a for a in found if a.field == field]
     first = min(same, key=lambda a: a.place)
     count = sum(a.count for a in same)
-    return on_all_ranks(absent_error(field, first.pair, first.place, count, first.listed))
+    said = absent_text(field, first.pair, first.place, count, first.listed)
+    return on_all_ranks(InvalidDeltaError(said))

@@ -324,5 +324,5 @@ def says_anything(delta: GraphDelta) -> bool:
     return any(
         getattr(delta, f.name) is not None
         for f in fields(delta)
-        if f.name not in ("undirected", "missing", "which")
+        if f.name not in ("undirected", "missing", "which", "invalid")
     ) or delta.missing not in ("error", "ignore")
