@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric import EdgeIndex
-from torch_geometric.nn import GraphConv, LGConv, SAGEConv
+from torch_geometric.nn import GraphConv, HeteroConv, LGConv, SAGEConv
 from torch_geometric.utils import scatter
 
 from pyg_incremental import (
@@ -340,3 +340,34 @@ def test_pairs_are_saved_and_come_and_go(tmp_path):
     assert up.changed.tolist() == [K - 1]
     a, b = torch.cat([i[1:], torch.tensor([3])]), torch.cat([j[1:], torch.tensor([9])])
     assert torch.allclose(inc.out, model(x, edges, a, b))
+
+
+class Typed(nn.Module):
+    """Users and items, and pairs of them."""
+
+    def __init__(self):
+        super().__init__()
+        there, back = SAGEConv((5, 5), 4), SAGEConv((5, 5), 4)
+        self.c = HeteroConv({("user", "r", "item"): there, ("item", "b", "user"): back})
+
+    def forward(self, x_dict, edge_index_dict, users, items):
+        h = self.c(x_dict, edge_index_dict)
+        return (h["user"][users] * h["item"][items]).sum(-1)
+
+
+def test_ids_of_several_types_are_followed_where_they_are_said():
+    model, x = Typed().eval(), {"user": torch.randn(30, 5), "item": torch.randn(20, 5)}
+    edges = torch.stack([torch.randint(30, (80,)), torch.randint(20, (80,))])
+    users, items = torch.randint(30, (K,)), torch.randint(20, (K,))
+    inc = to_incremental(model, roles={"users": "ids(user)", "items": "ids(item)"})
+
+    def both(edges):
+        return {("user", "r", "item"): edges, ("item", "b", "user"): edges.flip(0)}
+
+    inc(x, both(edges), users, items)
+    assert inc.mode == "incremental"
+    gone = int(users[0])
+    inc.apply_delta(nodes_del={"user": [gone]})
+    x["user"][gone] = 0
+    left = edges[:, edges[0] != gone]
+    assert torch.allclose(inc.out, model(x, both(left), users, items))
