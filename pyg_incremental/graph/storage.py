@@ -42,6 +42,7 @@ class Storage:
             there.
 
     Attributes:
+        is_limited: Whether memory is counted.
         in_memory: Bytes in memory now; they are counted only where their number is limited.
         on_disk: Bytes in files now.
         refused: The last error that was raised for want of room, before anything was made.
@@ -50,17 +51,12 @@ class Storage:
     def __init__(
         self, memory: int | None = None, directory: str | os.PathLike[str] | None = None
     ) -> None:
-        self._memory = memory
+        self._memory, self.is_limited = memory, memory is not None
         self._directory = None if directory is None else Path(directory)
         if self._directory is not None:
             self._directory.mkdir(parents=True, exist_ok=True)
         self.in_memory = self.on_disk = 0
         self.refused: Exception | None = None
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether memory is counted."""
-        return self._memory is not None
 
     def zeros(self, dtype: Any, *shape: int) -> NDArray[Any]:
         """Zeros that begin with a cache line.

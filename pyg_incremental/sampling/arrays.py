@@ -30,12 +30,8 @@ class GrowingStorage(Storage):
 
     def __init__(self) -> None:
         super().__init__()
+        self.is_limited = True  # it is asked for longer arrays, as one that counts memory is
         self._pages: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether it is asked for longer arrays, as one that counts memory is."""
-        return True
 
     def zeros(self, dtype: Any, *shape: int) -> NDArray[Any]:
         """Zeros; see `Storage`."""
