@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from pyg_incremental.blocks.evaluate import evaluate, evaluate_call
-from pyg_incremental.call.full_pass import difference
+from pyg_incremental.call.agreement import Agreement, gap_of
 from pyg_incremental.call.said import Role
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.delta.describe import GraphDelta
@@ -222,8 +223,11 @@ class Readings(Guarded):
         """
         return self._session.backend.name if self._session else self._settings.backend
 
-    def verify(self, num_nodes: int | None = None, *, seed: int = 0) -> float:
-        """Largest absolute difference between `out` and a full pass on the current graph.
+    def verify(self, num_nodes: int | None = None, *, seed: int = 0) -> Agreement:
+        """How closely `out` agrees with a full pass on the current graph.
+
+        What is returned is a number, the largest absolute difference, which also says how much that
+        is of its row, at which node, and whether it is more than rounding.
 
         The full pass is that of the original model. Updates wait while the state is copied, and no
         longer, unless they run parts of the model as they are.
@@ -237,7 +241,9 @@ class Readings(Guarded):
         Raises:
             StaleStateError: If the stored state is stale; every byte of the parameters is compared.
         """
-        return difference(*self.against_full_pass(num_nodes, seed))
+        gap = gap_of(*self.against_full_pass(num_nodes, seed))
+        find = partial(worst_node, gap=gap, num_nodes=num_nodes, seed=seed)
+        return Agreement(gap, self._turns.read(lambda: find(self._require())))
 
     def against_full_pass(self, num_nodes: int | None = None, seed: int = 0) -> tuple[Any, Any]:
         """What `verify` compares: copies of the output, and of that of the original model."""

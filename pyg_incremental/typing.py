@@ -17,10 +17,11 @@ HAS_TORCH_SPARSE = find_spec("torch_sparse") is not None
 MAX_NODES = 2**31 - 1
 MAX_EDGES = 2**31 - 1
 
-DRIFT_LIMIT = {torch.float32: 2.0**9, torch.float64: 2.0**16}
+DRIFT_LIMIT = {torch.float32: 2.0**22, torch.float64: 2.0**16}
 """How much magnitude may move through an accumulated row before it is summed afresh.
 
-The unit is the row's own magnitude. Every addition leaves a rounding error of at most half a unit
-in the last place of what is added or of the row, so a row is kept within this many units in its
-last place of a fresh sum (float32: 3e-5, float64: 7e-12, relative to the row).
+The unit is the row's own magnitude. Every addition leaves a rounding error of at most one unit in
+the last place of what is added or of the row. Rows in float32 are kept in two halves, so that unit
+is 2^-48 of the row, and a row is kept within 2e-8 of a fresh sum, relative to the row; in float64,
+within 2e-11.
 """

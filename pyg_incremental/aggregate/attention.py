@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.base import Aggregate, channel_scale, drift_limit
+from pyg_incremental.aggregate.base import Aggregate
 from pyg_incremental.aggregate.edge_function import FunctionState
 from pyg_incremental.aggregate.message import EdgeFunction, flat
 from pyg_incremental.aggregate.softmax import SoftmaxRows
@@ -54,15 +54,9 @@ class FunctionSoftmaxState(SoftmaxRows, FunctionState):
         self.has_loops = loop is not None
 
     def _begin(self, sample: Any) -> None:
-        context = self.context
         logits, values = sample
-        self.heads = logits.shape[1]
-        rows = flat(values)
-        self.limit = drift_limit(rows.dtype, rows.dtype)
-        width = rows.shape[1] + 2 * self.heads
-        self.out.hold(context.backend.zeros(rows, context.capacity, width))
-        self.drift.hold(context.backend.zeros(rows, context.capacity, 2))
-        self.scale.hold(channel_scale(rows))
+        rows, context = flat(values), self.context
+        self._hold_no_terms(rows, logits.shape[1])
         backend = context.backend
         self._nothing = backend.array(rows.new_empty(0, 1))
         # The kernel adds the target's part of a logit; here it is part of the function.
@@ -76,8 +70,9 @@ class FunctionSoftmaxState(SoftmaxRows, FunctionState):
             self._no_part = backend.array(rows.new_zeros(self.out.tensor.shape[0], self.heads))
         every = backend.array(torch.arange(len(rows)))
         self.context.kernels.softmax_edges(
-            self.out.array, self.drift.array, self.scale.array, backend.array(rows), self._no_part,
-            every, dst, self._nothing, 1.0, sign, False,
+            self.out.array, self.low.array, self.drift.array, self.scale.array,
+            backend.array(rows), self._no_part, every, dst, self._nothing, 1.0, sign, False,
+            self.unit,
         )  # fmt: skip
 
     def _renew(self, ids: Tensor, messages: Any, index: Tensor) -> None:
@@ -93,7 +88,7 @@ class FunctionSoftmaxState(SoftmaxRows, FunctionState):
         at = index[:, None].expand(-1, heads)
         top.scatter_reduce_(0, at, logits, "amax", include_self=False)
         spoilt = ~top.isfinite()
-        state[ids] = 0
+        self._clear(ids)
         state[ids, -heads:] = top.masked_fill(spoilt, 0).to(state.dtype)
         if len(index):
             logits = logits.masked_fill(spoilt[index], 0)

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.program.steps import Step, Value
 from pyg_incremental.rows import AT_ONCE, Cell, Context, Ids, Rows
@@ -76,6 +75,8 @@ class Aggregator(ABC):
         most: The part of all messages from which on it makes rows afresh.
         accumulate_dtype: The dtype of sums, or None for that of the messages.
         extra: Rows beyond those of the output that belong to the state, by name.
+        is_followed: Whether updates come. A block's rows are made once, and nothing is kept that
+            only updates read.
         scale: For each channel one over the typical size of its messages, `[channels]`; the drift
             bound is measured in these. Empty for a kind that has none.
     """
@@ -91,6 +92,7 @@ class Aggregator(ABC):
         self.drop = step.loops == "drop"
         self.accumulate_dtype: torch.dtype | None = None
         self.extra: dict[str, Rows] = {}
+        self.is_followed = True
         self.scale = Rows(context.backend)
 
     @abstractmethod
@@ -136,28 +138,6 @@ class Aggregator(ABC):
             own = edges.src == edges.dst
             return edges.src[own], edges.dst[own]
         return (edges.dst, edges.src) if self.step.reverse else (edges.src, edges.dst)
-
-    def _hold_no_sums(self, rows: Tensor, drift: Rows) -> float:
-        """Make room for sums of such messages, `[k, ...]`, and for how far they have drifted.
-
-        The sums of all nodes have to be written before they are read; nothing has drifted.
-        They are kept in the dtype asked for, but never in a coarser one than the messages.
-
-        Returns:
-            How far they may drift.
-        """
-        if rows.is_complex():
-            raise UnsupportedModelError(f"{self.out!r} would be a sum of complex messages")
-        zeros, capacity = self.context.backend.zeros, self.context.capacity
-        dtype = self.accumulate_dtype or rows.dtype
-        if torch.finfo(dtype).eps > torch.finfo(rows.dtype).eps:
-            dtype = rows.dtype
-        self.out.out_dtype = rows.dtype if dtype != rows.dtype else None
-        count = self.context.num_nodes
-        self.out.hold(zeros(rows, capacity, *rows.shape[1:], dtype=dtype, unread=count))
-        drift.hold(zeros(rows, capacity, dtype=dtype))
-        self.scale.hold(channel_scale(rows.flatten(1)).to(dtype))
-        return drift_limit(rows.dtype, dtype)
 
     def _collect(self, with_changed: bool, first: tuple[Ids, ...] = ()) -> Touched:
         """Start collecting touched rows: `first`, those to settle, and the targets of event edges.

@@ -16,8 +16,9 @@ from torch import Tensor
 from pyg_incremental.aggregate.base import Aggregate, Touched
 from pyg_incremental.aggregate.message import BoundFunction, EdgeFunction, flat
 from pyg_incremental.aggregate.retracting import Retracting
-from pyg_incremental.aggregate.sum import Summing
+from pyg_incremental.aggregate.sum import EXACT, Summing
 from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.kernels.compiled.sums import INEXACT
 from pyg_incremental.kernels.threads import together
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids
@@ -77,6 +78,11 @@ class FunctionState(Retracting):
     @abstractmethod
     def _renew(self, ids: Tensor, messages: Any, index: Tensor) -> None:
         """Make rows `ids` of all of their messages; `index` names the place in `ids` of each."""
+
+    @property
+    def unit(self) -> float:
+        """How often a message counts in the drift: it is computed anew when it is taken back."""
+        return INEXACT if "low" in self.extra else EXACT
 
     # Running -------------------------------------------------------------------------------------
 
@@ -200,7 +206,7 @@ class FunctionSumState(Summing, FunctionState):
         FunctionState.__init__(self, step, step.message, None, cell, context)
 
     def _begin(self, sample: Tensor) -> None:
-        self.limit = self._hold_no_sums(flat(sample), self.drift)
+        self._hold_no_sums(flat(sample))
         self._nothing = self.context.backend.array(sample.new_empty(0))
 
     def _apply(self, messages: Tensor, dst: Array, sign: int) -> None:
@@ -208,11 +214,11 @@ class FunctionSumState(Summing, FunctionState):
         backend = self.context.backend
         every = backend.array(torch.arange(len(rows)))
         self.context.kernels.sum_edges(
-            self.out.array, self.drift.array, self.scale.array, backend.array(rows), every, dst,
-            self._nothing, self._nothing, sign, False,
+            self.out.array, self.low.array, self.drift.array, self.scale.array,
+            backend.array(rows), every, dst, self._nothing, self._nothing, sign, False, self.unit,
         )  # fmt: skip
 
     def _renew(self, ids: Tensor, messages: Tensor, index: Tensor) -> None:
-        self.out.tensor[ids.to(self.out.tensor.device)] = 0
+        self._clear(ids)
         if len(index):
             self._apply(messages, self.context.backend.array(ids[index]), 1)

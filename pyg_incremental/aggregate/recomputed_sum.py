@@ -11,8 +11,9 @@ from torch import Tensor
 
 from pyg_incremental.aggregate import Aggregate, Aggregator
 from pyg_incremental.aggregate.base import Touched
-from pyg_incremental.aggregate.sum import Sum, Summing
+from pyg_incremental.aggregate.sum import EXACT, Sum, Summing
 from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.kernels.reference.sums import wide
 from pyg_incremental.program.steps import Domain, Value
 from pyg_incremental.rows import AT_ONCE, Cell, Context, Ids
 from pyg_incremental.typing import Array
@@ -59,7 +60,7 @@ class RecomputedSumState(Summing):
         backend, count = self.context.backend, self._num_sources
         some = torch.arange(0, count, max(1, count // 4096))
         rows = self._messages(backend.ids(some))
-        self.limit = self._hold_no_sums(rows, self.drift)
+        self._hold_no_sums(rows)
         self._tail = rows.shape[1:]
         self._nothing = backend.array(rows.new_empty(0))
         self._fill()
@@ -73,7 +74,7 @@ class RecomputedSumState(Summing):
         """Sum all rows afresh; returns the number of edges."""
         backend = self.context.backend
         self._threads = torch.get_num_threads()
-        self.out.tensor[: self.context.num_nodes] = 0
+        self._clear(slice(self.context.num_nodes))
         read = 0
         for ids in self._some(backend.ids(torch.arange(self._num_sources))):
             read += self._push(ids, self._rows(ids, before=False))[0]
@@ -139,10 +140,9 @@ class RecomputedSumState(Summing):
 
     def _moved(self, ids: Ids) -> tuple[Ids, Array]:
         """The messages among `ids` that differ from what they were, and by how much."""
-        backend, dtype = self.context.backend, self.out.tensor.dtype
-        old, new = (self._messages(ids, before) for before in (True, False))
-        # As in the kernel `sum_push`: the difference is one in the dtype of the state.
-        by = (new.to(dtype) - old.to(dtype)).flatten(1)
+        backend = self.context.backend
+        old, new = (wide(self._messages(ids, b), self.out.tensor) for b in (True, False))
+        by = (new - old).flatten(1)  # as in the kernel `sum_push`
         moving = (by != 0).any(1).nonzero().flatten()
         return backend.ids(ids.tensor[moving.cpu()]), backend.array(by[moving].contiguous())
 
@@ -169,8 +169,8 @@ class RecomputedSumState(Summing):
 
     def _add_along(self, rows: Array, index: Array, dst: Array, factor: Array, sign: int) -> None:
         self.context.kernels.sum_edges(
-            self.out.array, self.drift.array, self.scale.array, rows, index, dst, factor,
-            self._nothing, sign, False,
+            self.out.array, self.low.array, self.drift.array, self.scale.array, rows, index, dst,
+            factor, self._nothing, sign, False, EXACT,
         )  # fmt: skip
 
     def _push(self, ids: Ids, rows: Array) -> tuple[int, list[Array]]:
@@ -195,7 +195,7 @@ class RecomputedSumState(Summing):
         read = 0
         for _, some in self._parts(ids, inn):
             index, src, slot = self._expand(some, inn)
-            self.out.tensor[some.tensor] = 0
+            self._clear(some.tensor)
             if len(index):
                 distinct, place = self._distinct(src)
                 rows = self._rows(distinct, before=False)

@@ -11,8 +11,16 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
-from pyg_incremental.aggregate.base import Aggregate, Aggregator, Touched
+from pyg_incremental.aggregate.base import (
+    Aggregate,
+    Aggregator,
+    Touched,
+    channel_scale,
+    drift_limit,
+)
+from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids, Rows
@@ -25,6 +33,8 @@ class Retracting(Aggregator):
         source: The rows of which messages are made, or None if they are made of edge data and
             targets alone.
         drift: The magnitude that has moved through each row since it was made afresh.
+        low: What rows in float32 lose when they are rounded, `[num_nodes, channels]`; of others
+            nothing. Only updates read it.
         limit: How large that may become.
         way: What `Update.stats` calls it if rows are made afresh because most messages changed.
     """
@@ -36,6 +46,7 @@ class Retracting(Aggregator):
     def __init__(self, step: Aggregate, cell: Callable[[Value], Cell], context: Context) -> None:
         super().__init__(step, cell(step.output), context)
         self.drift = self.extra["drift"] = Rows(context.backend)
+        self.low = Rows(context.backend)
 
     # What a kind says ----------------------------------------------------------------------------
 
@@ -87,6 +98,45 @@ class Retracting(Aggregator):
     def _takes_all(self) -> bool:
         """Whether so many messages changed that all rows that they reach are made afresh."""
         return self.pulls and self.source is not None and self._pulls(self.source)
+
+    # What they keep ------------------------------------------------------------------------------
+
+    def _hold_no_sums(self, rows: Tensor) -> None:
+        """Make room for sums of such messages, `[k, ...]`, and for how far they have drifted.
+
+        The sums of all nodes have to be written before they are read; nothing has drifted.
+        They are kept in the dtype asked for, but never in a coarser one than the messages.
+        """
+        if rows.is_complex():
+            raise UnsupportedModelError(f"{self.out!r} would be a sum of complex messages")
+        zeros, capacity = self.context.backend.zeros, self.context.capacity
+        dtype = self.accumulate_dtype or rows.dtype
+        if torch.finfo(dtype).eps > torch.finfo(rows.dtype).eps:
+            dtype = rows.dtype
+        self.out.out_dtype = rows.dtype if dtype != rows.dtype else None
+        count = self.context.num_nodes
+        self.out.hold(zeros(rows, capacity, *rows.shape[1:], dtype=dtype, unread=count))
+        self.drift.hold(zeros(rows, capacity, dtype=dtype))
+        self._hold_low()
+        self.scale.hold(channel_scale(rows.flatten(1)).to(dtype))
+        self.limit = drift_limit(rows.dtype, dtype)
+
+    def _hold_low(self) -> None:
+        """Make room for what the rows of the output lose, in the dtype they are kept in."""
+        rows, width = self.out.tensor, self.out.tensor.shape[1:].numel()
+        if rows.dtype == torch.float32 and self.is_followed:
+            self.extra["low"] = self.low
+            self.low.hold(self.context.backend.zeros(rows, len(rows), width))
+        else:
+            self.extra.pop("low", None)
+            self.low.hold(rows.new_empty(0, width))
+
+    def _clear(self, ids: Tensor | slice) -> None:
+        """Make some rows, int64 `[k]`, zero."""
+        at = ids.to(self.out.tensor.device) if isinstance(ids, Tensor) else ids
+        self.out.tensor[at] = 0
+        if "low" in self.extra:
+            self.low.tensor[at] = 0
 
     # What they share -----------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pyg_incremental.aggregate.base import Aggregate, Touched, channel_scale, drift_limit
 from pyg_incremental.aggregate.retracting import Retracting
+from pyg_incremental.aggregate.sum import EXACT
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids
@@ -77,12 +78,23 @@ class SoftmaxRows(Retracting):
     heads: int
     has_loops: bool
 
+    def _hold_no_terms(self, values: Tensor, heads: int) -> None:
+        """Make room for sums of such values, `[k, heads * channels]`; nothing has drifted."""
+        context, self.heads = self.context, heads
+        self.limit = drift_limit(values.dtype, values.dtype)
+        width = values.shape[1] + 2 * heads
+        self.out.hold(context.backend.zeros(values, context.capacity, width))
+        self.drift.hold(context.backend.zeros(values, context.capacity, 2))
+        self._hold_low()
+        self.scale.hold(channel_scale(values))
+
     def settle(self, touched: Touched) -> Ids:
         """Rows are judged by the head that has lost most."""
         backend, again = self.context.backend, self.context.backend.room(touched.count)
         count = self.context.kernels.softmax_settle(
-            self.out.array, self.drift.array, self.limit, self.scale.array, self.heads,
-            self._lists()[1], self.has_loops, self.context.scratch.touched, touched.count, again,
+            self.out.array, self.low.array, self.drift.array, self.limit, self.scale.array,
+            self.heads, self._lists()[1], self.has_loops, self.context.scratch.touched,
+            touched.count, again,
         )  # fmt: skip
         return backend.ids_from(again[:count])
 
@@ -104,22 +116,18 @@ class SoftmaxState(SoftmaxRows):
 
     def full(self) -> None:
         """Sum all rows, each with its largest logit as reference."""
-        context, rows = self.context, self.source.tensor
-        self.heads = heads = self.target.tensor.shape[1]
-        self.limit = drift_limit(rows.dtype, rows.dtype)
-        self.out.hold(context.backend.zeros(rows, context.capacity, rows.shape[1] + heads))
-        self.drift.hold(context.backend.zeros(rows, context.capacity, 2))
-        values = self.source.current()[:, : rows.shape[1] - heads]
-        self.scale.hold(channel_scale(values))
+        context, heads = self.context, self.target.tensor.shape[1]
+        rows = self.source.current()
+        self._hold_no_terms(rows[:, : rows.shape[1] - heads], heads)
         self._nothing: Array = context.backend.array(rows.new_empty(0, 1))
         self.pull(context.all_nodes)
 
     def pull(self, ids: Ids) -> int:
         """Sum some rows, int64 `[k]`, afresh; returns the number of edges read."""
         read: int = self.context.kernels.softmax_rows(
-            ids.array, self.out.array, self.drift.array, self.source.array, self.target.array,
-            self._rows_of(self.edge), self._rows_of(self.loop), self.slope, self._lists()[1],
-            self.drop,
+            ids.array, self.out.array, self.low.array, self.drift.array, self.source.array,
+            self.target.array, self._rows_of(self.edge), self._rows_of(self.loop), self.slope,
+            self._lists()[1], self.drop,
         )  # fmt: skip
         return read
 
@@ -138,8 +146,8 @@ class SoftmaxState(SoftmaxRows):
             if before and self.edge.old_changed is not None:
                 rows = self.context.backend.array(self.edge.old_changed)
         self.context.kernels.softmax_edges(
-            self.out.array, self.drift.array, self.scale.array, self.source.array,
-            self.target.array, src, dst, rows, self.slope, sign, self.drop,
+            self.out.array, self.low.array, self.drift.array, self.scale.array, self.source.array,
+            self.target.array, src, dst, rows, self.slope, sign, self.drop, EXACT,
         )  # fmt: skip
 
     def _own(self) -> list[Ids | None]:
@@ -153,8 +161,9 @@ class SoftmaxState(SoftmaxRows):
         if source.ids is None:
             return 0
         touched.count, edges = self.context.kernels.softmax_push(
-            self.out.array, self.drift.array, self.scale.array, source.array, self.target.array,
-            self._rows_of(self.edge), self.slope, source.ids.array, source.old, self._lists()[0],
-            self.drop, scratch.touched, touched.count, scratch.stamp, touched.epoch,
+            self.out.array, self.low.array, self.drift.array, self.scale.array, source.array,
+            self.target.array, self._rows_of(self.edge), self.slope, source.ids.array, source.old,
+            self._lists()[0], self.drop, scratch.touched, touched.count, scratch.stamp,
+            touched.epoch,
         )  # fmt: skip
         return edges

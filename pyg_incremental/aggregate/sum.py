@@ -18,6 +18,9 @@ from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids
 from pyg_incremental.typing import Array
 
+EXACT = 1.0
+"""How often a message counts in the drift that is taken back as it was added, bit by bit."""
+
 
 @dataclass(frozen=True, eq=False)
 class Sum(Aggregate):
@@ -106,7 +109,7 @@ class Summing(Retracting):
         """Rows are judged by what moved through them and what is left."""
         backend, again = self.context.backend, self.context.backend.room(touched.count)
         count = self.context.kernels.sum_settle(
-            self.out.array, self.drift.array, self.limit, self.scale.array,
+            self.out.array, self.low.array, self.drift.array, self.limit, self.scale.array,
             self._lists()[1], self.context.scratch.touched, touched.count, again,
         )  # fmt: skip
         return backend.ids_from(again[:count])
@@ -145,7 +148,7 @@ class SumState(Summing):
 
     def full(self) -> None:
         """Sum all rows."""
-        self.limit = self._hold_no_sums(self.source.current(), self.drift)
+        self._hold_no_sums(self.source.current())
         self._nothing = self.context.backend.array(self.source.tensor.new_empty(0))
         self._look_at_loop(self.out.tensor)
         self.pull(self.context.all_nodes)
@@ -155,8 +158,8 @@ class SumState(Summing):
     def pull(self, ids: Ids) -> int:
         """Sum some rows, int64 `[k]`, afresh; returns the number of edges read."""
         read: int = self.context.kernels.sum_rows(
-            ids.array, self.out.array, self.drift.array, self.source.array, self._weight(),
-            *self._own_and_factor(), self._lists()[1], self.drop, self.loop,
+            ids.array, self.out.array, self.low.array, self.drift.array, self.source.array,
+            self._weight(), *self._own_and_factor(), self._lists()[1], self.drop, self.loop,
         )  # fmt: skip
         return read
 
@@ -202,8 +205,8 @@ class SumState(Summing):
             self._nothing if self.weight is None else self._weights(self.weight, edges, before)
         )
         self.context.kernels.sum_edges(
-            self.out.array, self.drift.array, self.scale.array, self.source.array, src, dst,
-            weights, self._own_and_factor()[1], sign, self.drop,
+            self.out.array, self.low.array, self.drift.array, self.scale.array, self.source.array,
+            src, dst, weights, self._own_and_factor()[1], sign, self.drop, EXACT,
         )  # fmt: skip
 
     def _weights(self, weight: Cell, edges: Edges, before: bool) -> Array:
@@ -224,8 +227,8 @@ class SumState(Summing):
         if source.ids is not None:
             ids, old = source.ids.array, source.old
         touched.count, edges, self._again = self.context.kernels.sum_push(
-            self.out.array, self.drift.array, self.limit, self.scale.array, source.array,
-            self._weight(), *self._own_and_factor(), ids, old, pushed, inn, self.drop,
+            self.out.array, self.low.array, self.drift.array, self.limit, self.scale.array,
+            source.array, self._weight(), *self._own_and_factor(), ids, old, pushed, inn, self.drop,
             self.loop, scratch.touched, touched.count, scratch.stamp, touched.epoch,
         )  # fmt: skip
         return edges
@@ -314,8 +317,9 @@ class SumState(Summing):
         own_ids, own_old = self._change_of(self.own)
         factor_ids, factor_old = self._change_of(self.factor)
         context.kernels.sum_renew(
-            self.out.array, self.drift.array, self.scale.array, own, own_ids, own_old, factor,
-            factor_ids, factor_old, context.first_new, context.num_nodes, 0, context.num_nodes,
+            self.out.array, self.low.array, self.drift.array, self.scale.array, own, own_ids,
+            own_old, factor, factor_ids, factor_old, context.first_new, context.num_nodes, 0,
+            context.num_nodes,
         )  # fmt: skip
 
     def _change_of(self, cell: Cell | None) -> tuple[Array, Array]:

@@ -84,6 +84,7 @@ def aggregated(
 
     graph = cast(DynamicGraph, BlockGraph(edges, step.reverse))
     aggregator = step.bind(cell, Context(nodes, graph, backend))
+    aggregator.is_followed = False
     with torch.no_grad():
         aggregator.full()
     held = [rows.rows for rows in aggregator.all_rows() if rows.rows is not None]

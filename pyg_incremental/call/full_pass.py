@@ -221,7 +221,7 @@ def _in_parts(src: Tensor, dst: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 _EDGES = 1 << 22
 """Edges that are looked at at a time."""
 
-_AGREE = {
+AGREE = {
     torch.float64: 1e-8, torch.complex128: 1e-8, torch.float32: 1e-3, torch.complex64: 1e-3,
 }  # fmt: skip
 """By how much of the largest value two ways to compute the same may differ; 0.1 in fewer bits."""
@@ -237,7 +237,7 @@ def gap(ours: Any, theirs: Any) -> float:
         default=0.0,
     )
     found = difference(ours, theirs)
-    return found if found > _AGREE.get(dtype, 0.1) * max(scale, 1.0) else 0.0
+    return found if found > AGREE.get(dtype, 0.1) * max(scale, 1.0) else 0.0
 
 
 def difference(a: Any, b: Any) -> float:

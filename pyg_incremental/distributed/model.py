@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from pyg_incremental.call.full_pass import difference
+from pyg_incremental.call.agreement import Agreement, Gap
 from pyg_incremental.delta.describe import GraphDelta, with_fields_of
 from pyg_incremental.delta.journal import checked_id
 from pyg_incremental.distributed import verify
@@ -251,8 +251,8 @@ class DistributedIncrementalModel(Evaluating, OneProcessOnly):
         }
 
     @collective("verify")
-    def verify(self, num_nodes: int | None = None, *, seed: int = 0) -> float:
-        """Largest absolute difference between the output and a full pass of the original model.
+    def verify(self, num_nodes: int | None = None, *, seed: int = 0) -> Agreement:
+        """How closely the output agrees with a full pass of the original model; on all ranks.
 
         The first rank runs it: on the whole graph, which then has to fit there; or on the part of
         the graph that some nodes see.
@@ -270,10 +270,10 @@ class DistributedIncrementalModel(Evaluating, OneProcessOnly):
         self._together(refuse_autocast)
         part, call = self._require(), self._called()
         got = verify.gather(part, verify.sample_of(part, num_nodes, seed))
-        return self._together(
-            lambda: 0.0 if self.rank else difference(*verify.both(part, call.site, got)),
-            first=True,
+        *gap, node = self._together(
+            lambda: () if self.rank else verify.found(part, call.site, got), first=True
         )
+        return Agreement(Gap(*gap), node)
 
     @classmethod
     @torch.no_grad()

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from pyg_incremental.call import full_pass
+from pyg_incremental.call.agreement import gap_of
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.distributed.numbering.ids import joined
 from pyg_incremental.distributed.part.part import Part
@@ -134,6 +135,16 @@ def both(part: Part, site: CallSite, got: list[Gathered]) -> tuple[list[Tensor],
         ours.append(torch.cat([g.out[i] for g in got])[order])
         want.append(theirs[i][torch.from_numpy(np.searchsorted(ids[kind], asked))])
     return ours, want
+
+
+def found(part: Part, site: CallSite, got: list[Gathered]) -> tuple[Any, ...]:
+    """How far both are apart, as `agreement.Gap` has it, and the node where that is, or None."""
+    gap = gap_of(*both(part, site, got))
+    if gap.row < 0:
+        return (*gap, None)
+    kind = pytree.tree_leaves(part.session.outputs.kinds)[gap.output]
+    asked, _ = _sorted(np.concatenate([g.asked[kind] for g in got]))
+    return (*gap, int(asked[gap.row]))
 
 
 def _sorted(ids: Ids) -> tuple[Ids, Tensor]:

@@ -25,7 +25,7 @@ from pyg_incremental.encoding.whole_file import why_no_file, written_whole
 from pyg_incremental.errors import StateFileError
 from pyg_incremental.session.parameters import add_tensor
 
-FORMAT = 3
+FORMAT = 4
 _MAGIC = b"PYGINCR"
 _HEAD = struct.Struct("<7sBqq")
 _EARLIER = b"PK\x03\x04"

@@ -62,7 +62,7 @@ class Parts:
         self.widest = int(tables.cells[:, m.WIDTH].max(initial=0))
         self._spaces: list[Any] = []
         self._touched = np.empty(0, np.int64)
-        self._rows = self._moved = np.empty(0, tables.space.dtype)
+        self._rows, self._moved = np.empty(0), np.empty(0, tables.space.dtype)
         self._edges = np.empty(0, np.int32)
         self.count = 1
 
@@ -155,7 +155,7 @@ class Parts:
         if len(self._moved) < messages:
             self._moved = zeros(tables.space.dtype, 2 * messages)
         if len(self._rows) < messages * width:
-            self._rows = zeros(tables.space.dtype, 2 * messages * width)
+            self._rows = zeros(np.float64, 2 * messages * width)
         if len(self._edges) < edges * columns:
             self._edges = zeros(np.int32, 2 * edges * columns)
         rows = self._rows[: messages * width].reshape(messages, width)

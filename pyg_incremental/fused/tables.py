@@ -271,6 +271,7 @@ class Tables:
             edge: Cell | None = None
             if isinstance(e, SumState | SoftmaxState | FunctionState):
                 step[m.DRIFT], step[m.SCALE] = address_of(e.drift.array), address_of(e.scale.array)
+                step[m.LOW] = address_of(e.low.array) if e.low.array.size else 0
             if isinstance(e, SumState | SoftmaxState):
                 edge = e.weight if isinstance(e, SumState) else e.edge
                 if isinstance(e, SumState) and e.is_closed:

@@ -83,6 +83,7 @@ class Kernels(Protocol):
         self,
         ids: Array,
         state: Array,
+        low: Array,
         drift: Array,
         message: Array,
         weight: Array,
@@ -98,6 +99,7 @@ class Kernels(Protocol):
     def sum_edges(
         self,
         state: Array,
+        low: Array,
         drift: Array,
         scale: Array,
         message: Array,
@@ -107,6 +109,7 @@ class Kernels(Protocol):
         factor: Array,
         sign: int,
         drop: bool,
+        unit: float,
     ) -> None:
         """Add or take back the messages of listed edges; arrays as above."""
         ...
@@ -114,6 +117,7 @@ class Kernels(Protocol):
     def sum_renew(
         self,
         state: Array,
+        low: Array,
         drift: Array,
         scale: Array,
         own: Array,
@@ -124,18 +128,19 @@ class Kernels(Protocol):
         factor_old: Array,
         first_new: int,
         num_nodes: int,
-        low: int,
-        high: int,
+        first: int,
+        last: int,
     ) -> None:
         """Take rows from the own rows and factors that they had to those that they have.
 
-        Those from `low` to before `high`; arrays as above.
+        Those from `first` to before `last`; arrays as above.
         """
         ...
 
     def sum_settle(
         self,
         state: Array,
+        low: Array,
         drift: Array,
         limit: float,
         scale: Array,
@@ -153,6 +158,7 @@ class Kernels(Protocol):
     def sum_push(
         self,
         state: Array,
+        low: Array,
         drift: Array,
         limit: float,
         scale: Array,
@@ -183,6 +189,7 @@ class Kernels(Protocol):
         self,
         ids: Array,
         state: Array,
+        low: Array,
         drift: Array,
         message: Array,
         target: Array,
@@ -198,6 +205,7 @@ class Kernels(Protocol):
     def softmax_edges(
         self,
         state: Array,
+        low: Array,
         drift: Array,
         scale: Array,
         message: Array,
@@ -208,6 +216,7 @@ class Kernels(Protocol):
         slope: float,
         sign: int,
         drop: bool,
+        unit: float,
     ) -> None:
         """Add or take back the terms of listed edges; arrays as above."""
         ...
@@ -215,6 +224,7 @@ class Kernels(Protocol):
     def softmax_settle(
         self,
         state: Array,
+        low: Array,
         drift: Array,
         limit: float,
         scale: Array,
@@ -234,6 +244,7 @@ class Kernels(Protocol):
     def softmax_push(
         self,
         state: Array,
+        low: Array,
         drift: Array,
         scale: Array,
         message: Array,

@@ -174,16 +174,18 @@ def _sums(dtype: Any, out: Any, inn: Any) -> None:
     own, factor = np.zeros((2, 3), dtype), np.ones(2, dtype)
     for weight in (np.zeros(0, dtype), np.ones(1, dtype)):
         total, drift = np.zeros((2, 3), dtype), np.zeros(2, dtype)
-        compiled.sum_rows(v, total, drift, message, weight, own, factor, inn, False, factor)
-        compiled.sum_edges(total, drift, scale, message, u, v, weight, factor, 1, False)
+        low = np.zeros_like(total)
+        compiled.sum_rows(v, total, low, drift, message, weight, own, factor, inn, False, factor)
+        for rows in (message, message.astype(np.float64)):  # these are differences
+            compiled.sum_edges(total, low, drift, scale, rows, u, v, weight, factor, 1, False, 1.0)
         compiled.sum_push(
-            total, drift, 1.0, scale, message, weight, own, factor, u, message[:1].copy(), out, inn,
-            False, factor, touched, 0, stamp, 4,
+            total, low, drift, 1.0, scale, message, weight, own, factor, u, message[:1].copy(), out,
+            inn, False, factor, touched, 0, stamp, 4,
         )  # fmt: skip
-    compiled.sum_settle(total, drift, 1.0, scale, inn, touched, 0, touched)
+    compiled.sum_settle(total, low, drift, 1.0, scale, inn, touched, 0, touched)
     compiled.sum_renew(
-        total, drift, scale, own, ids, own[:1].copy(), factor, ids, np.ones((1, 1), dtype), 2, 2, 0,
-        2,
+        total, low, drift, scale, own, ids, own[:1].copy(), factor, ids, np.ones((1, 1), dtype), 2,
+        2, 0, 2,
     )  # fmt: skip
 
 
@@ -204,12 +206,14 @@ def _softmaxes(dtype: Any, out: Any, inn: Any) -> None:
     u, v, stamp, touched = _room()
     scale, message, target = np.ones(3, dtype), np.zeros((2, 3), dtype), np.zeros((2, 1), dtype)
     state, drift = np.zeros((2, 4), dtype), np.zeros((2, 2), dtype)
-    none = np.zeros((0, 1), dtype)
-    compiled.softmax_rows(v, state, drift, message, target, none, none, 0.2, inn, False)
-    compiled.softmax_edges(state, drift, scale, message, target, u, v, none, 0.2, 1, False)
-    compiled.softmax_settle(state, drift, 1.0, scale, 1, inn, False, touched, 0, touched)
+    none, low = np.zeros((0, 1), dtype), np.zeros_like(state)
+    compiled.softmax_rows(v, state, low, drift, message, target, none, none, 0.2, inn, False)
+    compiled.softmax_edges(
+        state, low, drift, scale, message, target, u, v, none, 0.2, 1, False, 1.0
+    )
+    compiled.softmax_settle(state, low, drift, 1.0, scale, 1, inn, False, touched, 0, touched)
     compiled.softmax_push(
-        state, drift, scale, message, target, none, 0.2, u, message[:1].copy(), out, False,
+        state, low, drift, scale, message, target, none, 0.2, u, message[:1].copy(), out, False,
         touched, 0, stamp, 5,
     )  # fmt: skip
 
@@ -230,7 +234,7 @@ def _machine(dtype: Any) -> None:
     _compile(machine.arrive, plan, places, 0, 2, ends, none, rows, zero, bit)
     _compile(machine.shares_of_parts, plan, places, 0, 2, ends, 1, zero, bit)
     _compile(machine.chain_of_part, plan, places, pair, 2, ends, none, rows, 0, 0, zero, bit)
-    room = np.zeros((1, 3), dtype), np.zeros(1, dtype), np.zeros((1, 2), np.int32)
+    room = np.zeros((1, 3)), np.zeros(1, dtype), np.zeros((1, 2), np.int32)
     _compile(machine.spread_of_part, plan, places, 0, 2, ends, 0, 0, *room, 0, none, zero, bit)
     _compile(machine.total_of_part, plan, places, 0, 0, 2, ends, none, 0, 0, *room, pair, zero, bit)
 

@@ -19,6 +19,8 @@ from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Cell
 from pyg_incremental.session.session import Session
 
+PLACES = 16
+"""Units in the last place of a logit: what a linear map leaves that adds in another order."""
 WHICH = 3
 """So many of those that do not fit are named."""
 
@@ -222,12 +224,14 @@ def _problems_of_cell(
         return
     if ours.layout is not torch.strided:
         return
+    slack = None
     if heads and ours.shape == made.shape:
+        slack = _of_logits(made[:, -heads:], coarsest)
         ours, made = _at_one_reference(ours, made, heads)
     if ours.shape != made.shape:
         yield f"'{value}' is of shape {list(ours.shape)}, but made afresh {list(made.shape)}"
     elif ours.numel():
-        far = _far(ours.cpu(), made.cpu(), coarsest)
+        far = _far(ours.cpu(), made.cpu(), coarsest, slack)
         rows = (
             np.flatnonzero(far.reshape(len(far), -1).any(1).numpy()) if far.dim() else far.numpy()
         )
@@ -250,8 +254,21 @@ def _at_one_reference(ours: Tensor, made: Tensor, heads: int) -> tuple[Tensor, T
     return (rows * gap.exp()).flatten(1), others.flatten(1)
 
 
-def _far(ours: Tensor, fresh: Tensor, dtype: torch.dtype) -> Tensor:
-    """Where two tensors differ by more than what additions in another order may leave."""
+def _of_logits(reference: Tensor, dtype: torch.dtype) -> Tensor:
+    """What part of a softmax's weights rounding of the logits may be, `[n, 1]`.
+
+    Logits are rows of maps, and those come out otherwise in the last places where few rows are
+    computed. Weights are their exponentials: of a logit of 1e4 one unit is a thousandth of these.
+    """
+    size = reference.double().abs().masked_fill(~reference.isfinite(), 0).amax(1, keepdim=True)
+    return (PLACES * torch.finfo(dtype).eps * size).cpu()
+
+
+def _far(ours: Tensor, fresh: Tensor, dtype: torch.dtype, slack: Tensor | None = None) -> Tensor:
+    """Where two tensors differ by more than what additions in another order may leave.
+
+    `slack` is what part of its size each row may be off by beside that, `[n, 1]`.
+    """
     if not ours.dtype.is_floating_point:
         return ours != fresh
     a, b = ours.double(), fresh.double()
@@ -262,7 +279,8 @@ def _far(ours: Tensor, fresh: Tensor, dtype: torch.dtype) -> Tensor:
         row = size.reshape(len(size), -1).amax(1).reshape(-1, *[1] * (b.dim() - 1))
         channel = size.masked_fill(size == 0, torch.nan).nanmedian(0).values
         size = torch.maximum(row, channel.nan_to_num(0))
-    allowed = 4 * torch.finfo(dtype).eps ** 0.5 * (size + torch.finfo(dtype).eps)
+    part = 4 * torch.finfo(dtype).eps ** 0.5 + (0 if slack is None else slack)
+    allowed = part * (size + torch.finfo(dtype).eps)
     same = (a == b) | ((a != a) & (b != b))
     far: Tensor = ~(same | ((a - b).abs() <= allowed))
     return far

@@ -214,7 +214,7 @@ def test_both_sets_of_kernels_take_rows_to_new_terms(seed):
     for kernels, made in ((compiled, np.array), (reference, torch.tensor)):
         rows, moved = made(state), made(drift)
         kernels.sum_renew(
-            rows, moved, made(scale), made(own), made(changed), made(old), made(factor),
+            rows, rows[:0], moved, made(scale), made(own), made(changed), made(old), made(factor),
             made(those), made(before), *bounds,
         )  # fmt: skip
         found.append((np.asarray(rows), np.asarray(moved)))
@@ -234,8 +234,9 @@ def test_both_sets_of_kernels_take_rows_to_new_terms(seed):
     state += by[:, None] * total
     drift[:] = 0
     compiled.sum_renew(
-        state, drift, scale, own, changed, old, factor, those, before, NODES, NODES, 0, NODES
-    )
+        state, state[:0], drift, scale, own, changed, old, factor, those, before, NODES, NODES, 0,
+        NODES,
+    )  # fmt: skip
     np.testing.assert_allclose(
         state[np.isfinite(drift)], (own + factor[:, None] * total)[np.isfinite(drift)], rtol=1e-9,
         atol=1e-9,
@@ -265,6 +266,7 @@ def test_both_sets_of_kernels_sum_rows_with_terms(loops, owns, seed):
         read = kernels.sum_rows(
             made(ids),
             state,
+            state[:0],
             drift,
             made(message),
             made(none),

@@ -35,8 +35,8 @@ def push(parts, ids, out, message, old, weight, factor, drop, loop):
     for part in np.array_split(np.arange(ids.size), parts):
         touched = np.full(ROWS, -1)
         count, pushed, again = pushes.sum_push(
-            state, drift, 1e300, np.zeros(WIDTH), message, weight, message[:0], factor, ids[part],
-            old[part], out, inn, drop, loop, touched, 0, stamp, len(found) + 1,
+            state, state[:0], drift, 1e300, np.zeros(WIDTH), message, weight, message[:0], factor,
+            ids[part], old[part], out, inn, drop, loop, touched, 0, stamp, len(found) + 1,
         )  # fmt: skip
         assert not again.size
         assert (touched[count:] == -1).all() or parts > 1  # what lies behind is no row
@@ -104,13 +104,15 @@ def test_rows_that_drifted_too_far_are_summed_afresh_one_by_one(monkeypatch):
     )
     touched = np.empty(size, np.int64)
     count, _, again = pushes.sum_push(
-        state, drift, 1e3, np.ones(WIDTH), message, np.empty(0), message[:0], np.empty(0), ids, old,
-        out, inn, False, np.empty(0), touched, 0, stamp, 1,
+        state, state[:0], drift, 1e3, np.ones(WIDTH), message, np.empty(0), message[:0],
+        np.empty(0), ids, old, out, inn, False, np.empty(0), touched, 0, stamp, 1,
     )  # fmt: skip
     rows = touched[:count]
     np.testing.assert_array_equal(again, rows)
     none = message[:0], np.empty(0)
-    read = sums.sum_rows(again, state, drift, message, np.empty(0), *none, inn, False, none[1])
+    read = sums.sum_rows(
+        again, state, state[:0], drift, message, np.empty(0), *none, inn, False, none[1]
+    )
     np.testing.assert_array_equal(rows, np.unique(out.neighbor))
     assert read == count
     assert (state[rows] == message[ids[0]]).all()

@@ -9,7 +9,7 @@ import numpy as np
 from pyg_incremental.kernels.address import fetch
 from pyg_incremental.kernels.compiled.compared import differs
 from pyg_incremental.kernels.compiled.rows import magnitude, rows_ahead
-from pyg_incremental.kernels.compiled.sums import is_settled, sum_rows
+from pyg_incremental.kernels.compiled.sums import is_settled, joined, split, sum_rows
 from pyg_incremental.kernels.jit import inner
 
 BLOCKS = 1 << 11
@@ -17,6 +17,8 @@ BLOCKS = 1 << 11
 these lists do not stay in the cache."""
 NEAR = 1 << 18
 """Bytes of differences that are in the cache when they are added."""
+WIDER = 32
+"""Units in the last place of float64 that are one of two halves in float32."""
 FEW = 24
 """Edges that are sorted by putting each in its place."""
 MANY = 2048
@@ -180,8 +182,9 @@ def _fetch_edge(difference, weight, edges, e, is_far):  # type: ignore[no-untype
 
 @inner()
 def add_to_rows(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference, moved,
-    edges, rows, behind, place, touched, stamp, epoch, again, settles, compares, early, first_new
+    state, low, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference,
+    moved, edges, rows, behind, place, touched, stamp, epoch, again, settles, compares, early,
+    first_new
 ):  # fmt: skip
     """`add_by_row` for `rows`; the edges into each stand together in `edges`, and end at `behind`.
 
@@ -191,13 +194,16 @@ def add_to_rows(  # type: ignore[no-untyped-def]
     Returns:
         (how many of the rows stand in `again`; how many in `touched`; edges read)
     """
-    width, ahead, each = state.shape[1], rows_ahead(state), own.shape[0] > 1
+    width, each = state.shape[1], own.shape[0] > 1
+    ahead = rows_ahead(state) if not low.size else max(rows_ahead(state) // 2, 4)
     is_far, own_at = difference.size * difference.itemsize > NEAR, np.uint64(difference.shape[0])
-    before = np.empty(width, state.dtype)
+    before, row = np.empty(width, state.dtype), np.empty(width, np.float64)
     count = fresh = read = e = 0
     for r in range(-ahead, rows.size):
         if r + ahead < rows.size:
             fetch(state, rows[r + ahead])
+            if low.size:
+                fetch(low, rows[r + ahead])
             fetch(drift, rows[r + ahead])
             if factor.size:
                 fetch(factor, rows[r + ahead])
@@ -205,54 +211,62 @@ def add_to_rows(  # type: ignore[no-untyped-def]
             continue
         v, end = np.uint64(rows[r]), behind[r]  # no index from the end
         is_empty = e == end and not loop.size and inn.degree[v] == 0
-        row, size = state[v], drift.dtype.type(0)
+        moves, begin = 0.0, e
         if compares:
             for f in range(width):
-                before[f] = row[f]
+                before[f] = state[v, f]
+        if e < end:
+            joined(state, low, v, row)
         while e < end:
             if (is_far or weight.size) and e + ahead < edges.shape[0]:
                 _fetch_edge(difference, weight, edges, e + ahead, is_far)
-            u, w = np.uint64(edges[e, 0]), state.dtype.type(1)
+            u, w = np.uint64(edges[e, 0]), 1.0
             if u >= own_at:
-                u, w = u - own_at, loop[0]
+                u, w = u - own_at, np.float64(loop[0])
             elif weight.size:
-                w = weight[np.uint64(edges[e, 2])]
+                w = np.float64(weight[np.uint64(edges[e, 2])])
             if factor.size:
                 w *= factor[v]
             diff = difference[u]
             for f in range(width):
                 row[f] += w * diff[f]
-            size += moved[u] * abs(w)
+            moves += moved[u] * abs(w)
             e += 1
-        drift[v] += size
+        if begin < end:
+            split(row, state, low, v)
+            drift[v] += moves
         if not settles:
             stamp[v] = epoch
             continue
         if is_empty:  # `sum_settle`; a call would take as long as the sum
             for f in range(width):
-                row[f] = own[v if each else np.uint64(0), f] if own.size else 0
+                state[v, f] = own[v if each else np.uint64(0), f] if own.size else 0
+                if low.size:
+                    low[v, f] = 0
             drift[v] = 0
         elif drift[v] != 0:
-            size = magnitude(row, scale)
+            size = magnitude(state[v], scale)
             drift[v] += size
+            if low.size:  # so many additions in float64 are one more in two halves
+                drift[v] += size * ((end - begin) // WIDER)
             if not is_settled(drift[v], limit, size):
                 these, fresh = again[fresh : fresh + 1], fresh + 1
                 these[0] = v
                 if compares:
                     read += sum_rows(
-                        these, state, drift, message, weight, own, factor, inn, drop, loop
+                        these, state, low, drift, message, weight, own, factor, inn, drop, loop
                     )
         touched[count] = v
         was = early[place[r]] if compares and place[r] >= 0 else before
-        count += not compares or rows[r] >= first_new or differs(row, was)
+        count += not compares or rows[r] >= first_new or differs(state[v], was)
     return fresh, count, read
 
 
 @inner()
 def add_by_row(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference, moved,
-    edges, begins, first, last, shift, touched, stamp, epoch, again, settles, compares, early,
-    where, first_new
+    state, low, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference,
+    moved, edges, begins, first, last, shift, touched, stamp, epoch, again, settles, compares,
+    early, where, first_new
 ):  # fmt: skip
     """Add differences along edges, one row after the other; settle each if it `settles`.
 
@@ -281,9 +295,9 @@ def add_by_row(  # type: ignore[no-untyped-def]
             behind, b << shift, stamp.size, stamp, epoch, compares, where, those, place
         )
         found = add_to_rows(
-            state, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference,
-            moved, ordered[:size], those[:some], behind, place, touched[count:], stamp, epoch,
-            again[fresh:], settles, compares, early, first_new,
+            state, low, drift, limit, scale, message, weight, own, factor, inn, drop, loop,
+            difference, moved, ordered[:size], those[:some], behind, place, touched[count:], stamp,
+            epoch, again[fresh:], settles, compares, early, first_new,
         )  # fmt: skip
         rows, fresh, count, read = rows + some, fresh + found[0], count + found[1], read + found[2]
     return (rows if settles else 0), fresh, count, read

@@ -27,11 +27,12 @@ CELL_COLUMNS = 12
 # A step for each executor.
 KIND, OUT, SOURCE, DROP, REVERSE, WEIGHT, SLOTS, DRIFT, SCALE, TARGET, LOOP, OWNER = range(12)
 LARGEST, FIRST_INPUT, LAST_INPUT, FIRST_OP, LAST_OP, RESULT, HEADS, MESSAGE, WAKES = range(12, 21)
-ADDED, FACTOR, BEFORE, BIAS, OF_LOOP = range(21, 26)
-STEP_COLUMNS = 26
+ADDED, FACTOR, BEFORE, BIAS, OF_LOOP, LOW = range(21, 27)
+STEP_COLUMNS = 27
 """Of a sum: the cells of what is added to it, and of what it is multiplied with, or -1; where
 somebody is told which rows changed, room for those to which edges lead that leave or come; one row
-that is added to all; and the weight of every row in its own sum, or zero."""
+that is added to all; the weight of every row in its own sum, or zero; and, of a softmax as well,
+what its rows lose when they are rounded to float32."""
 NOTHING, INPUT, MAP, TOTAL, SOFTMAX, EXTREMUM, EXCHANGE, ONES, EDGE_MAP, OTHER = range(10)
 WIDE_MAP, WIDE_TOTAL, FUNCTION_TOTAL, FUNCTION_SOFTMAX, FUNCTION_EXTREMUM = range(10, 15)
 """Kinds of step. `OTHER` is one that its executor carries out; wide ones compute in float64; the

@@ -47,10 +47,18 @@ from pyg_incremental.kernels.compiled.machine_steps import (
     lists_of,
     reached,
 )
+from pyg_incremental.kernels.compiled.machine_terms import low_of
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, run_rows
 from pyg_incremental.kernels.compiled.rows import ALL, magnitude, unite
-from pyg_incremental.kernels.compiled.softmax import REACH, logit, softmax_settle, softmax_term
-from pyg_incremental.kernels.compiled.sums import sum_settle
+from pyg_incremental.kernels.compiled.softmax import (
+    REACH,
+    logit,
+    moved_by,
+    row_of,
+    softmax_settle,
+    softmax_term,
+)
+from pyg_incremental.kernels.compiled.sums import INEXACT, add_scaled, sum_settle
 from pyg_incremental.kernels.jit import inner
 
 AHEAD = 4
@@ -114,7 +122,7 @@ def _drift(m, step):  # type: ignore[no-untyped-def]
 
 
 @inner()
-def _in_softmax(row, state, drift, scale, heads, sign):  # type: ignore[no-untyped-def]
+def _in_softmax(row, state, low, drift, scale, heads, sign, unit):  # type: ignore[no-untyped-def]
     """Add or retract one message `[values | logits]`; see `softmax.softmax_edges`."""
     width = row.size - heads
     channels = width // max(heads, 1)
@@ -123,10 +131,10 @@ def _in_softmax(row, state, drift, scale, heads, sign):  # type: ignore[no-untyp
         if not shift <= REACH or (sign > 0 and state[width + h] == 0 and drift[0] == 0):
             drift[0] = np.inf
             return
-        p = softmax_term(state, h, heads, channels, row, shift, sign)
-        first, last = h * channels, (h + 1) * channels
-        drift[0] += p
-        drift[1] += p * magnitude(row[first:last], scale[first:last])
+        p = softmax_term(state, low, h, heads, channels, row, shift, sign)
+        mass, size = moved_by(state, low, h, heads, channels, scale, p, row, unit)
+        drift[0] += mass
+        drift[1] += size
 
 
 @inner()
@@ -134,16 +142,18 @@ def _apply(m, s, rows, dst, sign):  # type: ignore[no-untyped-def]
     """Add (`sign` 1) or retract (-1) the messages of a block of edges."""
     step = m.steps[s]
     out, drift, heads = m.cells[step[OUT]], _drift(m, step), step[HEADS]
-    state = stored(out, m.zero)
-    scale, w = line_at(step[SCALE], step[MESSAGE] - heads, m.zero), rows.dtype.type(sign)
+    state, low = stored(out, m.zero), low_of(m, step, m.zero)
+    scale, w = line_at(step[SCALE], step[MESSAGE] - heads, m.zero), np.float64(sign)
+    unit = INEXACT if low.size else 1.0
     for i in range(dst.size):
-        row, to = rows[i], state[np.uint64(dst[i])]
+        row, v = rows[i], np.uint64(dst[i])
         if step[KIND] == FUNCTION_TOTAL:
-            for f in range(row.size):
-                to[f] += w * row[f]
-            drift[dst[i], 0] += magnitude(row, scale)
+            add_scaled(state, low, v, w, row)
+            drift[v, 0] += unit * magnitude(row, scale)
+            if low.size:
+                drift[v, 0] += magnitude(state[v], scale)
         else:
-            _in_softmax(row, to, drift[dst[i]], scale, heads, sign)
+            _in_softmax(row, state[v], row_of(low, v), drift[v], scale, heads, sign, unit)
 
 
 # Edges that come and go ---------------------------------------------------------------------------
@@ -246,7 +256,7 @@ def _find_tops(rows, heads, top):  # type: ignore[no-untyped-def]
 
 
 @inner()
-def _add_terms(row, rows, heads, top):  # type: ignore[no-untyped-def]
+def _add_terms(row, low, rows, heads, top):  # type: ignore[no-untyped-def]
     """Add some messages to a row of a softmax whose references are `top`.
 
     Where the reference is not finite, they all count alike: only whether they are finite matters.
@@ -258,7 +268,7 @@ def _add_terms(row, rows, heads, top):  # type: ignore[no-untyped-def]
             shift = 0.0
             if abs(top[h]) < np.inf:
                 shift = np.float64(rows[i, width + h]) - np.float64(top[h])
-            softmax_term(row, h, heads, channels, rows[i], shift, _ADD)
+            softmax_term(row, low, h, heads, channels, rows[i], shift, _ADD)
 
 
 @inner()
@@ -282,6 +292,7 @@ def _renewed(m, s, ids):  # type: ignore[no-untyped-def]
     """Make rows afresh over their in-edges; returns how many edges were read."""
     step = m.steps[s]
     inn, state, drift = lists_of(m, step)[1], stored(m.cells[step[OUT]], m.zero), _drift(m, step)
+    low = low_of(m, step, m.zero)
     most, read, heads = 0, 0, step[HEADS]
     for i in range(ids.size):
         most = max(most, inn.degree[ids[i]])
@@ -295,6 +306,7 @@ def _renewed(m, s, ids):  # type: ignore[no-untyped-def]
             src[n], n = v, n + 1
         dst[:n], top[:] = v, -np.inf
         state[v], drift[v] = 0, 0
+        row_of(low, v)[:] = 0
         read += n
         for turn in range(1 if step[KIND] == FUNCTION_TOTAL else 2):
             for begin in range(0, n, BLOCK):
@@ -306,7 +318,7 @@ def _renewed(m, s, ids):  # type: ignore[no-untyped-def]
                 elif turn == 0:
                     _find_tops(rows, heads, top)
                 else:
-                    _add_terms(state[v], rows, heads, top)
+                    _add_terms(state[v], row_of(low, v), rows, heads, top)
         if step[KIND] != FUNCTION_TOTAL:
             _finish_softmax(state[v], heads, top, n == 0)
         drift[v] = 0
@@ -333,12 +345,13 @@ def function(m, s, epoch):  # type: ignore[no-untyped-def]
         count, edges = _pushed(m, s, count, epoch)
     state, inn, again = stored(out, m.zero), lists_of(m, step)[1], np.empty(count, np.int64)
     scale = line_at(step[SCALE], step[MESSAGE] - step[HEADS], m.zero)
-    limit = m.numbers[s, LIMIT]
+    limit, low = m.numbers[s, LIMIT], low_of(m, step, m.zero)
     if step[KIND] == FUNCTION_TOTAL:
         line = line_at(step[DRIFT], out[CAPACITY], m.zero)
-        fresh = sum_settle(state, line, limit, scale, inn, m.touched, count, again)
+        fresh = sum_settle(state, low, line, limit, scale, inn, m.touched, count, again)
     else:
         fresh = softmax_settle(
-            state, drift, limit, scale, step[HEADS], inn, step[LOOP] >= 0, m.touched, count, again
-        )
+            state, low, drift, limit, scale, step[HEADS], inn, step[LOOP] >= 0, m.touched, count,
+            again,
+        )  # fmt: skip
     return done(m, s, count, count, edges, fresh, _renewed(m, s, again[:fresh]))

@@ -37,6 +37,7 @@ from pyg_incremental.kernels.compiled.machine_terms import (
     early,
     factor_of,
     loop_of,
+    low_of,
     note,
     own_of,
     renew,
@@ -58,7 +59,7 @@ from pyg_incremental.kernels.compiled.softmax import (
 from pyg_incremental.kernels.compiled.sums import sum_edges_within, sum_rows
 from pyg_incremental.kernels.jit import inner
 
-_ZERO, _EVERYTHING, _NO = np.int64(0), np.int64(ALL), np.bool_(False)
+_ZERO, _EVERYTHING, _NO, _ONE = np.int64(0), np.int64(ALL), np.bool_(False), np.float64(1)
 """Numbers that Numba does not compile a function once more for, as it does for a literal."""
 
 
@@ -117,10 +118,10 @@ def edges_of_sum(m, s, low, high, zero):  # type: ignore[no-untyped-def]
         if step[REVERSE]:
             src, dst = dst, src
         sum_edges_within(
-            stored(out, zero), line_at(step[DRIFT], out[CAPACITY], zero),
+            stored(out, zero), low_of(m, step, zero), line_at(step[DRIFT], out[CAPACITY], zero),
             line_at(step[SCALE], source[WIDTH], zero), stored(source, zero), src, dst,
-            _chosen(weights, slots).ravel(), factor_of(m, step, zero), sign, step[DROP] != 0, low,
-            high,
+            _chosen(weights, slots).ravel(), factor_of(m, step, zero), sign, step[DROP] != 0, _ONE,
+            low, high,
         )  # fmt: skip
 
 
@@ -140,11 +141,12 @@ def edges_of_softmax(m, s):  # type: ignore[no-untyped-def]
         if step[REVERSE]:
             src, dst = dst, src
         softmax_edges(
-            stored(out, m.zero), rows_at(step[DRIFT], out[CAPACITY], 2, m.zero),
+            stored(out, m.zero), low_of(m, step, m.zero),
+            rows_at(step[DRIFT], out[CAPACITY], 2, m.zero),
             line_at(step[SCALE], source[WIDTH] - heads, m.zero), stored(source, m.zero),
             stored(target, m.zero), src, dst,
             _chosen(rows_at(step[WEIGHT], step[SLOTS], heads, m.zero), slots),
-            m.numbers[s, SLOPE], sign, step[DROP] != 0,
+            m.numbers[s, SLOPE], sign, step[DROP] != 0, _ONE,
         )  # fmt: skip
 
 
@@ -199,10 +201,14 @@ def done(m, s, rows, count, edges, reread, read):  # type: ignore[no-untyped-def
 
 @inner()
 def _summed(m, step, zero):  # type: ignore[no-untyped-def]
-    """What a sum is kept in and made of, of the dtype of `zero`: sum, drift, scale, messages."""
+    """What a sum is kept in and made of, of the dtype of `zero`.
+
+    Returns:
+        (sum, low, drift, scale, messages)
+    """
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
     drift, scale = line_at(step[DRIFT], out[CAPACITY], zero), line_at(step[SCALE], out[WIDTH], zero)
-    return stored(out, zero), drift, scale, stored(source, zero)
+    return stored(out, zero), low_of(m, step, zero), drift, scale, stored(source, zero)
 
 
 @inner()
@@ -215,7 +221,7 @@ def total(m, s, epoch):  # type: ignore[no-untyped-def]
     if not source[COUNT] and not count:
         return True
     pushed, read_over = lists_of(m, step)
-    state, drift, scale, message = _summed(m, step, m.zero)
+    state, low, drift, scale, message = _summed(m, step, m.zero)
     weight, drop = line_at(step[WEIGHT], step[SLOTS], m.zero), step[DROP] != 0
     own, factor, loop = own_of(m, step, m.zero), factor_of(m, step, m.zero), loop_of(m, step)
     compares, copies = step[BEFORE] != 0, state[:0]
@@ -223,12 +229,15 @@ def total(m, s, epoch):  # type: ignore[no-untyped-def]
         copies = early(m, step, m.touched, count)
     renew(m, step, _ZERO, _EVERYTHING)
     rows, count, edges, again, read = push(
-        state, drift, m.numbers[s, LIMIT], scale, message, weight, own, factor, changed_ids(source),
-        old_rows(source, m.zero), pushed, read_over, drop, loop, m.touched, count, m.stamp, epoch,
-        reach_of(m, s), compares, copies, m.where, m.cells[step[OUT], FIRST_NEW],
+        state, low, drift, m.numbers[s, LIMIT], scale, message, weight, own, factor,
+        changed_ids(source), old_rows(source, m.zero), pushed, read_over, drop, loop, m.touched,
+        count, m.stamp, epoch, reach_of(m, s), compares, copies, m.where,
+        m.cells[step[OUT], FIRST_NEW],
     )  # fmt: skip
     if not compares:
-        read = sum_rows(again, state, drift, message, weight, own, factor, read_over, drop, loop)
+        read = sum_rows(
+            again, state, low, drift, message, weight, own, factor, read_over, drop, loop
+        )
     return done(m, s, rows, count, edges, again.size, read)
 
 
@@ -241,14 +250,14 @@ def wide_total(m, s, epoch):  # type: ignore[no-untyped-def]
     if not source[COUNT] and not count:
         return True
     pushed, read_over = lists_of(m, step)
-    state, drift, scale, message = _summed(m, step, zero)
+    state, low, drift, scale, message = _summed(m, step, zero)
     weight, own, drop = line_at(0, 0, zero), rows_at(0, 0, 1, zero), step[DROP] != 0
     count, _, edges, again, _ = push_sorted(
-        state, drift, m.numbers[s, LIMIT], scale, message, weight, own, weight, changed_ids(source),
-        old_rows(source, zero), pushed, read_over, drop, weight, m.touched, count, m.stamp, epoch,
-        reach_of(m, s), _NO, own, _ZERO,
+        state, low, drift, m.numbers[s, LIMIT], scale, message, weight, own, weight,
+        changed_ids(source), old_rows(source, zero), pushed, read_over, drop, weight, m.touched,
+        count, m.stamp, epoch, reach_of(m, s), _NO, own, _ZERO,
     )  # fmt: skip
-    read = sum_rows(again, state, drift, message, weight, own, weight, read_over, drop, weight)
+    read = sum_rows(again, state, low, drift, message, weight, own, weight, read_over, drop, weight)
     return done(m, s, count, count, edges, again.size, read)
 
 
@@ -281,7 +290,8 @@ def collect(m, s, touched, epoch, first, last, difference, moved, edges, begins)
     renew(m, step, low, high)
     source, out = m.cells[step[SOURCE]], m.cells[step[OUT]]
     rows, differ, fresh, read = sum_collect(
-        stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero), m.numbers[s, LIMIT],
+        stored(out, m.zero), low_of(m, step, m.zero),
+        line_at(step[DRIFT], out[CAPACITY], m.zero), m.numbers[s, LIMIT],
         line_at(step[SCALE], out[WIDTH], m.zero), stored(source, m.zero),
         line_at(step[WEIGHT], step[SLOTS], m.zero), own_of(m, step, m.zero),
         factor_of(m, step, m.zero), difference, moved, edges, begins, first, last, shift,
@@ -345,21 +355,22 @@ def softmax(m, s, epoch):  # type: ignore[no-untyped-def]
         return True
     pushed, read_over = lists_of(m, step)
     state, drift = stored(out, m.zero), rows_at(step[DRIFT], out[CAPACITY], 2, m.zero)
+    low = low_of(m, step, m.zero)
     for i in range(renewed):
         drift[m.touched[i], 0] = np.inf
     scale, message = line_at(step[SCALE], wide - heads, m.zero), stored(source, m.zero)
     own, edge = stored(target, m.zero), rows_at(step[WEIGHT], step[SLOTS], heads, m.zero)
     slope, drop = m.numbers[s, SLOPE], step[DROP] != 0
     count, edges = softmax_push(
-        state, drift, scale, message, own, edge, slope, changed_ids(source),
+        state, low, drift, scale, message, own, edge, slope, changed_ids(source),
         old_rows(source, m.zero), pushed, drop, m.touched, count, m.stamp, epoch,
     )  # fmt: skip
     again = np.empty(count, np.int64)
     reread = softmax_settle(
-        state, drift, m.numbers[s, LIMIT], scale, heads, read_over, loop.size > 0, m.touched, count,
-        again,
+        state, low, drift, m.numbers[s, LIMIT], scale, heads, read_over, loop.size > 0, m.touched,
+        count, again,
     )  # fmt: skip
     read = softmax_rows(
-        again[:reread], state, drift, message, own, edge, loop, slope, read_over, drop
+        again[:reread], state, low, drift, message, own, edge, loop, slope, read_over, drop
     )
     return done(m, s, count, count, edges, reread, read)

@@ -12,6 +12,7 @@ from pyg_incremental.kernels.compiled.layout import (
     DRIFT,
     FACTOR,
     FIRST_NEW,
+    LOW,
     NODES,
     OF_LOOP,
     OUT,
@@ -26,6 +27,13 @@ from pyg_incremental.kernels.compiled.layout import (
 from pyg_incremental.kernels.compiled.rows import unite_ends_within
 from pyg_incremental.kernels.compiled.sums import sum_renew
 from pyg_incremental.kernels.jit import inner
+
+
+@inner()
+def low_of(m, step, like):  # type: ignore[no-untyped-def]
+    """What rows in float32 lose when they are rounded, or nothing; see `sums`."""
+    out = m.cells[step[OUT]]
+    return rows_at(step[LOW], out[CAPACITY], out[WIDTH], like)
 
 
 @inner()
@@ -81,7 +89,7 @@ def renew(m, step, low, high):  # type: ignore[no-untyped-def]
     own_ids, own_old = _changed(m, step[ADDED])
     factor_ids, factor_old = _changed(m, step[FACTOR])
     sum_renew(
-        stored(out, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero),
+        stored(out, m.zero), low_of(m, step, m.zero), line_at(step[DRIFT], out[CAPACITY], m.zero),
         line_at(step[SCALE], out[WIDTH], m.zero), own_of(m, step, m.zero), own_ids, own_old,
         factor_of(m, step, m.zero), factor_ids, factor_old, out[FIRST_NEW], out[NODES], low, high,
     )  # fmt: skip

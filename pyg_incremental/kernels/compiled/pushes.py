@@ -84,7 +84,7 @@ def sum_spread(  # type: ignore[no-untyped-def]
 
 @inner()
 def _push_by_block(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
+    state, low, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
     touched, stamp, epoch, at_once, compares, early, where, first_new,
 ):  # fmt: skip
     """`push` along many edges, so many of them at once."""
@@ -92,7 +92,7 @@ def _push_by_block(  # type: ignore[no-untyped-def]
     first = pushed = rows = fresh = differ = read = _ZERO
     while first < ids.size:
         last, size = _until(ids, out, first, ids.size, at_once)
-        difference = np.empty((last - first, state.shape[1]), state.dtype)
+        difference = np.empty((last - first, state.shape[1]), np.float64)
         moved = np.empty(last - first, state.dtype)
         edges = np.empty((size + (last - first) * loop.size, 3 if weight.size else 2), np.int32)
         begins = np.empty((2 * size // PART + 1, BLOCKS + 1), np.int64)
@@ -106,20 +106,20 @@ def _push_by_block(  # type: ignore[no-untyped-def]
             begin, parts, i = begins[parts, BLOCKS], parts + 1, until
         first = last
         rows, fresh, differ, read = add_by_row(
-            state, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference,
-            moved, edges, begins[:parts], _ZERO, _BLOCKS, shift, touched, stamp, epoch, again,
-            last == ids.size, compares, early, where, first_new,
+            state, low, drift, limit, scale, message, weight, own, factor, inn, drop, loop,
+            difference, moved, edges, begins[:parts], _ZERO, _BLOCKS, shift, touched, stamp, epoch,
+            again, last == ids.size, compares, early, where, first_new,
         )  # fmt: skip
     return rows, differ, pushed, again[:fresh], read
 
 
 @inner()
 def push_sorted(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
+    state, low, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
     touched, count, stamp, epoch, num_edges, compares, early, first_new,
 ):  # fmt: skip
     """`push` along few edges, sorted by row."""
-    difference = np.empty((ids.size, state.shape[1]), state.dtype)
+    difference = np.empty((ids.size, state.shape[1]), np.float64)
     moved, most = np.empty(ids.size, state.dtype), count + num_edges + ids.size * loop.size
     listed = np.empty((most, 3 if weight.size else 2), np.int32)
     for k in range(count):
@@ -131,7 +131,7 @@ def push_sorted(  # type: ignore[no-untyped-def]
     listed = sorted_by_row(listed[:end], stamp.size)
     rows, end = rows_of(listed, touched, room[0], room[1])
     fresh, differ, read = add_to_rows(
-        state, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference,
+        state, low, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference,
         moved, listed[:end], touched[:rows], room[0], room[1], touched, stamp, epoch, again, _YES,
         compares, early, first_new,
     )  # fmt: skip
@@ -140,7 +140,7 @@ def push_sorted(  # type: ignore[no-untyped-def]
 
 @inner()
 def push(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
+    state, low, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
     touched, count, stamp, epoch, num_edges, compares, early, where, first_new,
 ):  # fmt: skip
     """Push `message - old` of the rows `ids` along their out-edges, `num_edges` in all.
@@ -165,18 +165,18 @@ def push(  # type: ignore[no-untyped-def]
         is_wide = not compares
     if is_wide:
         return _push_by_block(
-            state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
+            state, low, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
             loop, touched, stamp, epoch, at_once, compares, early, where, first_new,
         )  # fmt: skip
     return push_sorted(
-        state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
-        touched, count, stamp, epoch, num_edges, compares, early, first_new,
+        state, low, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
+        loop, touched, count, stamp, epoch, num_edges, compares, early, first_new,
     )  # fmt: skip
 
 
 @njit(cache=True)
 def sum_push(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
+    state, low, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
     touched, count, stamp, epoch,
 ):  # fmt: skip
     """`push` without comparing.
@@ -186,15 +186,15 @@ def sum_push(  # type: ignore[no-untyped-def]
     """
     _, num_edges = _until(ids, out, _ZERO, ids.size, ALL)
     rows, _, pushed, again, _ = push(
-        state, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
-        touched, count, stamp, epoch, num_edges, _NO, state, touched, _ZERO,
+        state, low, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
+        loop, touched, count, stamp, epoch, num_edges, _NO, state, touched, _ZERO,
     )  # fmt: skip
     return rows, pushed, again
 
 
 @inner()
 def sum_collect(  # type: ignore[no-untyped-def]
-    state, drift, limit, scale, message, weight, own, factor, difference, moved, edges, begins,
+    state, low, drift, limit, scale, message, weight, own, factor, difference, moved, edges, begins,
     first, last, shift, inn, drop, loop, touched, stamp, epoch, compares, early, where, first_new,
 ):  # fmt: skip
     """`push` for threads, finished: add what `sum_spread` wrote down.
@@ -207,10 +207,12 @@ def sum_collect(  # type: ignore[no-untyped-def]
     """
     again = np.empty((last - first) << shift, np.int64)
     count, fresh, differ, read = add_by_row(
-        state, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference,
+        state, low, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference,
         moved, edges, begins, first, last, shift, touched, stamp, epoch, again, _YES, compares,
         early, where, first_new,
     )  # fmt: skip
     if not compares:
-        read = sum_rows(again[:fresh], state, drift, message, weight, own, factor, inn, drop, loop)
+        read = sum_rows(
+            again[:fresh], state, low, drift, message, weight, own, factor, inn, drop, loop
+        )
     return count, differ, fresh, read

@@ -22,7 +22,7 @@ REACH = 16.0
 
 exp(16) is far from any overflow.
 """
-_ADD, _TAKE = np.int64(1), np.int64(-1)
+_ADD, _TAKE, _ONE = np.int64(1), np.int64(-1), np.float64(1)
 """Signs; for a literal Numba would compile a function once more."""
 
 
@@ -37,19 +37,49 @@ def logit(a, slope, state):  # type: ignore[no-untyped-def]
 
 
 @inner()
-def softmax_term(row, h, heads, channels, message, shift, sign):  # type: ignore[no-untyped-def]
+def row_of(low, v):  # type: ignore[no-untyped-def]
+    """What row `v` loses when it is rounded; nothing where that is not kept."""
+    return low[v] if low.size else low.ravel()
+
+
+@inner()
+def softmax_term(row, low, h, heads, channels, message, shift, sign):  # type: ignore[no-untyped-def]
     """Add one edge of logit `shift + reference` to head `h` of a state row.
 
-    All is of the row's dtype: products in double precision would be converted channel by channel.
+    All in float64, see `sums`; `low` goes with the row, and may be empty.
 
     Returns the mass that moved.
     """
-    p, sign = row.dtype.type(math.exp(shift)), row.dtype.type(sign)
-    width = heads * channels
-    row[width + h] += sign * p
-    for c in range(h * channels, (h + 1) * channels):
-        row[c] += sign * p * message[c]
+    p, width = math.exp(np.float64(shift)), heads * channels
+    w = sign * p
+    if low.size:
+        mass = np.float64(row[width + h]) + np.float64(low[width + h]) + w
+        row[width + h] = mass
+        low[width + h] = mass - np.float64(row[width + h])
+        for c in range(h * channels, (h + 1) * channels):
+            total = np.float64(row[c]) + np.float64(low[c]) + w * np.float64(message[c])
+            high = row.dtype.type(total)
+            row[c] = high
+            low[c] = total - np.float64(high)
+    else:
+        row[width + h] += w
+        for c in range(h * channels, (h + 1) * channels):
+            row[c] += w * message[c]
     return p
+
+
+@inner()
+def moved_by(row, low, h, heads, channels, scale, p, message, unit):  # type: ignore[no-untyped-def]
+    """What a term counts in the drift of head `h`: in mass, and in the numerator.
+
+    Where a row has a `low`, the addition rounds what the row has become as well.
+    """
+    first, last = h * channels, (h + 1) * channels
+    mass, size = unit * p, unit * p * magnitude(message[first:last], scale[first:last])
+    if low.size:
+        mass += abs(row[heads * channels + h])
+        size += magnitude(row[first:last], scale[first:last])
+    return mass, size
 
 
 @inner()
@@ -71,14 +101,14 @@ def _sunk(v, h, row, message, loop, inn, drop):  # type: ignore[no-untyped-def]
 
 
 @inner()
-def _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop):  # type: ignore[no-untyped-def]
+def _softmax_row(v, state, low, drift, message, target, edge, loop, slope, inn, drop):  # type: ignore[no-untyped-def]
     """One row afresh over its in-edges and its self-loop, with the largest logit as reference."""
     heads = target.shape[1]
     channels = message.shape[1] // heads - 1
     width = heads * channels
     slope = message.dtype.type(slope)
-    row = state[v]
-    row[:] = 0
+    row, rest = state[v], row_of(low, v)
+    row[:], rest[:] = 0, 0
     drift[v] = 0
     top = row[width + heads :]
     top[:] = -np.inf
@@ -112,28 +142,32 @@ def _softmax_row(v, state, drift, message, target, edge, loop, slope, inn, drop)
             if edge.size:
                 a += edge[inn.edge[k], h]
             shift = logit(a, slope, state) - top[h]
-            softmax_term(row, h, heads, channels, message[u], shift, _ADD)
+            softmax_term(row, rest, h, heads, channels, message[u], shift, _ADD)
     if loop.size:
         for h in range(heads):
             shift = logit(loop[v, h], slope, state) - top[h]
-            softmax_term(row, h, heads, channels, message[v], shift, _ADD)
+            softmax_term(row, rest, h, heads, channels, message[v], shift, _ADD)
     for h in range(heads):
         if top[h] == -np.inf and row[width + h] != 0:
             _sunk(v, h, row[h * channels : (h + 1) * channels], message, loop, inn, drop)
 
 
 @njit(cache=True)
-def softmax_rows(ids, state, drift, message, target, edge, loop, slope, inn, drop):  # type: ignore[no-untyped-def]
+def softmax_rows(  # type: ignore[no-untyped-def]
+    ids, state, low, drift, message, target, edge, loop, slope, inn, drop
+):
     """The rows `ids` afresh. Returns the number of edges read."""
     edges = 0
     for i in range(ids.size):
-        _softmax_row(ids[i], state, drift, message, target, edge, loop, slope, inn, drop)
+        _softmax_row(ids[i], state, low, drift, message, target, edge, loop, slope, inn, drop)
         edges += inn.degree[ids[i]]
     return edges
 
 
 @inner()
-def _softmax_edge(v, source, state, drift, scale, target, edge_row, slope, sign):  # type: ignore[no-untyped-def]
+def _softmax_edge(  # type: ignore[no-untyped-def]
+    v, source, state, low, drift, scale, target, edge_row, slope, sign, unit
+):
     """Add or retract one edge.
 
     A logit far above the reference makes the drift infinite, so that the row is made afresh. So
@@ -143,7 +177,7 @@ def _softmax_edge(v, source, state, drift, scale, target, edge_row, slope, sign)
     channels = source.size // heads - 1
     width = heads * channels
     slope = source.dtype.type(slope)
-    row = state[v]
+    row, rest = state[v], row_of(low, v)
     for h in range(heads):
         a = source[width + h] + target[v, h]
         if edge_row.size:
@@ -152,26 +186,32 @@ def _softmax_edge(v, source, state, drift, scale, target, edge_row, slope, sign)
         if not shift <= REACH or (sign > 0 and row[width + h] == 0 and drift[v, 0] == 0):
             drift[v, 0] = np.inf
             return
-        p = softmax_term(row, h, heads, channels, source, shift, sign)
-        drift[v, 0] += p
-        first, last = h * channels, (h + 1) * channels
-        drift[v, 1] += p * magnitude(source[first:last], scale[first:last])
+        p = softmax_term(row, rest, h, heads, channels, source, shift, sign)
+        mass, size = moved_by(row, rest, h, heads, channels, scale, p, source, unit)
+        drift[v, 0] += mass
+        drift[v, 1] += size
 
 
 @njit(cache=True)
-def softmax_edges(state, drift, scale, message, target, src, dst, edge_rows, slope, sign, drop):  # type: ignore[no-untyped-def]
+def softmax_edges(  # type: ignore[no-untyped-def]
+    state, low, drift, scale, message, target, src, dst, edge_rows, slope, sign, drop, unit
+):
     """Add (`sign` 1) or retract (-1) the listed edges.
 
-    Messages and logits count as they are stored.
+    Messages and logits count as they are stored; in the drift each counts `unit` times.
     """
     for i in range(src.size):
         if i + AHEAD < src.size:
             fetch(message, src[i + AHEAD])
             fetch(state, dst[i + AHEAD])
+            if low.size:
+                fetch(low, dst[i + AHEAD])
         if drop and src[i] == dst[i]:
             continue
         row = edge_rows[i] if edge_rows.size else edge_rows.ravel()
-        _softmax_edge(dst[i], message[src[i]], state, drift, scale, target, row, slope, sign)
+        _softmax_edge(
+            dst[i], message[src[i]], state, low, drift, scale, target, row, slope, sign, unit
+        )
 
 
 @inner()
@@ -198,7 +238,9 @@ def _is_sound(v, state, drift, limit, scale, heads, channels):  # type: ignore[n
 
 
 @njit(cache=True)
-def softmax_settle(state, drift, limit, scale, heads, inn, has_loop, touched, count, again):  # type: ignore[no-untyped-def]
+def softmax_settle(  # type: ignore[no-untyped-def]
+    state, low, drift, limit, scale, heads, inn, has_loop, touched, count, again
+):
     """Look at the first `count` rows of `touched` after terms came and went.
 
     A row without in-edges (and without a self-loop of its own) becomes zero; one that has lost too
@@ -212,6 +254,8 @@ def softmax_settle(state, drift, limit, scale, heads, inn, has_loop, touched, co
         v = touched[i]
         if inn.degree[v] == 0 and not has_loop:
             state[v] = 0
+            if low.size:
+                low[v] = 0
             drift[v] = 0
         elif (drift[v, 0] != 0 or drift[v, 1] != 0) and not _is_sound(
             v, state, drift, limit, scale, heads, channels
@@ -223,8 +267,8 @@ def softmax_settle(state, drift, limit, scale, heads, inn, has_loop, touched, co
 
 @njit(cache=True)
 def softmax_push(  # type: ignore[no-untyped-def]
-    state, drift, scale, message, target, edge, slope, ids, old, out, drop, touched, count, stamp,
-    epoch,
+    state, low, drift, scale, message, target, edge, slope, ids, old, out, drop, touched, count,
+    stamp, epoch,
 ):  # fmt: skip
     """Replace the terms of the changed sources `ids` along their out-edges.
 
@@ -242,6 +286,8 @@ def softmax_push(  # type: ignore[no-untyped-def]
         for k in range(out.start[u], end):
             if k + AHEAD < end:
                 fetch(state, out.neighbor[k + AHEAD])
+                if low.size:
+                    fetch(low, out.neighbor[k + AHEAD])
                 fetch(drift, out.neighbor[k + AHEAD])
                 fetch(target, out.neighbor[k + AHEAD])
             v = out.neighbor[k]
@@ -253,7 +299,9 @@ def softmax_push(  # type: ignore[no-untyped-def]
                 count += 1
             if drift[v, 0] < np.inf:
                 row = edge[out.edge[k]] if edge.size else edge.ravel()
-                _softmax_edge(v, old[i], state, drift, scale, target, row, slope, _TAKE)
+                _softmax_edge(v, old[i], state, low, drift, scale, target, row, slope, _TAKE, _ONE)
                 if drift[v, 0] < np.inf:
-                    _softmax_edge(v, message[u], state, drift, scale, target, row, slope, _ADD)
+                    _softmax_edge(
+                        v, message[u], state, low, drift, scale, target, row, slope, _ADD, _ONE
+                    )
     return count, edges

@@ -5,7 +5,7 @@ and `stamp` and `touched` are int64 `[n]`; `message` is `[num_messages, heads * 
 `scale` `[heads * channels]`. `edge`, `[slots, heads]`, and `loop`, `[n, heads]`, may be empty.
 `ids` are distinct, int64 `[k]`, `old` are their messages from before; `again` takes ids, int64.
 Listed edges have ends, int64 `[m]`, and `edge_rows`, `[m, heads]` or empty. What they mean is told
-in `kernels.compiled.softmax`.
+in `kernels.compiled.softmax`; `low` is as large as `state` or empty.
 """
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.kernels.compiled import REACH
 from pyg_incremental.kernels.reference.rows import edges_of, unite
+from pyg_incremental.kernels.reference.sums import add_to, split, wide
 
 
 def _heads(message: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -26,6 +27,7 @@ def _heads(message: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 def softmax_rows(
     ids: Tensor,
     state: Tensor,
+    low: Tensor,
     drift: Tensor,
     message: Tensor,
     target: Tensor,
@@ -52,19 +54,18 @@ def softmax_rows(
     at = index[:, None].expand(-1, heads)
     top = torch.full((len(ids), heads), -torch.inf, dtype=logit.dtype, device=logit.device)
     top = top.scatter_reduce(0, at, logit, "amax")
-    p = (logit - top[index]).exp()
-    mass = torch.zeros_like(top).index_add_(0, index, p)
+    p = wide(logit - top[index], state).exp()
+    mass = p.new_zeros(top.shape).index_add_(0, index, p)
     p = p.masked_fill(top[index] == -torch.inf, 0)  # see `sunk` in the compiled kernels
-    numerator = value.new_zeros(len(ids), *value.shape[1:]).index_add_(
-        0, index, p[..., None] * value
-    )
-    state[ids] = torch.cat([numerator.flatten(1), mass, top], 1)
+    numerator = p.new_zeros(len(ids), *value.shape[1:]).index_add_(0, index, p[..., None] * value)
+    split(torch.cat([numerator.flatten(1), mass, top.to(p.dtype)], 1), state, low, ids)
     drift[ids] = 0
     return int(inn.degree[ids].sum())
 
 
 def _softmax_terms(
     state: Tensor,
+    low: Tensor,
     drift: Tensor,
     scale: Tensor,
     source: Tensor,
@@ -73,6 +74,7 @@ def _softmax_terms(
     edge_rows: Tensor,
     slope: float,
     sign: int,
+    unit: float = 1.0,
 ) -> None:
     heads = target.shape[1]
     dst = dst.to(state.device)
@@ -86,15 +88,16 @@ def _softmax_terms(
         near &= (state[dst, -2 * heads : -heads] != 0).all(1) | (drift[dst, 0] != 0)
     drift[dst[~near], 0] = torch.inf
     weigh = scale.reshape(heads, -1)
-    dst, value, p = dst[near], value[near], shift[near].exp()
+    dst, value, p = dst[near], value[near], wide(shift[near], state).exp()
     terms = sign * torch.cat([(p[..., None] * value).flatten(1), p, torch.zeros_like(p)], 1)
-    state.index_add_(0, dst, terms)
+    add_to(state, low, dst, terms)
     moved = torch.stack([p.sum(1), (p * (value.abs() * weigh).sum(2)).sum(1)], 1)
-    drift.index_add_(0, dst, moved)
+    drift.index_add_(0, dst, unit * moved.to(drift.dtype))
 
 
 def softmax_edges(
     state: Tensor,
+    low: Tensor,
     drift: Tensor,
     scale: Tensor,
     message: Tensor,
@@ -105,17 +108,21 @@ def softmax_edges(
     slope: float,
     sign: int,
     drop: bool,
+    unit: float,
 ) -> None:
     """Add or retract the terms of listed edges; arrays as above."""
     if drop:
         keep = src != dst
         src, dst = src[keep], dst[keep]
         edge_rows = edge_rows[keep] if edge_rows.numel() else edge_rows
-    _softmax_terms(state, drift, scale, message[src], target, dst, edge_rows, slope, sign)
+    _softmax_terms(
+        state, low, drift, scale, message[src], target, dst, edge_rows, slope, sign, unit
+    )
 
 
 def softmax_settle(
     state: Tensor,
+    low: Tensor,
     drift: Tensor,
     limit: float,
     scale: Tensor,
@@ -131,7 +138,7 @@ def softmax_settle(
     rows = touched[:count]
     if not has_loop:
         empty = inn.degree[rows] == 0
-        state[rows[empty]] = 0
+        split(torch.zeros_like(state[rows[empty]]), state, low, rows[empty])
         drift[rows[empty]] = 0
         rows = rows[~empty]
     rows = rows[(drift[rows] != 0).any(1).cpu()]
@@ -147,6 +154,7 @@ def softmax_settle(
 
 def softmax_push(
     state: Tensor,
+    low: Tensor,
     drift: Tensor,
     scale: Tensor,
     message: Tensor,
@@ -169,6 +177,6 @@ def softmax_push(
     near = (drift[at, 0] < torch.inf).cpu()
     index, at, slot = index[near], at[near], slot[near]
     edge_rows = edge[slot] if edge.numel() else edge
-    _softmax_terms(state, drift, scale, old[index], target, at, edge_rows, slope, -1)
-    _softmax_terms(state, drift, scale, message[ids[index]], target, at, edge_rows, slope, 1)
+    _softmax_terms(state, low, drift, scale, old[index], target, at, edge_rows, slope, -1)
+    _softmax_terms(state, low, drift, scale, message[ids[index]], target, at, edge_rows, slope, 1)
     return count, edges

@@ -6,7 +6,7 @@ Of `n` rows `state` is `[n, channels]`, `drift` is `[n]`, `stamp` and `touched` 
 all of them, `factor` `[n]`, and either may be empty. If `loop` is not empty but `[1]`, each row has
 that weight in its own sum. `ids` are distinct, int64 `[k]`, and `old` what was sent from them
 before, `[k, channels]`; `again` takes ids, int64. Listed edges have ends, int64 `[m]`, and
-`weights`, `[m]` or empty.
+`weights`, `[m]` or empty. `low` is as large as `state` or empty; see `kernels.compiled.sums`.
 """
 
 import torch
@@ -19,9 +19,36 @@ GROWS = 16
 """How much larger the factor of a row may become without that the row is summed afresh."""
 
 
+def wide(rows: Tensor, like: Tensor) -> Tensor:
+    """Rows in the dtype that sums of the dtype of `like` are added in: float64 for float32."""
+    return rows.to(torch.float64 if like.dtype == torch.float32 else like.dtype)
+
+
+def joined(state: Tensor, low: Tensor, ids: Tensor) -> Tensor:
+    """Rows of a sum, `[k, channels]`, in the dtype that they are added in."""
+    rows = wide(state[ids], state)
+    return rows + low[ids] if low.numel() else rows
+
+
+def split(rows: Tensor, state: Tensor, low: Tensor, ids: Tensor) -> None:
+    """Write distinct rows of a sum, `[k, channels]`, and what they lose to `low`."""
+    high = rows.to(state.dtype)
+    state[ids] = high
+    if low.numel():
+        low[ids] = (rows - high).to(low.dtype)
+
+
+def add_to(state: Tensor, low: Tensor, ids: Tensor, terms: Tensor) -> None:
+    """Add `terms`, `[m, channels]`, to rows of a sum, int64 `[m]`, some of them perhaps twice."""
+    rows, place = ids.unique(return_inverse=True)
+    place = place.to(terms.device)
+    split(joined(state, low, rows).index_add_(0, place, terms), state, low, rows)
+
+
 def sum_rows(
     ids: Tensor,
     state: Tensor,
+    low: Tensor,
     drift: Tensor,
     message: Tensor,
     weight: Tensor,
@@ -33,18 +60,18 @@ def sum_rows(
 ) -> int:
     """Sum some rows afresh; arrays as above."""
     index, source, slot = edges_of(ids, inn, drop)
-    terms = message[source].to(state.dtype)
+    terms = wide(message[source], state)
     if weight.numel():
         terms = terms * weight[slot, None]
-    fresh = state.new_zeros(len(ids), state.shape[1])
+    fresh = terms.new_zeros(len(ids), state.shape[1])
     fresh.index_add_(0, index.to(state.device), terms)
     if loop.numel():
-        fresh += message[ids].to(state.dtype) * loop
+        fresh += wide(message[ids], state) * loop
     if factor.numel():
         fresh *= factor[ids, None]
     if own.numel():
         fresh += _of(own, ids)
-    state[ids] = fresh
+    split(fresh, state, low, ids)
     drift[ids] = 0
     return int(inn.degree[ids].sum())
 
@@ -55,6 +82,7 @@ def _of(own: Tensor, ids: Tensor) -> Tensor:
 
 def sum_edges(
     state: Tensor,
+    low: Tensor,
     drift: Tensor,
     scale: Tensor,
     message: Tensor,
@@ -64,22 +92,23 @@ def sum_edges(
     factor: Tensor,
     sign: int,
     drop: bool,
+    unit: float,
 ) -> None:
     """Add or subtract the messages of listed edges; arrays as above."""
-    w = (weights if weights.numel() else state.new_ones(len(src))).to(state.dtype) * sign
+    w = wide(weights if weights.numel() else state.new_ones(len(src)), state) * sign
     if factor.numel():
         w = w * factor[dst.to(factor.device)]
     if drop:
         keep = src != dst
         src, dst, w = src[keep], dst[keep], w[keep.to(w.device)]
-    terms = w[:, None] * message[src].to(state.dtype)
-    dst = dst.to(state.device)
-    state.index_add_(0, dst, terms)
-    drift.index_add_(0, dst, w.abs() * (message[src].abs().to(state.dtype) * scale).sum(1))
+    terms, dst = w[:, None] * wide(message[src], state), dst.to(state.device)
+    add_to(state, low, dst, terms)
+    drift.index_add_(0, dst, unit * (terms.abs() * scale).sum(1).to(drift.dtype))
 
 
 def sum_renew(
     state: Tensor,
+    low: Tensor,
     drift: Tensor,
     scale: Tensor,
     own: Tensor,
@@ -90,35 +119,37 @@ def sum_renew(
     factor_old: Tensor,
     first_new: int,
     num_nodes: int,
-    low: int,
-    high: int,
+    first: int,
+    last: int,
 ) -> None:
     """Take rows from the own rows and factors that they had to those that they have.
 
-    Of the rows from `low` to before `high`; `own_ids` and `factor_ids` are where these changed, and
-    `own_old`, `[k, channels]`, and `factor_old`, `[k, 1]`, what they were. Rows from `first_new` on
-    are new, and will be summed afresh.
+    Of the rows from `first` to before `last`; `own_ids` and `factor_ids` are where these changed,
+    and `own_old`, `[k, channels]`, and `factor_old`, `[k, 1]`, what they were. Rows from
+    `first_new` on are new, and will be summed afresh.
     """
-    was_there = (own_ids >= low) & (own_ids < min(high, first_new))
+    was_there = (own_ids >= first) & (own_ids < min(last, first_new))
     ids, place = own_ids[was_there], was_there.nonzero().flatten()
     if len(ids):
-        by = own[ids].to(state.dtype) - own_old[place].to(state.dtype)
-        state[ids] += by
-        drift[ids] += (by.abs() * scale).sum(1)
-    was_there = (factor_ids >= low) & (factor_ids < min(high, first_new))
+        by = wide(own[ids], state) - wide(own_old[place], state)
+        add_to(state, low, ids, by)
+        drift[ids] += (by.abs() * scale).sum(1).to(drift.dtype)
+    was_there = (factor_ids >= first) & (factor_ids < min(last, first_new))
     ids, place = factor_ids[was_there], was_there.nonzero().flatten()
     if len(ids):
-        term = _of(own, ids).to(state.dtype) if own.numel() else torch.zeros_like(state[ids])
-        by = (factor[ids] / factor_old[place, 0]).to(state.dtype)
-        size = ((state[ids].abs() + term.abs()) * scale).sum(1)
-        drift[ids] = (drift[ids] + size) * by.abs().clamp(min=1)
+        rows = joined(state, low, ids)
+        term = wide(_of(own, ids), state) if own.numel() else torch.zeros_like(rows)
+        by = wide(factor[ids], state) / wide(factor_old[place, 0], state)
+        size = ((rows.abs() + term.abs()) * scale).sum(1)
+        drift[ids] = ((drift[ids] + size) * by.abs().clamp(min=1)).to(drift.dtype)
         drift[ids[~(by.abs() <= GROWS).cpu()]] = torch.inf
-        state[ids] = (state[ids] - term) * by[:, None] + term
-    drift[max(low, first_new) : min(high, num_nodes)] = torch.inf
+        split((rows - term) * by[:, None] + term, state, low, ids)
+    drift[max(first, first_new) : min(last, num_nodes)] = torch.inf
 
 
 def sum_settle(
     state: Tensor,
+    low: Tensor,
     drift: Tensor,
     limit: float,
     scale: Tensor,
@@ -130,7 +161,7 @@ def sum_settle(
     """Make empty rows zero, and name those that have lost bits; arrays as above."""
     rows = touched[:count]
     empty = inn.degree[rows] == 0
-    state[rows[empty]] = 0
+    split(torch.zeros_like(state[rows[empty]]), state, low, rows[empty])
     drift[rows[empty]] = 0
     return _lost(state, drift, limit, scale, rows[~empty], again)
 
@@ -150,6 +181,7 @@ def _lost(
 
 def sum_push(
     state: Tensor,
+    low: Tensor,
     drift: Tensor,
     limit: float,
     scale: Tensor,
@@ -169,27 +201,30 @@ def sum_push(
     epoch: int,
 ) -> tuple[int, int, Tensor]:
     """Push changed messages along out-edges, and settle what they reach; arrays as above."""
-    diff = message[ids].to(state.dtype) - old[: len(ids)].to(state.dtype)
+    diff = wide(message[ids], state) - wide(old[: len(ids)], state)
     moving = (diff != 0).any(1).nonzero().flatten().cpu()
     ids, diff = ids[moving], diff[moving.to(diff.device)]
     edges = int(out.degree[ids].sum())
     index, target, slot = edges_of(ids, out, drop)
-    w = weight[slot].to(state.dtype) if weight.numel() else state.new_ones(len(slot))
+    w = wide(weight[slot], state) if weight.numel() else diff.new_ones(len(slot))
     at, index = target.to(state.device), index.to(state.device)
     if factor.numel():
         w = w * factor[at]
-    state.index_add_(0, at, w[:, None] * diff[index])
-    drift.index_add_(0, at, w.abs() * (diff.abs() * scale).sum(1)[index])
+    add_to(state, low, at, w[:, None] * diff[index])
+    moved = (diff.abs() * scale).sum(1)
+    drift.index_add_(0, at, (w.abs() * moved[index]).to(drift.dtype))
     count = unite(target, touched, count, stamp, epoch)
     if loop.numel():
-        w = loop * factor[ids] if factor.numel() else loop.expand(len(ids))
-        state[ids] += w[:, None] * diff
-        drift[ids] += w.abs() * (diff.abs() * scale).sum(1)
+        w = wide(loop, state).expand(len(ids))
+        w = w * factor[ids] if factor.numel() else w
+        add_to(state, low, ids, w[:, None] * diff)
+        drift[ids] += (w.abs() * moved).to(drift.dtype)
         count = unite(ids, touched, count, stamp, epoch)
     rows, again = touched[:count], torch.empty(count, dtype=torch.int64)
     if not loop.numel():
         empty = inn.degree[rows] == 0
-        state[rows[empty]] = _of(own, rows[empty]).to(state.dtype) if own.numel() else 0
+        only = _of(own, rows[empty]) if own.numel() else torch.zeros_like(state[rows[empty]])
+        split(wide(only, state), state, low, rows[empty])
         drift[rows[empty]] = 0
         rows = rows[~empty]
     fresh = _lost(state, drift, limit, scale, rows, again)
