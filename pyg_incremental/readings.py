@@ -28,6 +28,7 @@ from pyg_incremental.session.parameters import refuse_autocast
 from pyg_incremental.session.preview import preview
 from pyg_incremental.session.query import query_delta
 from pyg_incremental.session.stored import stored
+from pyg_incremental.session.worst_node import worst_node
 from pyg_incremental.update import Reading, Update
 
 

@@ -153,7 +153,7 @@ IN_PLACE = {
 REPLACED = {
     "own": lambda m: setattr(m, "own", torch.ones(4)),
     "listed": lambda m: m.listed.__setitem__(0, torch.ones(4)),
-    "more": lambda m: m.listed.append(torch.ones(4)),
+    "appended": lambda m: m.listed.append(torch.ones(4)),
     "fewer": lambda m: m.listed.pop(),
     "named": lambda m: m.named["a"].update(b=torch.ones(4)),
     "gone": lambda m: m.named.clear(),
