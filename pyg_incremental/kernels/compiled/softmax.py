@@ -13,6 +13,7 @@ import numpy as np
 
 from pyg_incremental.kernels.address import fetch
 from pyg_incremental.kernels.compiled.rows import magnitude
+from pyg_incremental.kernels.compiled.sums import rest_of
 from pyg_incremental.kernels.jit import inner, njit
 
 AHEAD = 4
@@ -55,12 +56,12 @@ def softmax_term(row, low, h, heads, channels, message, shift, sign):  # type: i
     if low.size:
         mass = np.float64(row[width + h]) + np.float64(low[width + h]) + w
         row[width + h] = mass
-        low[width + h] = mass - np.float64(row[width + h])
+        low[width + h] = rest_of(mass, row[width + h])
         for c in range(h * channels, (h + 1) * channels):
             total = np.float64(row[c]) + np.float64(low[c]) + w * np.float64(message[c])
             high = row.dtype.type(total)
             row[c] = high
-            low[c] = total - np.float64(high)
+            low[c] = rest_of(total, high)
     else:
         row[width + h] += w
         for c in range(h * channels, (h + 1) * channels):

@@ -31,6 +31,13 @@ GROWS = 16
 
 
 @inner()
+def rest_of(total, high):  # type: ignore[no-untyped-def]
+    """What a number in float64 loses when it is rounded to `high`; nothing if that is infinite."""
+    rest = total - np.float64(high)
+    return rest if abs(rest) < np.inf else 0.0
+
+
+@inner()
 def joined(state, low, v, row):  # type: ignore[no-untyped-def]
     """Read row `v` of a sum into `row`, float64."""
     if low.size:
@@ -48,7 +55,7 @@ def split(row, state, low, v):  # type: ignore[no-untyped-def]
         for f in range(row.size):
             high = state.dtype.type(row[f])
             state[v, f] = high
-            low[v, f] = row[f] - np.float64(high)
+            low[v, f] = rest_of(row[f], high)
     else:
         for f in range(row.size):
             state[v, f] = row[f]
@@ -62,7 +69,7 @@ def add_scaled(state, low, v, w, message):  # type: ignore[no-untyped-def]
             total = np.float64(state[v, f]) + np.float64(low[v, f]) + w * np.float64(message[f])
             high = state.dtype.type(total)
             state[v, f] = high
-            low[v, f] = total - np.float64(high)
+            low[v, f] = rest_of(total, high)
     else:
         for f in range(message.size):
             state[v, f] += w * message[f]

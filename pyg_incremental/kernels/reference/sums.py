@@ -20,22 +20,26 @@ GROWS = 16
 
 
 def wide(rows: Tensor, like: Tensor) -> Tensor:
-    """Rows in the dtype that sums of the dtype of `like` are added in: float64 for float32."""
+    """Rows, `[k, ...]`, in the dtype that sums like `like` are added in: float64 for float32."""
     return rows.to(torch.float64 if like.dtype == torch.float32 else like.dtype)
 
 
 def joined(state: Tensor, low: Tensor, ids: Tensor) -> Tensor:
-    """Rows of a sum, `[k, channels]`, in the dtype that they are added in."""
+    """Rows `ids` of a sum, int64 `[k]`, in the dtype that they are added in: `[k, channels]`."""
     rows = wide(state[ids], state)
     return rows + low[ids] if low.numel() else rows
 
 
 def split(rows: Tensor, state: Tensor, low: Tensor, ids: Tensor) -> None:
-    """Write distinct rows of a sum, `[k, channels]`, and what they lose to `low`."""
+    """Write distinct rows `ids` of a sum, int64 `[k]`, and what they lose to `low`.
+
+    They are `[k, channels]`. What is infinite loses nothing.
+    """
     high = rows.to(state.dtype)
     state[ids] = high
     if low.numel():
-        low[ids] = (rows - high).to(low.dtype)
+        rest = rows - high
+        low[ids] = rest.masked_fill(~rest.isfinite(), 0).to(low.dtype)
 
 
 def add_to(state: Tensor, low: Tensor, ids: Tensor, terms: Tensor) -> None:
