@@ -29,7 +29,12 @@ def tell_of_steps(watch: _Watching) -> None:
 
 def memory_of(tensor: Tensor) -> int:
     """Where the memory begins that a tensor, of any shape, is a part of; zero if it has none."""
-    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
+    if tensor.layout is not torch.strided:
+        return 0
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except RuntimeError:  # a tensor of a class that wraps others
+        return 0
 
 
 @cache

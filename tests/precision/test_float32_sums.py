@@ -76,8 +76,7 @@ def test_what_is_lost_by_rounding_is_saved_too(tmp_path):
     assert other.verify().relative <= BOUND
 
 
-def test_what_is_lost_by_rounding_is_put_back_when_an_update_fails(monkeypatch):
-    """And a preview leaves no bit of it changed."""
+def test_a_preview_leaves_no_bit_of_what_is_lost_by_rounding_changed():
     _, inc, parts = emptied(compile_after=None)
     inc.apply_delta(edge_index_del=parts[0])
     before = inc.state_digest()
