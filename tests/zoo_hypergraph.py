@@ -61,11 +61,10 @@ class HyperWorld:
         for name, ids in (nodes_del or {}).items():
             end = int(name == "hyperedge")
             self.pairs = [pair for pair in self.pairs if pair[end] not in ids]
-            first = next(iter(self.rows), None) if end else "x"
-            if first is not None:
-                held = self._get(first).clone()
+            for cleared in self.rows if end else ("x",):
+                held = self._get(cleared).clone()
                 held[ids] = 0
-                self._set(first, held)
+                self._set(cleared, held)
 
     def _get(self, name):
         return self.x if name == "x" else self.rows[name]

@@ -264,6 +264,8 @@ class Digests:
         """What an object that is not written in Python says of itself to be copied."""
         try:
             made = value.__reduce_ex__(4)
+        except MemoryError:
+            raise
         except Exception as error:  # it may refuse in any way
             raise self._cannot(value) from error
         if isinstance(made, str):

@@ -11,7 +11,7 @@ from pyg_incremental.aggregate.recomputed_sum import RememberedState
 from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.call.checked import Checked
 from pyg_incremental.call.full_pass import difference
-from pyg_incremental.program.steps import Domain
+from pyg_incremental.program.steps import Domain, RowMap
 from pyg_incremental.session.session import Session
 
 
@@ -108,6 +108,10 @@ def restore(session: Session, content: Mapping[str, Any], checked: Checked) -> N
     softmaxes = {
         a.step.output for a in states if isinstance(a, SoftmaxState | FunctionSoftmaxState)
     }
+    # What reads such a state may hand its references on, as attention over hyperedges does.
+    for step in session.plan.program.steps:
+        if isinstance(step, RowMap) and softmaxes.intersection(step.inputs):
+            softmaxes.add(step.output)
     for cell in stored:
         name, count = cell.value.name, session.num_nodes[cell.value.kind]
         then, computed = content["rows"][name], cell.tensor[:count]
@@ -136,14 +140,16 @@ def _refuse_other_rows(
     """See that saved rows, `[n, ...]`, are those that are computed, up to rounding.
 
     Rows that were corrected by many updates may be off by more than those of one pass. The state of
-    a softmax refers to logits that may be others than those of a fresh one, so that only NaN tells.
+    a softmax refers to logits that may be others than those of a fresh one, so that only rows with
+    NaN tell, wherever in the row it is.
     """
     if not then.is_floating_point():
         far = then != now
     else:
         same = (then == now) | (then.isnan() & now.isnan())
         close = (then - now).abs() <= 8 * _tolerance(now)
-        far = then.isnan() != now.isnan() if is_softmax else ~(same | close)
+        nan = [t.reshape(len(t), -1).isnan().any(1) for t in (then, now)]
+        far = nan[0] & ~nan[1] if is_softmax else ~(same | close)
     if bool(far.any()):
         row = int(far.reshape(len(far), -1).any(1).nonzero()[0])
         raise checked.refuse(

@@ -61,6 +61,8 @@ def said(value: Any, digests: Digests) -> Any:
         return f"{_DIGEST}{digests.of(value)}"
     except CannotTellError as error:
         return f"{UNKNOWN}: {error}"
+    except MemoryError:
+        raise
     except Exception as error:  # an object may raise anything when it is looked at
         return f"{UNKNOWN}: {type(error).__name__}: {error}"
 

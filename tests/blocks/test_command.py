@@ -189,7 +189,7 @@ WRONG = [
     ({"--data": "empty"}, "--data: 'empty' has no 'edge_index' (it has nothing)"),
     ({"--data": "list.pt"}, "holds neither a Data object nor a dict (got list)"),
     ({"--nodes": "all"}, "--nodes: expected ids, or one .npy file (got all)"),
-    ({"--nodes": str(NODES)}, f"node {NODES} is not in"),
+    ({"--nodes": str(NODES)}, f"node id {NODES} at position 0 is not in"),
 ]
 
 

@@ -421,8 +421,11 @@ class FeaturesOnly(nn.Module):
         return self.conv2(x, data.edge_index)
 
 
-def with_fields(nodes):
-    """A call with a `Data` object that has fields of the first graph's size."""
+def with_fields(nodes, gone=()):
+    """A call with a `Data` object that has fields of the first graph's size.
+
+    Those of nodes that are gone are zero.
+    """
     generator = torch.Generator().manual_seed(0)
     fields = {
         "node_type": torch.randint(0, 3, (nodes,), generator=generator),
@@ -431,6 +434,8 @@ def with_fields(nodes):
         "train_mask": torch.rand(nodes, generator=generator) < 0.5,
         "name": "a graph",
     }
+    for rows in (fields["node_type"], fields["z"]):
+        rows[list(gone)] = 0
     return lambda model, inputs: model(Data(**inputs, **fields))
 
 
@@ -447,6 +452,8 @@ def test_fields_of_a_data_object_that_the_model_reads(field):
         delta = DELTAS[name](world, rng)
         world.apply(**delta)
         inc.apply_delta(**delta)
+        if "nodes_del" in delta:
+            call = with_fields(world.num_nodes, delta["nodes_del"].tolist())
         assert_close(inc.out, full(model, world, call))
     inc.refresh()
     assert_close(inc.out, full(model, world, call))

@@ -76,7 +76,7 @@ def writes_to_the_model(monkeypatch):
 
     def from_call(site, settings):
         session = honest(site, settings)
-        site.model.left_behind = session
+        site.model.left_behind = True
         return session
 
     monkeypatch.setattr(start, "from_call", from_call)
