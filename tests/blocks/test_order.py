@@ -216,7 +216,7 @@ def test_another_order_of_the_same_name_is_told(seed, tmp_path):
     evaluate(model, data, directory=tmp_path, order="rcm")
     with pytest.raises(
         StateFileError,
-        match="order is another .order='rcm' takes another one where memory= is too small",
+        match=r"order is another .order='rcm' takes another one where memory= is too small",
     ):
         evaluate(model, data, directory=tmp_path, order="rcm", memory=120_000)
 
