@@ -107,7 +107,7 @@ def evaluations(say, seed, count):
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(seed)
-    done = dict.fromkeys(("killed", "finished", "files damaged", "called otherwise"), 0)
+    done = dict.fromkeys(("killed", "finished", "files damaged", "called otherwise", "folders"), 0)
     done |= {"right": 0, "refused": 0}
     kills = 0
     while kills < count:
@@ -125,12 +125,22 @@ def evaluations(say, seed, count):
                     otherwise = copy.deepcopy(model), dict(call)
                     OTHERS[rng.integers(len(OTHERS))](*otherwise, rng)
                     done[judged(*otherwise, folder)] += 1
-                if rng.random() < 0.2 and judged(model, call, folder) == "refused":
-                    done["refused"] += 1
-                    shutil.rmtree(folder)  # as the error says
-                    os.mkdir(folder)
-            done[judged(model, call, folder)] += 1
+                if rng.random() < 0.2:
+                    done[begun_again(model, call, folder)] += 1
+            done[begun_again(model, call, folder)] += 1
+            assert judged(model, call, folder) == "right", "begun again in an empty folder, or finished"
+            done["right"] += 1
+            done["folders"] += 1
     return done
+
+
+def begun_again(model, call, folder):
+    """Evaluate; where that is refused, empty the folder, as the error says, for whoever is next."""
+    came = judged(model, call, folder)
+    if came == "refused":
+        shutil.rmtree(folder)
+        os.mkdir(folder)
+    return came
 
 
 def drawn(rng):
