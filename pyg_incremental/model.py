@@ -88,7 +88,9 @@ class IncrementalModel(Keeping, Readings, AsModule):
             InvalidDeltaError: If the arguments do not fit together.
         """
         with self._turns.alone("a first pass"):
-            session = self._begin(lambda: bind(self.model, args, kwargs), self._settings)
+            session = self._begin(
+                lambda: bind(self.model, args, kwargs, self._settings.roles), self._settings
+            )
             return session.returned(copy=True)
 
     def bootstrap(

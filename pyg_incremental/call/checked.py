@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.call.asked import Asked, IdsForm
-from pyg_incremental.call.object_state import CLASSES, DTYPES, WAYS
+from pyg_incremental.call.object_state import CLASSES, DTYPES, KINDS, WAYS
 from pyg_incremental.call.roles import is_everyone
 from pyg_incremental.call.state import relations_of
 from pyg_incremental.errors import StateFileError
@@ -166,6 +166,8 @@ class Checked:
                 self.same(len(field), 3, "parts of a field")
                 self.fits(field[0], str, "stores")
                 self._known(field[1], WAYS, f"what '{field[0]}' is")
+                if field[1] == "untold":
+                    self._known(field[2], KINDS, f"the class of '{field[0]}'")
                 if field[1] == "unread":
                     self.same(len(field[2]), 2, "parts of a field that is not read")
                     self.fits(field[2][0], str, "stores")

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch_geometric.data import Batch, Data, HeteroData, TemporalData
 from torch_geometric.data.hypergraph_data import HyperGraphData
 
 from pyg_incremental.call.objects import HeldObject, Unread, stores_of
+from pyg_incremental.call.untold import Untold, is_untold, kind_of
 
 _CLASSES = {kind.__name__: kind for kind in (Data, HeteroData, HyperGraphData, TemporalData)}
 _BATCHES = {"Batch": Data, "HeteroBatch": HeteroData}
 CLASSES = (*_CLASSES, *_BATCHES)
 """What the classes of objects are called in a file."""
-WAYS = ("read", "unread", "plain")
+WAYS = ("read", "unread", "untold", "plain")
 """What a field may be there."""
+KINDS: Mapping[str, Any] = {"list": [], "tuple": (), "dict": {}, "ndarray": np.empty(0)}
+"""What may hold entries of nodes or edges that are not followed, by the name of its class."""
 DTYPES = tuple(str(t) for t in vars(torch).values() if isinstance(t, torch.dtype))
 
 
@@ -29,7 +33,11 @@ def _class_of(data: Any) -> str | None:
 
 def plain_parts(held: HeldObject) -> dict[str, Any]:
     """What an object holds beside tensors, and its class if that is no class of PyG."""
-    found = {f"{held.argument}.{field}": value for (_, field), value in held.plain}
+    found = {
+        f"{held.argument}.{field}": value
+        for (_, field), value in held.plain
+        if not (is_untold(value) and kind_of(value) in KINDS)
+    }
     if _class_of(held.template) is None:
         found[held.argument] = type(held.template)
     return found
@@ -46,6 +54,8 @@ def written(held: HeldObject) -> dict[str, Any]:
                 fields.append([field, "read", names[key, field]])
             elif isinstance(value, Unread):
                 fields.append([field, "unread", [str(value.dtype), value.dim()]])
+            elif is_untold(value):
+                fields.append([field, "untold", kind_of(value)])
             else:
                 fields.append([field, "plain", value])
         stores.append([key, fields])
@@ -81,6 +91,8 @@ def restored(content: Mapping[str, Any], tensors: Mapping[str, Any]) -> HeldObje
             if what == "unread":
                 dtype, dims = value
                 value = Unread.of(field, getattr(torch, dtype.removeprefix("torch.")), dims)
+            if what == "untold":
+                value = Untold(field, KINDS[value])
             store._mapping[field] = None if what == "read" else value
     held.places = {n: (_key(key), field) for n, key, field in content["places"]}
     held.levels = dict(content["levels"])

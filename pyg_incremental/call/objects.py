@@ -20,6 +20,7 @@ from torch_geometric.data.data import BaseData
 from torch_geometric.data.hypergraph_data import HyperGraphData
 from torch_geometric.data.storage import BaseStorage
 
+from pyg_incremental.call.untold import Untold, has_entries
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.typing import HAS_TORCH_SPARSE
 
@@ -125,18 +126,28 @@ class HeldObject:
         self.counts_graphs: bool | None = None
         self.argument, self._kind = argument, kind
 
-    def taken_apart(self, taken: Collection[str]) -> dict[str, Any]:
+    def taken_apart(
+        self, taken: Collection[str], constants: Collection[str] = ()
+    ) -> dict[str, Any]:
         """The tensors of the object by name; from here on the template holds none of them.
+
+        Nor does it hold lists and arrays with an entry for each node, edge or graph.
 
         Args:
             taken: The names of other arguments.
+            constants: The names of fields that stay as they are.
         """
         found: dict[str, Any] = {}
+        untold: dict[tuple[Any, str], Untold] = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyG's, where it can only guess a number of nodes
             for key, store in stores_of(self.template).items():
                 for field, value in list(store._mapping.items()):
                     if not (isinstance(value, Tensor) or is_sparse_tensor(value)):
+                        name = self._name(key, field, taken)
+                        told = name in constants or field in constants
+                        if not told and has_entries(value, self._counts(key)):
+                            untold[key, field] = Untold(name, value)
                         continue
                     if isinstance(self.template, TemporalData) and field in _EVENTS:
                         continue
@@ -146,6 +157,8 @@ class HeldObject:
                     self.places[name] = key, field
             if isinstance(self.template, TemporalData):
                 found |= self._events(taken)
+        for (key, field), stand_in in untold.items():  # PyG counted nodes by what was there
+            stores_of(self.template)[key]._mapping[field] = stand_in
         for key, field in self.places.values():
             mapping = stores_of(self.template)[key]._mapping
             if field in mapping:
@@ -213,6 +226,19 @@ class HeldObject:
         if nodes != edges:
             return "node" if rows == nodes else "edge"
         return "node" if field in _NODES or "node" in field else "edge" if "edge" in field else ""
+
+    def _counts(self, key: Any) -> set[int]:
+        """How many nodes, edges and graphs there are in a store, as far as PyG can say it."""
+        data, store = self.template, stores_of(self.template)[key]
+        counted = store if isinstance(data, HeteroData) else data
+        names: tuple[str, ...] = ("num_nodes", "num_edges")
+        if isinstance(data, TemporalData):
+            names = ("num_events",)
+        if isinstance(data, HeteroData):
+            names = () if key is None else names[isinstance(key, tuple) :][:1]
+        graphs = vars(stores_of(data)[None]).get("_num_graphs")
+        found = [getattr(counted, name) for name in names]
+        return {n for n in (*found, graphs) if isinstance(n, int)}
 
     def leave(self, name: str, tensor: Any) -> None:
         """From here on the model is given nothing in the place of a tensor, of any shape."""

@@ -190,7 +190,8 @@ def classify(
         edge_index[name] = edges
         if held is not None:
             values[name] = held
-    site.refuse_untold(where, said)
+    sizes = {*num_nodes.values(), *(edges.shape[1] for edges in edge_index.values())}
+    site.refuse_untold(where, said, sizes)
     left = tuple(site.unread)
     roles = Roles(tuple(relations), nodes, {}, (), num_nodes, edge_index, values, fixed, left)
     others = []

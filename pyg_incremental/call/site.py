@@ -22,6 +22,8 @@ from pyg_incremental.call.objects import (
 )
 from pyg_incremental.call.reading import names_read
 from pyg_incremental.call.returned import ReturnedObject, objects_in, with_objects
+from pyg_incremental.call.said import said_of
+from pyg_incremental.call.untold import refuse_constants
 from pyg_incremental.errors import InvalidDeltaError
 
 _DICTS = ("x_dict", "edge_index_dict", "adj_t_dict")
@@ -39,6 +41,7 @@ class CallSite(nn.Module):
         arguments: All arguments by parameter name; tensors among them, and those in dicts, pairs,
             `Data` and other objects, become inputs.
         positional: The arguments that have to be passed by position, in order.
+        fixed: The names of arguments and fields that stay as they are.
 
     Attributes:
         tensors: The tensors of the call, by name; emptied once they are taken over.
@@ -59,10 +62,14 @@ class CallSite(nn.Module):
     """
 
     def __init__(
-        self, model: nn.Module, arguments: Mapping[str, Any], positional: Sequence[str] = ()
+        self,
+        model: nn.Module,
+        arguments: Mapping[str, Any],
+        positional: Sequence[str] = (),
+        fixed: Collection[str] = (),
     ) -> None:
         super().__init__()
-        self.positional = list(positional)
+        self.positional, self.fixed = list(positional), frozenset(fixed)
         self.model = model
         self.constants: dict[str, Any] = {}
         self.objects: dict[str, HeldObject] = {}
@@ -106,7 +113,7 @@ class CallSite(nn.Module):
 
     def _take_apart(self, held: HeldObject, arguments: Mapping[str, Any]) -> None:
         """Take the tensors out of an object."""
-        found = held.taken_apart({*arguments} - {held.argument})
+        found = held.taken_apart({*arguments} - {held.argument}, self.fixed)
         twice = [name for name in found if name in self.tensors]
         if twice:
             raise InvalidDeltaError(
@@ -133,13 +140,16 @@ class CallSite(nn.Module):
             self.unread.append(name)
         self.names = list(self.tensors)
 
-    def refuse_untold(self, where: str, said: Collection[str]) -> None:
-        """Refuse fields of objects that may have a row for each node, or for each edge.
+    def refuse_untold(self, where: str, said: Collection[str], counts: Collection[int]) -> None:
+        """Refuse arguments and fields that may have a row for each node, or for each edge.
 
-        Those in `said` are known.
+        Args:
+            where: How the error begins.
+            said: What is known.
+            counts: The numbers of nodes and edges.
 
         Raises:
-            InvalidDeltaError: If there is one; `where` is how it begins.
+            InvalidDeltaError: If there is one.
         """
         for name, level in self.levels.items():
             if not level and name not in said:
@@ -149,6 +159,7 @@ class CallSite(nn.Module):
                     f"roles={{{name!r}: 'node'}}) or to_incremental(model, "
                     f"roles={{{name!r}: 'edge'}})"
                 )
+        refuse_constants(self.constants.items(), counts, {*said, *self.fixed})
 
     def on(self, model: nn.Module) -> "CallSite":
         """The same call of another model, such as a copy."""
@@ -224,8 +235,13 @@ def _holds_tensors(value: Any) -> bool:
     )
 
 
-def bind(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSite:
-    """The call site of `model(*args, **kwargs)`."""
+def bind(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    roles: Mapping[str, Any] | None = None,
+) -> CallSite:
+    """The call site of `model(*args, **kwargs)`, of which the user says some roles."""
     args, kwargs = spread(model, args, kwargs, (*USUAL, *_DICTS))
     try:
         bound = inspect.signature(model.forward).bind(*args, **kwargs)
@@ -249,7 +265,9 @@ def bind(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cal
             arguments[name] = value
             if kind is inspect.Parameter.POSITIONAL_ONLY:
                 positional.append(name)
-    site = CallSite(model, arguments, positional)
+    told = said_of(model, roles)
+    fixed = [name for name, role in told.items() if role.what == "constant"]
+    site = CallSite(model, arguments, positional, fixed)
     if any(field not in ALWAYS for h in site.objects.values() for _, field in h.places.values()):
         read = _read(site, arguments)
         site.leave([name for held in site.objects.values() for name in held.left(read)])
@@ -263,7 +281,7 @@ def _read(site: CallSite, arguments: Mapping[str, Any]) -> Collection[str]:
     """
     try:
         few = {k: part_of(v) if isinstance(v, BaseData) else v for k, v in arguments.items()}
-        return names_read(CallSite(site.model, few, site.positional))
+        return names_read(CallSite(site.model, few, site.positional, site.fixed))
     except Exception:  # PyG cannot take a part of it, or the model does not run on that
         try:
             return names_read(site)

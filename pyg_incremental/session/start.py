@@ -20,6 +20,7 @@ from pyg_incremental.call.members import (
 from pyg_incremental.call.roles import Roles, are_ones
 from pyg_incremental.call.site import CallSite, device_of
 from pyg_incremental.call.state import relations_of, site_of
+from pyg_incremental.call.untold import ask_what_is_read
 from pyg_incremental.delta.journal import State
 from pyg_incremental.errors import IncrementalWarning
 from pyg_incremental.graph.dynamic import DynamicGraph
@@ -58,7 +59,11 @@ def from_call(site: CallSite, settings: Settings) -> Session:
         if isinstance(site.tensors[name], Tensor):
             site.tensors[name] = site.tensors[name].detach().clone()
     others = {name: site.tensors[name] for name in roles.others}
-    plan = prepare(site, roles, settings)
+    try:
+        plan = prepare(site, roles, settings)
+    except Exception as error:
+        ask_what_is_read(site.objects.values(), error)
+        raise
     nodes = with_everyone(plan.roles, nodes, roles.num_nodes)
     storage = settings.storage
     graphs = _with_members(plan.roles, nodes, _graphs(roles, site.tensors, storage), storage)

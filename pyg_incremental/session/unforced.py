@@ -68,7 +68,8 @@ def _on_names(site: CallSite, said: Mapping[str, Role]) -> dict[str, Role]:
     found: dict[str, Role] = {}
     for name, role in said.items():
         meant = [n for n in site.names if name in (n, n.rpartition("/")[2])]
-        if not meant and name not in site.constants:
+        held = {f for h in site.objects.values() for (_, f), _ in h.plain}
+        if not meant and name not in site.constants and name not in held:
             raise UnsupportedModelError(
                 f"roles: {type(site.model).__name__} is not called with '{name}' (got "
                 f"{site.names}); give roles by the names of its arguments"
