@@ -108,3 +108,29 @@ def test_a_save_that_does_not_fit_is_refused(tmp_path):
     assert "cannot be read" in errors(tmp_path / "a")
     (tmp_path / "a" / "manifest.json").write_text("{}")
     assert "is not a manifest" in errors(tmp_path / "a")
+
+
+def test_ranks_that_do_not_see_one_folder_save_nothing(tmp_path):
+    """As on two machines without a shared disk, or with a relative path."""
+    last = tmp_path / "0"
+
+    def run(comm):
+        inc = DistributedIncrementalModel(copy.deepcopy(MODEL), comm)
+        inc(*ARGS)
+        inc.save(last)
+        inc.apply_delta(ADD if inc.rank == 0 else None)
+        with pytest.raises(FileNotFoundError, match=r"none of ranks \[.*a shared disk"):
+            inc.save(tmp_path / str(inc.rank))
+        assert inc.verify() < 1e-9
+        inc.apply_delta(SECOND if inc.rank == 0 else None)
+
+    all_well(run_ranks(2, run))
+    assert not list((tmp_path / "1").iterdir())
+    saved = [path.name for path in last.iterdir()]
+    assert len(saved) == 3 and all("version-1" not in name for name in saved)
+
+    def load(comm):
+        return DistributedIncrementalModel.load(last, copy.deepcopy(MODEL), comm).gather_out()
+
+    for out in all_well(run_ranks(2, load)):
+        assert torch.allclose(out, expected(), atol=1e-12)

@@ -6,6 +6,7 @@ off, the one before it is whole, and no file of one is ever read with those of a
 """
 
 import os
+import platform
 import re
 import secrets
 from collections.abc import Iterator, Mapping
@@ -68,6 +69,7 @@ def save(folder: Folder, model: nn.Module, part: Part, call: Call, rounds: Round
     try:
         mine = together(rounds, lambda: write_part(folder, model, part, call, token))
         every = rounds.everywhere(mine)
+        together(rounds, lambda: see_all(folder, rounds.size, version, token))
     except BaseException:  # nobody has begun with the manifest
         _file(folder, rank, version, token).unlink(missing_ok=True)
         raise
@@ -112,6 +114,29 @@ def write_part(folder: Folder, model: nn.Module, part: Part, call: Call, token: 
             "out_kinds": pytree.tree_leaves(part.session.outputs.kinds),
         },
     )
+
+
+def see_all(folder: Folder, size: int, version: int, token: str) -> None:
+    """See that the files of all ranks lie in one folder, before a manifest says so.
+
+    Args:
+        folder: Where this rank has written.
+        size: The number of ranks.
+        version: What they have written.
+        token: What the names of their files have in common.
+
+    Raises:
+        OSError: If this rank does not find the files of the others.
+    """
+    files = [_file(folder, rank, version, token) for rank in range(size)]
+    missing = [rank for rank, path in enumerate(files) if not path.exists()]
+    if missing:
+        raise FileNotFoundError(
+            f"save: the folder '{Path(folder).resolve()}' on {platform.node()} has the file of "
+            f"this rank, but none of ranks {missing}, so it could not be loaded. All ranks must "
+            "save to one folder that each of them sees: name one on a shared disk, by a path that "
+            "does not depend on where a rank was started. Nothing was saved"
+        )
 
 
 def write_manifest(folder: Folder, checksums: list[str], committed: Committed, token: str) -> None:
