@@ -95,7 +95,7 @@ def to_incremental(
         scrub_rows: How many rows every update makes afresh besides, taking turns through all nodes.
         compile_after: After how many updates the plan of the model is laid out for one call of
             compiled code, which makes updates several times faster and takes some hundredths of a
-            second; on graphs of a million edges or more the first has it; None for never.
+            second; on graphs of 10,000 edges or more the first pass does that; None for never.
         store: What is kept between updates. `'fast'` keeps every row that is read where it did not
             change itself. `'minimal'` keeps the graph, inputs, aggregates and the output, and
             computes other rows again when they are read: about half the memory, and updates that

@@ -34,8 +34,8 @@ from pyg_incremental.update import Work
 
 NOTHING: Mapping[str, Tensor] = {}
 
-# Edges whose full pass takes longer than to lay out a plan, as may each update that goes without.
-LARGE = 1_000_000
+LARGE = 10_000
+"""Edges of a graph that is there to be served: its plan is laid out with the full pass."""
 
 
 class Engine(FewRows):
@@ -51,7 +51,7 @@ class Engine(FewRows):
         materialize: Makes the graph object, named by its argument, that steps of domain `WHOLE` are
             given.
         compile_after: How many updates after a full pass these get their fast path, on a graph of
-            less than `LARGE` edges; None for never.
+            less than `LARGE` edges; None for never. On a larger one they have it from the first on.
         store: Which values are kept between updates; see `steps_and_stored`.
         main: The graph whose small changes get the fast path, if there are several; None for that
             whose edges change when it is made.
@@ -96,6 +96,7 @@ class Engine(FewRows):
         for a in self.aggregators:
             of_all = torch.float64 if a.step.graph in wide else None
             a.accumulate_dtype = accumulate_dtype or of_all
+        self._has_exchanges = any(getattr(s, "executor", None) is not None for s in steps)
         self._say_what_cells_are_for(steps, stored)
         self.edge_executors = [
             e
@@ -198,8 +199,6 @@ class Engine(FewRows):
         `inputs` holds the node inputs, `[num_nodes, ...]`, and constants by name.
         """
         self.fast, self._wait = None, self._compile_after
-        if self._wait and sum(g.num_edges for g in self.graphs.values()) >= LARGE:
-            self._wait = 1
         self.copy_late()
         for nodes in self.nodes.values():
             nodes.begin(nodes.num_nodes, nodes.num_nodes, NO_IDS)
@@ -221,6 +220,10 @@ class Engine(FewRows):
         for cell in self._cells:
             cell.reset()
         self.backend.spare.clear()
+        if self._wait and sum(g.num_edges for g in self.graphs.values()) >= LARGE:
+            self._wait = 1
+            if self.main is not None and not self._has_exchanges:  # an update of all ranks
+                self.update({}, {}, {})  # lays it out, and loads what it is made of
 
     def _reads(self) -> list[list[Cell]]:
         """What each executor reads when it runs; also finds the values that are read once.

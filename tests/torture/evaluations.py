@@ -128,9 +128,7 @@ def evaluations(say, seed, count):
                 if rng.random() < 0.2:
                     done[begun_again(model, call, folder)] += 1
             done[begun_again(model, call, folder)] += 1
-            assert judged(model, call, folder) == "right", (
-                "begun again in an empty folder, or finished"
-            )
+            assert judged(model, call, folder) == "right", "the folder was emptied, or whole"
             done["right"] += 1
             done["folders"] += 1
     return done
