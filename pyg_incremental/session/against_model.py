@@ -28,19 +28,19 @@ CHECKED = 16
 
 def nodes_to_check(program: Program) -> int | None:
     """How many nodes of each kind the first pass is held against the model on; None for all."""
-    return None if program.whole_steps or _tried(program) else CHECKED
+    return None if program.whole_steps or found_by_trying(program) else CHECKED
 
 
 def why_it_differs(program: Program, gap: float) -> str:
     """What is said of a program that is off by so much on the user's graph; empty for zero."""
     if not gap:
         return ""
-    doubtful = _tried(program) or [s.output.name for s in program.whole_steps]
+    doubtful = found_by_trying(program) or [s.output.name for s in program.whole_steps]
     names = ", ".join(f"'{name}'" for name in doubtful) or "a step"
     return f"the program differs from the model by {gap:.3g} on this graph, at {names}"
 
 
-def _tried(program: Program) -> list[str]:
+def found_by_trying(program: Program) -> list[str]:
     """The steps that were found to be local by trying."""
     return [s.output.name for s in program.steps if isinstance(s, (NeighborhoodRows, PaddedRows))]
 

@@ -23,6 +23,7 @@ from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.program.origin import Origin, Place, in_brackets
 from pyg_incremental.program.steps import Domain, Program
+from pyg_incremental.session.against_model import found_by_trying
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.trace.copies import Kept, ModelCopy
@@ -139,22 +140,25 @@ def _on_probe(site: CallSite, roles: Roles) -> Trial:
 
 
 def _traced(site: CallSite, roles: Roles, tried: Trial, in_one: bool) -> Traced:
-    """The program of a call; where it is not incremental, more is looked into and taken for given.
+    """The program of a call; where some rows are computed anew, more is looked into.
 
-    Then convs without a program are written down as what they do, and after that every graph is
-    taken to keep two edges, so that a branch or a `squeeze` that asks for that goes one way.
+    Convs without a program are then written down as what they do, and after that every graph is
+    taken to keep two edges, so that a branch or a `squeeze` that asks for that goes one way. That
+    is kept where fewer steps run on all rows, or as few of them and fewer on whole neighbourhoods.
 
     Raises:
         NotTraceable: If there is none.
     """
-    first, why = None, None
+    best, why = None, None
     try:
-        first = trace(site, roles, tried, in_one)
+        best = trace(site, roles, tried, in_one)
     except NotTraceable as error:
         why = error
     least = min([2, *(_num_edges(site.tensors[r.graph]) for r in roles.given)])
     for edges in (0, least) if least else (0,):
-        if first is not None and not first.program.whole_steps:
+        if best is not None and not (
+            best.program.whole_steps if edges else any(_anew(best.program))
+        ):
             break
         try:
             again = tried_on(site, roles, tried.probe, tried.copied, True, edges)
@@ -163,11 +167,18 @@ def _traced(site: CallSite, roles: Roles, tried: Trial, in_one: bool) -> Traced:
             raise
         except Exception:  # a conv may raise anything where it is looked into
             continue
-        if first is None or not other.program.whole_steps:
-            first = other
-    if first is None:
+        if best is None or (
+            not other.program.whole_steps and _anew(other.program) < _anew(best.program)
+        ):
+            best = other
+    if best is None:
         raise why or NotTraceable("")
-    return first
+    return best
+
+
+def _anew(program: Program) -> tuple[int, int]:
+    """How many steps run on all rows, and how many on whole neighbourhoods."""
+    return len(program.whole_steps), len(found_by_trying(program))
 
 
 def _num_edges(graph: Any) -> int:
