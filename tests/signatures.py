@@ -7,12 +7,17 @@ such step made. Nor does the format of the graph count, because the one that sta
 in all of its own.
 """
 
+import argparse
 import dataclasses
 import enum
+import fnmatch
 import functools
 import hashlib
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+
+from tqdm import tqdm
 
 from pyg_incremental.engine.terms import with_terms
 from pyg_incremental.program.steps import Input, Ones, Program, RowMap, Step, Value
@@ -68,47 +73,70 @@ def worded(field: object, made: dict[Value, Step]) -> str:
 
 @functools.cache
 def table() -> dict[str, list[str]]:
-    """The cases that stand for others, with the signatures of theirs that came first."""
+    """The signatures of each case, in the order of the zoo."""
     rows = (line.split() for line in TABLE.read_text().splitlines() if not line.startswith("#"))
     return {name: words for name, *words in rows}
 
 
+@functools.cache
 def representatives() -> set[str]:
-    """The names of the cases that run the whole matrix."""
-    return set(table())
+    """The names of the cases that run the whole matrix: each that is the first of its kind."""
+    seen: set[str] = set()
+    found = set()
+    for name, words in table().items():
+        if not seen.issuperset(words):
+            found.add(name)
+        seen.update(words)
+    return found
 
 
 @functools.cache
 def known() -> set[str]:
-    """The signatures of these cases."""
+    """The signatures of all cases."""
     return {word for words in table().values() for word in words}
 
 
-def written() -> str:
-    """The table, made afresh: cases in the order of the zoo, each if its program is new."""
-    from tests.hetero_side_by_side import HeteroSides
-    from tests.side_by_side import SideBySide
+def written(again: Callable[[str], bool]) -> str:
+    """The table with the cases that are new to the zoo, and without those that have left it.
+
+    Args:
+        again: Which other cases are tried once more, by name.
+    """
     from tests.zoo_all import PLAIN as ONE
     from tests.zoo_all import SEVERAL
 
-    found: dict[str, list[str]] = {}
-    seen: set[str] = set()
-    for case in (*ONE, *SEVERAL):
-        formats = [f for f in getattr(case, "formats", ("",)) if f != "sparse_tensor"]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            sides = [SideBySide(case, f) if f else HeteroSides(case) for f in formats]
-        fresh = {signature(s.inc.program) for s in sides} - seen
-        if fresh:
-            seen |= fresh
-            found[str(case)] = sorted(fresh)
-    head = ["# Cases that stand for a kind of program, and its signatures: see tests/signatures.py"]
-    return "\n".join([*head, *(f"{name} {' '.join(words)}" for name, words in found.items()), ""])
+    head = ["# The cases of the zoo and the kinds of their programs: see tests/signatures.py"]
+    old = table()
+    cases = {str(case): case for case in (*ONE, *SEVERAL)}
+    made = {name: signatures_of(case) for name, case in tqdm(cases.items(), disable=None)
+            if name not in old or again(name)}  # fmt: skip
+    lines = (" ".join([name, *(made.get(name) or old[name])]) for name in cases)
+    return "\n".join([*head, *lines, ""])
+
+
+def signatures_of(case: object) -> list[str]:
+    """Those of a case in all of its formats."""
+    from tests.hetero_side_by_side import HeteroSides
+    from tests.side_by_side import SideBySide
+
+    formats = [f for f in getattr(case, "formats", ("",)) if f != "sparse_tensor"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sides = [SideBySide(case, f) if f else HeteroSides(case) for f in formats]
+    return sorted({signature(s.inc.program) for s in sides})
 
 
 if __name__ == "__main__":
     from tests.conftest import make_each_conv_once
 
+    parser = argparse.ArgumentParser(description="Brings tests/representatives.txt up to date.")
+    parser.add_argument("cases", nargs="*", help="cases whose programs have changed (such as gat*)")
+    parser.add_argument("--all", action="store_true", help="try every case again: five minutes")
+    given = parser.parse_args()
     make_each_conv_once()
-    TABLE.write_text(written())
+    TABLE.write_text(
+        written(lambda name: given.all or any(fnmatch.fnmatch(name, p) for p in given.cases))
+    )
+    for cached in (table, known, representatives):
+        cached.cache_clear()
     print(f"{len(known())} kinds of programs, {len(representatives())} cases stand for them")

@@ -33,7 +33,7 @@ STANDS = {
 """What is not incremental, for a reason that stands, and a part of what the package says of it."""
 
 AGAIN = dict.fromkeys(
-    ("tutorial-edge-conv", "pool-set2set", "pool-median", "qm9-nnconv"),
+    ("pool-set2set", "pool-median", "qm9-nnconv"),
     (ROWS, ""),
 )
 """What computes rows again from all that they are made of."""

@@ -70,9 +70,9 @@ def given(walks):
     return [pytest.param(case, row, id=f"{case}-{spelled(row)}") for case, row in walks]
 
 
-def assert_known(program):
+def assert_known(case, program):
     """A kind of program that is new needs a case that stands for it."""
-    said = "no case stands for this kind of program; run `python -m tests.signatures`:"
+    said = f"no case stands for this kind of program; run `python -m tests.signatures {case}`:"
     assert signature(program) in known(), "\n".join([said, *lines(program)])
 
 
@@ -96,7 +96,7 @@ def started(case, fmt, dtype, seed, **options):
         sides = SideBySide(case, fmt, dtype, seed, **options)
     assert sides.inc.mode in case.modes(fmt), sides.inc
     assert case.scheme in ("", scheme_of(sides.inc.program)), sides.inc.program
-    assert_known(sides.inc.program)
+    assert_known(case, sides.inc.program)
     if str(case) in ATTENTION:
         assert_is_a_program(case, sides.inc)
     assert not sides.inc.model.training
@@ -127,5 +127,5 @@ def test_a_walk_over_several_kinds(case, row, seed):
     options = {name: row[name] for name in FACTORS if name != "dtype"}
     sides = HeteroSides(case, row["dtype"], seed + 10, **options)
     assert sides.inc.mode in case.mode, sides.inc
-    assert_known(sides.inc.program)
+    assert_known(case, sides.inc.program)
     sides.walk()

@@ -288,7 +288,7 @@ def test_reference_kernels_and_float32(case, seed):
 
 
 KEPT_WHOLE = (
-    "order-of-edges", "edge-type", "other-loops", "distinct-neighbours", "median-of-mlp",
+    "order-of-edges", "other-loops", "distinct-neighbours", "median-of-mlp",
     "wants-edges",
 )  # fmt: skip
 """What they do can't be followed along edges."""
