@@ -1,10 +1,11 @@
 """Every case of the zoo: its first pass in every format, and a walk in a configuration of its own.
 
 Where a walk begins with such a first pass, in the same format, it is not made once more, but for
-the cases that coverage sees, and but for one in float64 of each case. The same walks in every
-format, dtype, backend and store are those of the other files here. These run for a case of each
-kind of program; `--all-cases` runs them for all. A walk goes through a part of the kinds of delta,
-drawn for it.
+the cases that coverage sees, and but for one in float64 of each case. A case of each kind of
+program walks, and of the others a part that is drawn. The same walks in every format, dtype,
+backend and store are those of the other files here: for cases of each kind, of which a part is
+drawn as well. `--all-cases` runs all of them for all. A walk goes through a part of the kinds of
+delta, drawn for it.
 """
 
 import warnings
@@ -57,8 +58,8 @@ def first_passes():
     """Those that no walk begins with; where all do, in float32, the one in the first format."""
     for case, row in WALKS:
         formats = formats_of(case)
-        chosen = [fmt for fmt in formats if fmt != row["fmt"]]
         is_counted = str(case) in representatives()
+        chosen = [fmt for fmt in formats if fmt != row["fmt"]]
         if is_counted or not (chosen or row["dtype"] is torch.float64):
             chosen = list(dict.fromkeys([formats[0], *chosen]))
         for i, fmt in enumerate(chosen):
@@ -67,7 +68,10 @@ def first_passes():
 
 
 def given(walks):
-    return [pytest.param(case, row, id=f"{case}-{spelled(row)}") for case, row in walks]
+    """One of each kind of program walks in every run."""
+    for case, row in walks:
+        marks = () if str(case) in representatives() else pytest.mark.many
+        yield pytest.param(case, row, id=f"{case}-{spelled(row)}", marks=marks)
 
 
 def assert_known(case, program):
@@ -112,7 +116,7 @@ def test_first_pass(case, fmt, seed):
 
 
 @pytest.mark.unmeasured
-@pytest.mark.parametrize(("case", "row"), given(WALKS))
+@pytest.mark.parametrize(("case", "row"), [*given(WALKS)])
 def test_a_walk(case, row, seed, monkeypatch):
     monkeypatch.setattr(executors, "PART", row["part"])
     options = {name: row[name] for name in FACTORS if name != "dtype"}
@@ -122,7 +126,7 @@ def test_a_walk(case, row, seed, monkeypatch):
 
 
 @pytest.mark.unmeasured
-@pytest.mark.parametrize(("case", "row"), given(WALKS_OF_SEVERAL))
+@pytest.mark.parametrize(("case", "row"), [*given(WALKS_OF_SEVERAL)])
 def test_a_walk_over_several_kinds(case, row, seed):
     options = {name: row[name] for name in FACTORS if name != "dtype"}
     sides = HeteroSides(case, row["dtype"], seed + 10, **options)

@@ -68,6 +68,7 @@ def deltas(rng, edges, count):
         yield added, gone, (ids, torch.from_numpy(rng.standard_normal((400, CHANNELS))))
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("most", [1 << 24, 1500 * CHANNELS])
 @pytest.mark.parametrize("count", [2, 5])
 @pytest.mark.parametrize("name", MODELS)

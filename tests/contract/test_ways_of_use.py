@@ -255,6 +255,7 @@ def test_one_output_per_edge():
         assert_close(inc.out, full(model, world))
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("case", [*MODEL_CASES, *EDGE_CASES], ids=str)
 @pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
 def test_sizes_that_coincide(case, seed):

@@ -229,6 +229,7 @@ OPERATIONS = {
 }
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError])
 @pytest.mark.parametrize("share", range(3, 90, 24))
 @pytest.mark.parametrize("name", OPERATIONS)

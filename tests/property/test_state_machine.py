@@ -202,6 +202,7 @@ class Machine(RuleBasedStateMachine):
             assert self.sides.inc.check() == [], self.sides.where()
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_any_sequence(case, tmp_path, request):
     machine = type(f"Machine{case.name}", (Machine,), {"case": case, "folder": tmp_path})
