@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,8 +27,8 @@ from pyg_incremental.session import at_once, interrupted, report, start
 from pyg_incremental.session.as_module import AsModule
 from pyg_incremental.session.at_once import FewChanges, few_changes_of
 from pyg_incremental.session.before import OutputBefore, kept_before
+from pyg_incremental.session.by_name import NodeNames, taken_out
 from pyg_incremental.session.compact import Removed, say_what_counts
-from pyg_incremental.session.inverse import inverse
 from pyg_incremental.session.parameters import ParameterWatch, refuse_autocast
 from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
@@ -76,7 +77,8 @@ class IncrementalModel(Keeping, Readings, AsModule):
             *args: What the model takes: node features `[num_nodes, channels]`, a graph
                 (`edge_index` int64 `[2, num_edges]`, `EdgeIndex`, torch CSR or CSC, or
                 `SparseTensor`), edge data, a `Data` object, ...
-            **kwargs: Likewise.
+            **kwargs: Likewise; and `node_ids`: names of all nodes, `[num_nodes]`, if deltas are to
+                call them by these (see `GraphDelta`), of several types in a dict.
 
         Returns:
             The model's output, as a copy.
@@ -88,10 +90,9 @@ class IncrementalModel(Keeping, Readings, AsModule):
             InvalidDeltaError: If the arguments do not fit together.
         """
         with self._turns.alone("a first pass"):
-            session = self._begin(
-                lambda: bind(self.model, args, kwargs, self._settings.roles), self._settings
-            )
-            return session.returned(copy=True)
+            node_ids, settings = taken_out(self.model, kwargs), self._settings
+            call = partial(bind, self.model, args, kwargs, settings.roles)
+            return self._begin(call, settings, node_ids).returned(copy=True)
 
     def bootstrap(
         self,
@@ -99,6 +100,7 @@ class IncrementalModel(Keeping, Readings, AsModule):
         *,
         memory: int | str = "4GB",
         directory: str | os.PathLike[str] | None = None,
+        node_ids: Any = None,
     ) -> Any:
         """Fill the store of a graph that may be larger than memory.
 
@@ -112,6 +114,7 @@ class IncrementalModel(Keeping, Readings, AsModule):
             memory: Bytes that what is stored may take in memory, a number or such as `'4GB'`. It
                 does not count Python, PyTorch, and what is in use while a step or update runs.
             directory: Where the files are. They have no names, and go with the process.
+            node_ids: Names of the nodes, as in a first call.
 
         Returns:
             The model's output: a live view, as `out` is.
@@ -126,22 +129,24 @@ class IncrementalModel(Keeping, Readings, AsModule):
         storage = Storage(bytes_of(memory), directory)
         settings = replace(self._settings, check=False, storage=storage)
         with self._turns.alone("bootstrap"):
-            return self._begin(lambda: call_of(self.model, data), settings).returned(copy=False)
+            call = partial(call_of, self.model, data)
+            return self._begin(call, settings, node_ids).returned(copy=False)
 
-    def _begin(self, call: Callable[[], CallSite], settings: Settings) -> Session:
+    def _begin(self, call: Callable[[], CallSite], settings: Settings, node_ids: Any) -> Session:
         """Run the first pass."""
         self._refuse_training()
         refuse_autocast()
         start.begin_kernels(self.model, settings)
         session = start.from_call(call(), settings)
+        names = None if node_ids is None else NodeNames.of(session, node_ids)
         self._take(session, Committed(), level=5)
-        self._removed = Removed()
+        self._removed, self._names = Removed(), names
         return session
 
     def forget(self) -> None:
         """Let go of everything that is stored, as if the model had not been called yet."""
         with self._turns.alone("forget"):
-            self._session = self._before = self._few = None
+            self._session = self._before = self._few = self._names = None
             self._lost = ""
 
     def _take(self, session: Session, committed: Committed, level: int = 4) -> None:
@@ -162,9 +167,8 @@ class IncrementalModel(Keeping, Readings, AsModule):
             old: Report the OLD rows too, as in `apply_delta`.
 
         Returns:
-            The output rows that came out different: all of them if an update was interrupted, or
-            somebody had written to them. The version stays. Work is counted step by step if `nodes`
-            are given.
+            The output rows that came out different: all of them after an interrupt or a foreign
+            write. The version stays. Work is counted step by step if `nodes` are given.
 
         Raises:
             StaleStateError: Before the first pass, or if the model is in training mode.
@@ -176,7 +180,7 @@ class IncrementalModel(Keeping, Readings, AsModule):
             refuse_autocast()
             if nodes is not None:
                 self._refuse_stale()
-                ids = session.resolver.ids(nodes, "nodes")
+                ids = session.resolver.ids(self._in_rows(session, nodes, "nodes"), "nodes")
                 before = self._before = kept_before(self._before, session, old)
                 return self._noted(report.renewed(session, ids, began, before, old))
             self._refuse_training()
@@ -189,9 +193,8 @@ class IncrementalModel(Keeping, Readings, AsModule):
     def compact(self) -> Any:
         """Give the ids of removed nodes back; the other nodes move up, in their order.
 
-        A removed node that was given edges, or features other than zeros, is there again and stays.
-        Everything is computed anew, which costs a full pass, in memory of the size that the nodes
-        and edges now need. It counts as an update: ids of earlier versions are others.
+        A removed node that was given edges, or features other than zeros, is there again. All is
+        computed anew. It counts as an update: ids of earlier versions are others; names stay.
 
         Returns:
             The new id of every node, int64 `[num_nodes before]`, -1 for those that were removed; a
@@ -204,9 +207,12 @@ class IncrementalModel(Keeping, Readings, AsModule):
             session = self._require()
             self._refuse_stale()
             refuse_autocast()
+            names = self._settled(session)
+            self._removed.note({} if names is None else names.free())
             again, ids = start.from_fewer_nodes(session, self._removed)
+            names = None if names is None else names.moved(ids)
             self._take(again, session.committed.next(None))
-            self._removed = Removed()
+            self._removed, self._names = Removed(), names
             return ids.get("", ids if len(ids) > 1 else next(iter(ids.values())))
 
     # Updates -------------------------------------------------------------------------------------
@@ -266,8 +272,9 @@ class IncrementalModel(Keeping, Readings, AsModule):
                 KERNELS.poll()
             if delta_id is not None and checked_id(delta_id) in self._require().committed.deltas:
                 return report.repeated(self._require(), began, old)
-            back = inverse(self._require(), delta or GraphDelta(*parts or ())) if undo else None
-            update = self._applied(parts, delta, delta_id, began, old or bool(heard.asks_old))
+            back = self._back(self._require(), delta or GraphDelta(*parts or ())) if undo else None
+            apply = self._applied if self._names is None else self._apply_by_name
+            update = apply(parts, delta, delta_id, began, old or bool(heard.asks_old))
             if undo:
                 update.undo = back
         if heard.methods:

@@ -21,18 +21,18 @@ from pyg_incremental.files import snapshot
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.program.steps import Program
 from pyg_incremental.session import against_model, integrity
+from pyg_incremental.session.by_name import ByName
 from pyg_incremental.session.explain import Explanation, explained
 from pyg_incremental.session.guarded import Guarded
-from pyg_incremental.session.inverse import inverse
 from pyg_incremental.session.parameters import refuse_autocast
 from pyg_incremental.session.preview import preview
-from pyg_incremental.session.query import query_delta
+from pyg_incremental.session.session import Session
 from pyg_incremental.session.stored import stored
 from pyg_incremental.session.worst_node import worst_node
 from pyg_incremental.update import Reading, Update
 
 
-class Readings(Guarded):
+class Readings(ByName, Guarded):
     """The part of an `IncrementalModel` that changes nothing."""
 
     def on_update(self, method: Callable[[Update], Any], *, old: bool = False) -> RemovableHandle:
@@ -53,7 +53,7 @@ class Readings(Guarded):
 
     def inverse(self, delta: GraphDelta) -> GraphDelta:
         """The delta that undoes `delta`, read off the current state; see `GraphDelta.inverse`."""
-        return self._turns.read(lambda: inverse(self._require(), delta))
+        return self._turns.read(lambda: self._back(self._require(), delta))
 
     def preview(self, *changes: Any, **fields: Any) -> Update:
         """What a delta would change, and what it would cost; nothing changes, not one bit.
@@ -74,11 +74,17 @@ class Readings(Guarded):
             Exception: Whatever the model itself raises on the changed graph.
         """
         delta = GraphDelta(*changes, **fields).alone()
+        return self._preview(lambda session: self._tried(session, delta))
+
+    def _preview(self, tried: Callable[[Session], Any]) -> Update:
+        """What a delta would do, which, with what tells of it, is made where nothing can change."""
         with self._turns.alone("preview"):
             session = self._require()
             self._refuse_stale()
             refuse_autocast()
-            return preview(session, delta)
+            delta, told = tried(session)
+            found: Update = told(preview(session, delta))
+            return found
 
     def query(self, *ids: Any, **named: Any) -> Any:
         """The rows of the output for other ids than those that are watched, on the current graph.
@@ -96,7 +102,7 @@ class Readings(Guarded):
             InvalidDeltaError: If an id is out of range, or arguments do not fit.
             StaleStateError: If the stored state is stale.
         """
-        return self.preview(query_delta(self._require(), ids, named)).out
+        return self._preview(lambda session: self._asked(session, ids, named)).out
 
     def read(self, nodes: Any = None) -> Reading:
         """Some rows of the output, and the version that they are of: from any thread, at any time.
@@ -118,7 +124,8 @@ class Readings(Guarded):
         def look() -> Reading:
             self._refuse_stale()
             session = self._require()
-            out = session.returned(copy=True) if nodes is None else session.outputs.at(nodes)
+            rows = self._in_rows(session, nodes, "nodes", session.outputs.kinds_of_rows)
+            out = session.returned(copy=True) if nodes is None else session.outputs.at(rows)
             return Reading(session.committed.version, out)
 
         return self._turns.read(look)

@@ -156,6 +156,9 @@ class Update:
             the position, and the reason of each entry.
         undo: The delta that undoes this one, if that was asked for (`undo=True`), else None. Rows
             of new nodes stay, without edges and with zeros.
+        rows: The same as `changed` in numbers of rows, where nodes have names (`node_ids`), which
+            `changed`, `flips` and `crossed` hold then: int64 `[k]` if these are integers, else an
+            array of objects `[k]`. None where they have none.
         may_be_probabilities: Whether an output of one channel has numbers between 0 and 1 only, of
             which it is not known whether they are logits; told if OLD rows were asked for.
     """
@@ -170,6 +173,7 @@ class Update:
     refused: Sequence[Any] = ()
     undo: Any = None
     may_be_probabilities: bool = False
+    rows: Any = None
 
     @property
     def flips(self) -> Any:
@@ -217,7 +221,7 @@ class Update:
             )
 
     def __repr__(self) -> str:
-        changed = self.changed.numel() if isinstance(self.changed, Tensor) else "..."
+        changed = len(self.changed) if hasattr(self.changed, "shape") else "..."
         took = f"{1e3 * self.stats.seconds:.3f} ms"
         again = ", repeated" if self.repeated else ""
         return f"Update(version={self.version}, changed={changed} rows, {took}{again})"
@@ -255,12 +259,12 @@ class Crossed(NamedTuple):
 
 def _crossed(threshold: float, channel: int | None, ids: Any, old: Any, new: Any) -> Any:
     """The rows of one output that have crossed a threshold; None for what has no rows."""
-    if not isinstance(ids, Tensor) or not isinstance(new, Tensor):
+    if ids is None or not isinstance(new, Tensor):
         return None
     before, now = (_scores(rows, channel) for rows in (old, new))
     was, rose = before >= threshold, now >= threshold
     at = was != rose
-    return Crossed(ids[at.to(ids.device)], rose[at], before[at], now[at])
+    return Crossed(_chosen(ids, at), rose[at], before[at], now[at])
 
 
 def _scores(rows: Tensor, channel: int | None) -> Tensor:
@@ -276,11 +280,16 @@ def _scores(rows: Tensor, channel: int | None) -> Tensor:
 
 def _flips(ids: Any, old: Any, new: Any) -> Any:
     """The flips of one output; None for what has no rows."""
-    if not isinstance(ids, Tensor) or not isinstance(new, Tensor):
+    if ids is None or not isinstance(new, Tensor):
         return None
     before, now = _labels(old), _labels(new)
     differ = before != now
-    return Flips(ids[differ.to(ids.device)], before[differ], now[differ])
+    return Flips(_chosen(ids, differ), before[differ], now[differ])
+
+
+def _chosen(ids: Any, mask: Tensor) -> Any:
+    """Some of the rows or names `[k]`, by a mask, bool `[k]`."""
+    return ids[mask.to(ids.device) if isinstance(ids, Tensor) else mask.cpu().numpy()]
 
 
 def is_one_channel(rows: Tensor) -> bool:

@@ -92,6 +92,9 @@ class GraphDelta:
             there, and edges to delete or change that are not: refuse the delta, `'error'`, or leave
             them out, `'skip'`, so that `Update.refused` names them. What is wrong with a whole
             field (its shape, dtype or missing data), or with new nodes, is an error either way.
+        node_ids: The names of the new nodes, `[n]`, beside `x_add`, where the first call gave nodes
+            names (`node_ids=`). All fields call nodes by their names then: strings, integers of 64
+            bits or UUIDs. The names of removed nodes may be given again.
 
     Numbers come as tensors, arrays or lists, and are rounded to the dtype of the first pass;
     floats in the place of integers are refused, and so is what that dtype cannot hold.
@@ -115,6 +118,7 @@ class GraphDelta:
     pairs_del: Any = None
     edge_data_del: Any = None
     invalid: Literal["error", "skip"] = "error"
+    node_ids: Any = None
 
     def __repr__(self) -> str:
         given = self._given()
@@ -151,7 +155,7 @@ class GraphDelta:
         if self.undirected or not usual or not (
             self.edge_weight_add is self.edge_attr_add is self.edge_changes is self.x_add
             is self.nodes_del is self.edge_data_add is self.pairs_add is self.pairs_del
-            is self.edge_data_del is None
+            is self.edge_data_del is self.node_ids is None
         ):  # fmt: skip
             return None
         return self.edge_index_add, self.edge_index_del, self.x_changes
@@ -268,6 +272,11 @@ class GraphDelta:
             return NotImplemented
         for delta in (self, then):
             delta._refuse_more_columns()
+            if delta.node_ids is not None:
+                raise InvalidDeltaError(
+                    "two deltas as one: node_ids name nodes, which only the model knows; apply one "
+                    "after the other"
+                )
         return GraphDelta(**joined(self.both_directions(), then.both_directions()))
 
     def _keys(self) -> list[Any]:

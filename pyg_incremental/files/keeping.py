@@ -13,6 +13,7 @@ from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.files import saving
 from pyg_incremental.files.saving import Saved
 from pyg_incremental.session import start
+from pyg_incremental.session.by_name import NodeNames
 from pyg_incremental.session.parameters import refuse_autocast
 
 Model = TypeVar("Model", bound="Keeping")
@@ -36,7 +37,10 @@ class Keeping:
 
         def look() -> Saved:
             self._refuse_stale(exactly=True)
-            return saving.copied(self._require(), self._scrub.next, self._removed.by_kind())
+            session = self._require()
+            names, removed = self._settled(session), self._removed.by_kind()
+            saved = {} if names is None else names.saved()
+            return saving.copied(session, self._scrub.next, removed, saved)
 
         saving.save(path, self.model, self._settings, self._turns.read(look))
 
@@ -73,6 +77,7 @@ class Keeping:
         session = saving.restored(path, content, model, loaded._settings)
         loaded._take(session, Committed(content["version"], content["deltas"]))
         loaded._scrub.next = content["scrub_next"]
+        loaded._names = NodeNames.restored(content["node_ids"]) if content["node_ids"] else None
         loaded._removed.note({kind: ids.numpy() for kind, ids in content["removed"].items()})
         return loaded  # type: ignore[no-any-return]
 

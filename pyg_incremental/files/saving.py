@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from pyg_incremental.call.checked import CALL, Checked
 from pyg_incremental.call.roles import is_everyone
 from pyg_incremental.call.state import constants_of
+from pyg_incremental.delta.names import NameTable
 from pyg_incremental.errors import IncrementalError, StateFileError, UnsupportedModelError
 from pyg_incremental.files import snapshot
 from pyg_incremental.files.restoring import refuse_other_outputs, restore, whole_outputs
@@ -24,7 +25,7 @@ from pyg_incremental.session.stored import stored
 _STATE = {
     **CALL, "model": str, "options": {str: object}, "version": int,
     "deltas": {(str, int): int}, "scrub_next": int,
-    "removed": {str: Tensor},
+    "removed": {str: Tensor}, "node_ids": {str: {str: Tensor}},
     "accumulate_dtype": str, "store": str, "graphs": {str: {str: Tensor}},
     "others": {str: Tensor}, "rows": {str: Tensor}, "outputs": [str],
     "whole_outputs": {str: Tensor}, "aggregators": {str: {str: Tensor}}, "program": str,
@@ -44,13 +45,19 @@ class Saved(NamedTuple):
     content: dict[str, Any]
 
 
-def copied(session: Session, scrub_next: int, removed: Mapping[str, Ids]) -> Saved:
+def copied(
+    session: Session,
+    scrub_next: int,
+    removed: Mapping[str, Ids],
+    names: Mapping[str, dict[str, Tensor]],
+) -> Saved:
     """What is to be saved of a session; nothing of it changes with the session.
 
     Args:
         session: The state.
         scrub_next: The row that is scrubbed next.
         removed: Ids of removed nodes by kind, int64 `[d]`.
+        names: The names of nodes by kind, as `NameTable.saved` has them, `[num_nodes]` each.
     """
     committed = session.committed
     content = {
@@ -58,6 +65,7 @@ def copied(session: Session, scrub_next: int, removed: Mapping[str, Ids]) -> Sav
         "deltas": dict(committed.deltas),
         "scrub_next": scrub_next,
         "removed": {kind: torch.from_numpy(ids) for kind, ids in removed.items()},
+        "node_ids": dict(names),
         "outputs": [value.name for value in session.plan.program.outputs],
         "whole_outputs": {name: t.clone() for name, t in whole_outputs(session).items()},
         **stored(session, exact=False),
@@ -132,6 +140,18 @@ def _tensors_fit(content: dict[str, Any], checked: Checked) -> None:
             raise checked.refuse(f"removed nodes of kind '{kind}' are no ids")
         if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < num_nodes[kind]:
             raise checked.refuse(f"removed nodes of kind '{kind}' are none of those that there are")
+    for kind, names in content["node_ids"].items():
+        sizes = {name: tuple(t.shape) for name, t in names.items()}
+        count = (num_nodes.get(kind, -1),)
+        if sizes.keys() != {"kinds", "sizes", "bytes"} or sizes["kinds"] != count or (
+            sizes["sizes"] != count or names["sizes"].dtype != torch.int64
+            or sizes["bytes"] != (int(names["sizes"].sum()),) or (names["sizes"] < 0).any()
+        ):  # fmt: skip
+            raise checked.refuse(f"names of nodes of kind '{kind}' are none")
+        try:
+            NameTable.restored(names)
+        except ValueError as error:
+            raise checked.refuse(f"names of nodes of kind '{kind}' are none ({error})") from error
     for name, kind in content["nodes"].items():
         rows, ours = content["rows"].get(name), is_everyone(name)
         checked.rows(rows, num_nodes[kind], f"'{name}'", torch.int64 if ours else None)

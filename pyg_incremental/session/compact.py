@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -27,6 +27,11 @@ class Removed:
         """Take note of removed nodes, int64 `[d]` for each kind of which there are any."""
         for kind, ids in removed.items():
             self._ids.setdefault(kind, []).append(ids)
+
+    def forget(self, kinds: Iterable[str]) -> None:
+        """Take no notice of those of some kinds, of which somebody else knows."""
+        for kind in kinds:
+            self._ids.pop(kind, None)
 
     def by_kind(self) -> dict[str, Ids]:
         """The distinct ids of each kind, ascending."""

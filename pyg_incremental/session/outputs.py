@@ -57,6 +57,11 @@ class Outputs:
         """The kind of nodes of each output."""
         return self._filled(lambda value: value.kind)
 
+    @property
+    def kinds_of_rows(self) -> set[str]:
+        """The kinds of nodes of which there are rows."""
+        return {v.kind for v in self._values if v.domain is Domain.NODE}
+
     def now(self, copy: bool) -> Any:
         """The current output, as live views or copies."""
 

@@ -122,7 +122,7 @@ class DeltaReader:
 
     def ids(self, value: Any, name: str) -> dict[str, Ids]:
         """Nodes that are asked for by kind, see `chosen_ids`."""
-        given = self._by_kind(value, name)
+        given = self.by_kind(value, name)
         return {
             kind: chosen_ids(
                 ids, f"{name}{self._label(kind)}", self._num_nodes[kind], self._advice(kind)
@@ -144,6 +144,11 @@ class DeltaReader:
             raise InvalidDeltaError(f"which: expected 'newest' or 'oldest' (got {delta.which!r})")
         if delta.invalid not in ("error", "skip"):
             raise InvalidDeltaError(f"invalid: expected 'error' or 'skip' (got {delta.invalid!r})")
+        if delta.node_ids is not None:
+            raise InvalidDeltaError(
+                "node_ids: the nodes have no names (got some, expected None); give all of them "
+                "names in the first call, as in inc(x, edge_index, node_ids=[...])"
+            )
         named: dict[str, int] = {}
         deltas = self._by_graph(delta) if self._growing else {}
         for r in self._growing:
@@ -152,7 +157,7 @@ class DeltaReader:
                 ids = as_edges(own.edge_index_add, "edge_index_add")[1]
                 named[r.target] = max(named.get(r.target, 0), int(ids.max(initial=-1)) + 1)
         rows = {}
-        for kind, given in self._by_input(delta.x_add, "x_add").items():
+        for kind, given in self.by_input(delta.x_add, "x_add").items():
             new = self.nodes[kind].new(given)
             if new:
                 self._refuse_more(kind, len(next(iter(new.values()))))
@@ -179,8 +184,8 @@ class DeltaReader:
         """
         intake = Intake() if intake is None and delta.undirected else intake
         deltas = self._by_graph(delta)
-        x_changes = self._by_input(delta.x_changes, "x_changes")
-        nodes_del = self._by_kind(delta.nodes_del, "nodes_del")
+        x_changes = self.by_input(delta.x_changes, "x_changes")
+        nodes_del = self.by_kind(delta.nodes_del, "nodes_del")
         given = GivenDelta({}, {})
         if x_changes or arrivals.rows or nodes_del:
             for kind, reader in self.nodes.items():
@@ -209,7 +214,7 @@ class DeltaReader:
 
     # Who is meant --------------------------------------------------------------------------------
 
-    def _by_input(self, value: Any, field: str) -> dict[str, dict[str, Any]]:
+    def by_input(self, value: Any, field: str) -> dict[str, dict[str, Any]]:
         """What is said of each node input, by kind and name."""
         if value is None:
             return {}
@@ -245,7 +250,8 @@ class DeltaReader:
                 named[own[short]] = part
         return found
 
-    def _by_kind(self, value: Any, field: str) -> dict[str, Any]:
+    def by_kind(self, value: Any, field: str) -> dict[str, Any]:
+        """What is said of each kind of nodes."""
         if value is None:
             return {}
         if not isinstance(value, Mapping):
@@ -274,8 +280,8 @@ class DeltaReader:
 
     def _by_graph(self, delta: GraphDelta) -> dict[Hashable, GraphDelta]:
         """What is said of the edges of each graph, by its key."""
-        found = self._edges_by_graph(delta)
-        for key, pairs in self._pairs_by_graph(delta).items():
+        found = self.edges_by_graph(delta)
+        for key, pairs in self.pairs_by_graph(delta).items():
             own = found.get(key, GraphDelta(missing=delta.missing, which=delta.which))
             for field in pairs:
                 if getattr(own, field) is not None:
@@ -286,7 +292,7 @@ class DeltaReader:
             found[key] = replace(own, **pairs)
         return found
 
-    def _pairs_by_graph(self, delta: GraphDelta) -> dict[Hashable, dict[str, Any]]:
+    def pairs_by_graph(self, delta: GraphDelta) -> dict[Hashable, dict[str, Any]]:
         """The pairs that come and go, by the key of their graph, as fields of edges."""
         known = [r.key for r in self._roles.given if is_label(r.graph)]
         found: dict[Hashable, dict[str, Any]] = {}
@@ -313,7 +319,7 @@ class DeltaReader:
                 found.setdefault(key, {})[field] = part
         return found
 
-    def _edges_by_graph(self, delta: GraphDelta) -> dict[Hashable, GraphDelta]:
+    def edges_by_graph(self, delta: GraphDelta) -> dict[Hashable, GraphDelta]:
         """What is said of edges, by the key of their graph."""
         keys = [r.key for r in self._roles.given]
         given = {name: v for name in _EDGE_FIELDS if (v := getattr(delta, name)) is not None}

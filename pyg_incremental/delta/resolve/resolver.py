@@ -79,7 +79,7 @@ class Resolver:
         self._inputs: dict[str, list[str]] = {kind: [] for kind in num_nodes}
         for of, kind in roles.handed_in.nodes.items():
             self._inputs[kind].append(of)
-        self._reader = DeltaReader(
+        self.reader = DeltaReader(
             roles, num_nodes, rows, {name: graph.edge_data for name, graph in graphs.items()},
             {name: graph.find for name, graph in graphs.items()},
         )  # fmt: skip
@@ -117,7 +117,7 @@ class Resolver:
 
     def ids(self, value: Any, name: str) -> dict[str, Ids]:
         """Node ids by kind, checked."""
-        return self._reader.ids(value, name)
+        return self.reader.ids(value, name)
 
     def of_plain(
         self, changes: ResolvedEdges | None, given: tuple[Tensor, Tensor] | None
@@ -144,7 +144,7 @@ class Resolver:
         plain = None if resolver is None else resolver.resolve(delta)
         if plain is not None:
             return self.of_plain(*plain)
-        reader, num_nodes = self._reader, self._num_nodes
+        reader, num_nodes = self.reader, self._num_nodes
         arrivals = reader.arrivals(delta)
         new_nodes = arrivals.counts(num_nodes)
         total = {kind: n + new_nodes.get(kind, 0) for kind, n in num_nodes.items()}
@@ -216,7 +216,7 @@ class Resolver:
         before = self._num_nodes[relation.source], self._num_nodes[relation.target]
         found = find_edges(graph, given, before, gone, delta.which == "oldest")
         if delta.missing == "error":
-            refuse_absent(found, self._reader.edges[relation.graph].label, intake)
+            refuse_absent(found, self.reader.edges[relation.graph].label, intake)
         return found.resolved(gone)
 
     def apply(

@@ -1,0 +1,371 @@
+"""Deltas that call nodes by their names, and what is reported in these names."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.intake import Refused
+from pyg_incremental.delta.names import NameTable, Renamed, listed, names_in
+from pyg_incremental.errors import InvalidDeltaError
+from pyg_incremental.graph.edge_store import Ids
+from pyg_incremental.program.steps import Domain
+from pyg_incremental.session.in_rows import InRows, in_brackets, pairs_named, unknown
+from pyg_incremental.session.inverse import inverse
+from pyg_incremental.session.query import query_delta
+from pyg_incremental.session.session import Session
+from pyg_incremental.update import Update
+
+_LISTS = (list, tuple)
+_NOTHING: Mapping[str, Mapping[int, Any]] = {}
+_PAIR = re.compile(r"edge \((-?\d+), (-?\d+)\)")
+
+
+class NodeNames:
+    """The names of the nodes of a call, by kind.
+
+    Args:
+        given: The names, `[num_nodes]` for each kind that has some.
+
+    Attributes:
+        tables: The names of each kind that has some.
+
+    Raises:
+        InvalidDeltaError: If they are no names, or one is there twice.
+    """
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.tables = {
+            kind: NameTable(
+                names_in(names, f"node_ids{in_brackets(kind)}"), f"node_ids{in_brackets(kind)}"
+            )
+            for kind, names in given.items()
+        }
+        self._pending: tuple[int, dict[str, Renamed]] | None = None
+        self._main: tuple[Session, tuple[NameTable, NameTable] | None] | None = None
+
+    @classmethod
+    def of(cls, session: Session, given: Any) -> NodeNames:
+        """The names that come with a first call.
+
+        Args:
+            session: What it has begun.
+            given: The names of all nodes, `[num_nodes]`; with several kinds a dict by kind.
+
+        Raises:
+            InvalidDeltaError: If there are not as many as nodes.
+        """
+        made = cls(session.resolver.reader.by_kind(given, "node_ids"))
+        for kind, table in made.tables.items():
+            if len(table) != session.num_nodes[kind]:
+                raise InvalidDeltaError(
+                    f"node_ids{in_brackets(kind)}: expected a name for each of the "
+                    f"{session.num_nodes[kind]} nodes (got {len(table)})"
+                )
+        return made
+
+    def saved(self) -> dict[str, dict[str, Tensor]]:
+        """The names by kind as tensors, `[num_nodes]` each; see `NameTable.saved`."""
+        return {kind: table.saved() for kind, table in self.tables.items()}
+
+    @classmethod
+    def restored(cls, saved: Mapping[str, Mapping[str, Tensor]]) -> NodeNames:
+        """The names as `saved` has returned them, `[num_nodes]` each."""
+        made = cls({})
+        made.tables = {kind: NameTable.restored(names) for kind, names in saved.items()}
+        return made
+
+    def free(self) -> dict[str, Ids]:
+        """The rows that have no name by kind, int64 `[d]`, where there are any."""
+        return {k: np.array(t.free, np.int64) for k, t in self.tables.items() if t.free}
+
+    def moved(self, ids: Mapping[str, Tensor]) -> NodeNames:
+        """The names where nodes have other rows, int64 `[num_nodes]` by kind; -1 for none."""
+        made = NodeNames({})
+        made.tables = {k: table.moved(ids[k].numpy()) for k, table in self.tables.items()}
+        return made
+
+    def settle(self, version: int) -> None:
+        """Take in what an update has done to names that came to its end, or was interrupted."""
+        pending = self._pending
+        if pending is not None:
+            if pending[0] == version:
+                for kind, change in pending[1].items():
+                    self.tables[kind].commit(change)
+            self._pending = None
+
+    # Deltas --------------------------------------------------------------------------------------
+
+    def plain(self, session: Session, add: Any, gone: Any, changes: Any) -> Any:
+        """The three most common parts of a delta by rows; None if they need a closer look."""
+        main = self._main
+        if main is None or main[0] is not session:
+            main = self._main = session, self._ends_of_main(session)
+        ends = main[1]
+        if ends is None:
+            return None
+        source, target = ends[0].rows, ends[1].rows
+        try:
+            if add is not None:
+                add = _plain_edges(add, source, target)
+            if gone is not None:
+                gone = _plain_edges(gone, source, target)
+            if changes is not None:
+                if type(changes) is not tuple or len(changes) != 2:
+                    return None
+                ids = listed(changes[0])
+                if type(ids) is not list:
+                    return None
+                rows = np.array([source[name] for name in ids], np.int64)
+                changes = torch.from_numpy(rows), changes[1]
+        except (KeyError, TypeError, ValueError, IndexError):
+            return None
+        return add, gone, changes
+
+    def _ends_of_main(self, session: Session) -> tuple[NameTable, NameTable] | None:
+        """The names at both ends of the graph that deltas mean, where they need not say which."""
+        roles = session.roles
+        main = roles.main
+        if main is None or not {main.target, *roles.kinds} == {main.source} <= self.tables.keys():
+            return None
+        return self.tables[main.source], self.tables[main.target]
+
+    def about_to(self, version: int, changes: dict[str, Renamed]) -> None:
+        """Take notice of what an update that leads to some version does to names."""
+        self._pending = (version, changes) if changes else None
+
+    # What is asked for ---------------------------------------------------------------------------
+
+    def rows(self, session: Session, value: Any, field: str, kinds: Iterable[str]) -> Any:
+        """Nodes that are asked for, in rows: int64 `[k]`, or a dict by kind.
+
+        Args:
+            session: The running state.
+            value: Names, or a dict of them by kind.
+            field: What messages call them.
+            kinds: Which kinds are meant where that is not said.
+
+        Raises:
+            InvalidDeltaError: If one is not there.
+        """
+        if isinstance(value, Mapping):
+            reader = session.resolver.reader
+            return {k: self.rows_of(k, v, field) for k, v in reader.by_kind(value, field).items()}
+        meant = [*kinds]
+        return self.rows_of(meant[0], value, field) if len(meant) == 1 else value
+
+    def rows_of(self, kind: str, value: Any, field: str) -> Any:
+        """The rows of nodes of a kind, int64 `[k]`; as they come if these have no names.
+
+        Raises:
+            InvalidDeltaError: If one is not there.
+        """
+        table = self.tables.get(kind)
+        if table is None or (isinstance(value, Tensor) and value.dtype is torch.bool):
+            return value
+        names = names_in(value, field)
+        missing = [at for at, name in enumerate(names) if name not in table.rows]
+        if missing:
+            raise unknown(names[missing[0]], field, missing)
+        return torch.tensor([table.rows[name] for name in names], dtype=torch.int64)
+
+    # What is reported ----------------------------------------------------------------------------
+
+    def told(self, session: Session, update: Update, changes: Mapping[str, Renamed]) -> Update:
+        """An update with names in the place of rows.
+
+        Args:
+            session: The state after it.
+            update: What it says.
+            changes: What it has done to names.
+        """
+        only, more = session.outputs.only, _NOTHING
+        if changes:
+            more = {kind: change.at() for kind, change in changes.items()}
+        update.rows = rows = update.changed
+        if only is not None:
+            kind = only.value.kind
+            table = self.tables.get(kind)
+            if table is not None:
+                update.changed = table.of(rows.numpy(), more.get(kind) if more else None)
+            return update
+        values = {
+            value.kind: value for value in session.program.outputs if value.domain is Domain.NODE
+        }
+        relations = {r.graph: r for r in session.roles.given}
+
+        def named(ids: Any, kind: Any) -> Any:
+            if kind not in values or kind not in self.tables or not isinstance(ids, Tensor):
+                return ids
+            return self.tables[kind].of(ids.numpy(), more.get(kind))
+
+        def ends(pairs: Any, kind: Any) -> Any:
+            relation = relations.get(kind)
+            if relation is None or not isinstance(pairs, Tensor):
+                return pairs
+            return pairs_named(self.tables, relation, pairs.numpy(), more)
+
+        update.changed = pytree.tree_map(named, update.changed, session.outputs.kinds)
+        if update.changed_edges is not None:
+            update.changed_edges = pytree.tree_map(
+                ends, update.changed_edges, session.outputs.kinds
+            )
+        return update
+
+    def refused(
+        self, session: Session, refused: Iterable[Refused], reading: InRows
+    ) -> list[Refused]:
+        """What was left out of a delta, in names."""
+        return [
+            Refused(
+                r.what,
+                r.position,
+                reading.why_unknown(r.what, r.position) or self.in_words(session, r.reason),
+            )
+            for r in refused
+        ]
+
+    def in_words(self, session: Session, text: str) -> str:
+        """A message with the names of edges in the place of their rows."""
+        given = session.roles.given
+        labels = {r.graph: session.resolver.reader.edges[r.graph].label for r in given}
+        named = [r for r in given if labels[r.graph] and labels[r.graph] in text]
+        relation = named[0] if named else session.roles.main
+
+        def pair(found: re.Match[str]) -> str:
+            assert relation is not None
+            ends = [
+                self._word(kind, int(row))
+                for kind, row in zip(
+                    (relation.source, relation.target), found.groups(), strict=True
+                )
+            ]
+            return f"edge ({', '.join(ends)})"
+
+        return text if relation is None else _PAIR.sub(pair, text)
+
+    def _word(self, kind: str, row: int) -> str:
+        table = self.tables.get(kind)
+        return repr(table.names[row]) if table is not None and 0 <= row < len(table) else str(row)
+
+
+def _plain_edges(value: Any, source: Mapping[Any, int], target: Mapping[Any, int]) -> Tensor:
+    """Edges in rows, int64 `[2, k]`.
+
+    Raises:
+        KeyError: If there is no such name, or what it means takes a closer look.
+    """
+    lists = listed(value)
+    if type(lists) is not list or len(lists) != 2:
+        raise KeyError
+    src, dst = lists
+    if type(src) not in _LISTS or type(dst) not in _LISTS or (len(src) == 2 and value is lists):
+        raise KeyError
+    rows = np.array([[source[name] for name in src], [target[name] for name in dst]], np.int64)
+    return torch.from_numpy(rows)
+
+
+def taken_out(model: nn.Module, kwargs: dict[str, Any]) -> Any:
+    """The names among the arguments of a first call, unless the model takes some itself."""
+    if "node_ids" in kwargs and "node_ids" not in inspect.signature(model.forward).parameters:
+        return kwargs.pop("node_ids")
+    return None
+
+
+class ByName:
+    """The part of an `IncrementalModel` that knows names."""
+
+    _names: NodeNames | None
+
+    @property
+    def node_ids(self: Any) -> Any:
+        """The name of each row of the output, `[num_nodes]`, None for a row that has none.
+
+        A dict if there are several kinds of nodes; None if the first call gave no names.
+        """
+
+        def look() -> Any:
+            names = self._settled(self._require())
+            if names is None:
+                return None
+            found = {kind: table.names.copy() for kind, table in names.tables.items()}
+            return found[""] if [*found] == [""] else found
+
+        return self._turns.read(look)
+
+    def _settled(self: Any, session: Session) -> NodeNames | None:
+        """The names as of the current version."""
+        names: NodeNames | None = self._names
+        if names is not None:
+            names.settle(session.committed.version)
+        return names
+
+    def _in_rows(self: Any, session: Session, value: Any, field: str, kinds: Any = None) -> Any:
+        """Nodes that are asked for, in rows, int64 `[k]` or by kind."""
+        names = self._settled(session)
+        if names is None or value is None:
+            return value
+        return names.rows(session, value, field, session.roles.kinds if kinds is None else kinds)
+
+    def _back(self: Any, session: Session, delta: GraphDelta) -> GraphDelta:
+        """The delta that undoes another one, both by names if the nodes have some."""
+        names = self._settled(session)
+        return inverse(session, delta, None if names is None else names.tables)
+
+    def _tried(
+        self: Any, session: Session, delta: GraphDelta
+    ) -> tuple[GraphDelta, Callable[[Update], Update]]:
+        """A delta in rows, and what makes names of the rows in what it would do."""
+        names = self._settled(session)
+        if names is None:
+            return delta, lambda update: update
+        reading = InRows(names.tables, session, delta)
+        return reading.delta, lambda update: names.told(session, update, reading.changes)
+
+    def _asked(
+        self: Any, session: Session, ids: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[GraphDelta, Callable[[Update], Update]]:
+        """The delta that would watch some ids, by rows; see `query_delta`."""
+        names = self._settled(session)
+        rows_of = None if names is None else names.rows_of
+        return query_delta(session, ids, named, rows_of), lambda update: update
+
+    def _apply_by_name(
+        self: Any,
+        parts: tuple[Any, Any, Any] | None,
+        delta: GraphDelta | None,
+        delta_id: Any,
+        began: float,
+        old: bool,
+    ) -> Update:
+        """Apply a delta that calls nodes by their names."""
+        session = self._require()
+        names = self._settled(session)
+        plain = None if parts is None else names.plain(session, *parts)
+        reading = None
+        if plain is None:
+            reading = InRows(names.tables, session, delta or GraphDelta(*parts or ()))
+            delta, plain = reading.delta, reading.delta.plain_parts
+            names.about_to(session.committed.version + 1, reading.changes)
+        elif delta is not None:
+            delta = GraphDelta(*plain)
+        try:
+            update: Update = self._applied(plain, delta, delta_id, began, old)
+        except InvalidDeltaError as error:
+            said = names.in_words(session, str(error))
+            raise InvalidDeltaError(said, what=error.what, positions=error.positions) from error
+        update = names.told(self._session, update, {} if reading is None else reading.changes)
+        if reading is not None and update.refused:
+            update.refused = names.refused(session, update.refused, reading)
+        if reading is not None and reading.changes:
+            names.settle(session.committed.version)
+            self._removed.forget(names.tables)
+        return update
