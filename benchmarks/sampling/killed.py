@@ -21,7 +21,8 @@ from benchmarks.report import Row
 from benchmarks.sampling.service import NO_EDGES, Follower, deltas_of
 from benchmarks.sampling.speed import FANOUTS, draw
 from pyg_incremental.sampling import StreamingSampler
-from pyg_incremental.sampling.workers import IterableSource, SampleService
+from pyg_incremental.sampling.workers import SampleService
+from pyg_incremental.sources import IterableSource
 
 TIMEOUT = 10.0
 """Seconds after which a silent worker counts as dead, and in which a query has to be answered."""

@@ -22,7 +22,8 @@ from benchmarks.report import Row
 from benchmarks.sampling.speed import FANOUTS, draw
 from pyg_incremental import GraphDelta
 from pyg_incremental.sampling import StreamingSampler
-from pyg_incremental.sampling.workers import IterableSource, SampleService
+from pyg_incremental.sampling.workers import SampleService
+from pyg_incremental.sources import IterableSource
 
 Ids = NDArray[np.int64]
 NO_EDGES = torch.empty((2, 0), dtype=torch.int64)

@@ -12,8 +12,9 @@ import torch
 
 from pyg_incremental import GraphDelta
 from pyg_incremental.sampling import StreamingSampler
-from pyg_incremental.sampling.workers import IterableSource, SampleService, checkpoint
+from pyg_incremental.sampling.workers import SampleService, checkpoint
 from pyg_incremental.sampling.workers.pool import Worker, _context
+from pyg_incremental.sources import IterableSource
 
 NODES, FANOUTS, EDGES = 60, [3, 2], 40
 SEEDS = torch.tensor([3, 14, 15, 9, 26])

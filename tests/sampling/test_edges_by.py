@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from pyg_incremental import GraphDelta
-from pyg_incremental.sampling.workers import IterableSource, SampleService
+from pyg_incremental.sampling.workers import SampleService
 from pyg_incremental.sampling.workers.registration import registered
 from pyg_incremental.sampling.workers.sampling import SamplingWorker
+from pyg_incremental.sources import IterableSource
 from tests.sampling.naive import NaiveSampler
 from tests.sampling.test_streams import STRATEGIES
 from tests.sampling.test_typed_workers import BUYS, KINDS, LIKES, MADE, Shop, Workers

@@ -12,7 +12,8 @@ import torch
 
 from pyg_incremental import GraphDelta, InvalidDeltaError, StaleStateError, StateFileError
 from pyg_incremental.sampling import StreamingSampler
-from pyg_incremental.sampling.workers import IterableSource, SampleService
+from pyg_incremental.sampling.workers import SampleService
+from pyg_incremental.sources import IterableSource
 
 NODES, FANOUTS, TIMEOUT = 300, [4, 3], 60.0
 

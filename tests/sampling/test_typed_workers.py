@@ -9,7 +9,7 @@ import torch
 from pyg_incremental import GraphDelta, InvalidDeltaError
 from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.sampling import StreamingSampler
-from pyg_incremental.sampling.workers import IterableSource, SampleService
+from pyg_incremental.sampling.workers import SampleService
 from pyg_incremental.sampling.workers.merge import merged
 from pyg_incremental.sampling.workers.owners import SAMPLING, SERVING, split
 from pyg_incremental.sampling.workers.registration import registered
@@ -17,6 +17,7 @@ from pyg_incremental.sampling.workers.sampling import SamplingWorker
 from pyg_incremental.sampling.workers.seeds import Kept
 from pyg_incremental.sampling.workers.serving import ServingWorker
 from pyg_incremental.sampling.workers.split import Splitter
+from pyg_incremental.sources import IterableSource
 from tests.distributed.threads import all_well, run_ranks
 
 BUYS, MADE, LIKES = ("user", "buys", "item"), ("item", "of", "user"), ("user", "likes", "user")

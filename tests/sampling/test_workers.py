@@ -12,7 +12,7 @@ from pyg_incremental import GraphDelta, InvalidDeltaError, StateFileError
 from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.files import snapshot
 from pyg_incremental.sampling import SampleCache
-from pyg_incremental.sampling.workers import IterableSource, checkpoint, process
+from pyg_incremental.sampling.workers import checkpoint, process
 from pyg_incremental.sampling.workers.channel import Channel
 from pyg_incremental.sampling.workers.merge import merged
 from pyg_incremental.sampling.workers.messages import SampleQuery
@@ -26,6 +26,7 @@ from pyg_incremental.sampling.workers.owners import (
 from pyg_incremental.sampling.workers.sampling import SamplingWorker
 from pyg_incremental.sampling.workers.serving import ServingWorker
 from pyg_incremental.sampling.workers.split import Splitter
+from pyg_incremental.sources import IterableSource
 from tests.distributed.threads import all_well, run_ranks
 from tests.sampling.test_cache import needed_by
 from tests.sampling.test_streams import DATA, STRATEGIES, made, random_delta

@@ -24,8 +24,9 @@ import torch
 
 from pyg_incremental import GraphDelta
 from pyg_incremental.sampling import SampleCache, StreamingSampler
-from pyg_incremental.sampling.workers import IterableSource, SampleService
+from pyg_incremental.sampling.workers import SampleService
 from pyg_incremental.sampling.workers.pool import _context
+from pyg_incremental.sources import IterableSource
 
 NODES, EDGES, DELTAS, FANOUTS = 120, 30, 600, [4, 3]
 TIMEOUT, LIMIT = 5.0, 200.0

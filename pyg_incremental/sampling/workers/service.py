@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.sampling.read import EdgeType, per_type
 from pyg_incremental.sampling.strategy import StrategyName
 from pyg_incremental.sampling.workers import checkpoint
@@ -31,8 +30,8 @@ from pyg_incremental.sampling.workers.seeds import (
     not_subscribed,
     taken_back,
 )
-from pyg_incremental.sampling.workers.source import Source
 from pyg_incremental.sampling.workers.split import Splitter
+from pyg_incremental.sources.source import Event, Source
 
 Ids = NDArray[np.int64]
 
@@ -215,15 +214,15 @@ class SampleService:
                 step tries again.
         """
         with self._front.working() as crew:
-            deltas = self._source.next_batch(max_events)
+            events = self._source.next_batch(max_events)
             with self._front.or_close():
-                step = self._take(crew, deltas, wait)
+                step = self._take(crew, events, wait)
             if self._since >= self._checkpoint_events:
                 self.checkpoint()  # of what is visible
             return step
 
-    def _take(self, crew: Crew, deltas: list[GraphDelta], wait: bool) -> Step:
-        parts, events, refused = self._splitter.read_all(deltas, len(crew.sampling))
+    def _take(self, crew: Crew, given: list[Event], wait: bool) -> Step:
+        parts, events, refused = self._splitter.read_all(given, len(crew.sampling))
         position = self._source.position()
         self._counts.events += events
         self._since += events

@@ -19,7 +19,7 @@ from pyg_incremental.sampling.read import EdgeType, NodeType, ends_of, node_fiel
 from pyg_incremental.sampling.workers.messages import EdgePart, NodePart, Part, SampleQuery
 from pyg_incremental.sampling.workers.owners import SAMPLING, split
 from pyg_incremental.sampling.workers.route import Route
-from pyg_incremental.sampling.workers.source import num_events
+from pyg_incremental.sources.source import Event, num_events
 
 Ids = NDArray[np.int64]
 _NO_EDGES = np.empty((2, 0), np.int64)
@@ -93,12 +93,15 @@ class Splitter:
         return [part._replace(before=before) for part in self.read(GraphDelta(), parts)]
 
     def read_all(
-        self, deltas: Sequence[GraphDelta], parts: int
+        self, given: Sequence[Event], parts: int
     ) -> tuple[list[list[Part]], int, list[InvalidDeltaError]]:
         """What deltas say to each worker, how many events that is, and why others are left out."""
         found: list[list[Part]] = [[] for _ in range(parts)]
         events, refused = 0, []
-        for delta in deltas:
+        for _, delta, error in given:
+            if error is not None:
+                refused.append(_refusal(delta, error))
+                continue
             try:
                 said = self.read(delta, parts)
             except MemoryError:  # says nothing of the delta

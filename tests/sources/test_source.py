@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from pyg_incremental import GraphDelta
-from pyg_incremental.sampling.workers import IterableSource
-from pyg_incremental.sampling.workers.source import num_events
+from pyg_incremental.sources import IterableSource
+from pyg_incremental.sources.source import num_events
 
 
 def edges(count):
@@ -17,14 +17,19 @@ DELTAS = [GraphDelta(edge_index_add=edges(k)) for k in (3, 1, 1, 7, 2)]
 
 
 def sizes(batch):
-    return [num_events(delta) for delta in batch]
+    return [num_events(event.value) for event in batch]
+
+
+def values(batch):
+    return [event.value for event in batch]
 
 
 def test_as_many_events_as_asked_for_but_at_least_one_delta():
     source = IterableSource(DELTAS)
     assert [sizes(source.next_batch(4)) for _ in range(5)] == [[3, 1], [1], [7], [2], []]
     assert source.position() == 5
-    assert IterableSource(DELTAS).next_batch(100) == DELTAS
+    assert values(IterableSource(DELTAS).next_batch(100)) == DELTAS
+    assert [event.position for event in IterableSource(DELTAS).next_batch(100)] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("deltas", [DELTAS, lambda: iter(DELTAS)])
@@ -33,13 +38,13 @@ def test_from_every_position(deltas):
     for at in (3, 0, 5, 1, 1):
         source.open(at)
         assert source.position() == at
-        assert source.next_batch(100) == DELTAS[at:]
+        assert values(source.next_batch(100)) == DELTAS[at:]
         assert source.position() == 5
     source.open(0)
     source.next_batch(4)  # a delta was looked at that did not fit any more
     assert source.position() == 2
     source.open(2)
-    assert source.next_batch(1) == DELTAS[2:3]
+    assert values(source.next_batch(1)) == DELTAS[2:3]
     with pytest.raises(ValueError, match="end after 5, before 6"):
         source.open(6)
 

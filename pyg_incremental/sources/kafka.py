@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyg_incremental.sampling.workers.encoded import decoded
-from pyg_incremental.sampling.workers.log import AT_ONCE, Decode, LogSource
+from pyg_incremental.sources.encoded import decoded
+from pyg_incremental.sources.log import AT_ONCE, Decode, LogSource
 
 _BEGINNING = -2
 _OWN = {

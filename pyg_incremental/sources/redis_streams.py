@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.sampling.workers.encoded import decoded, encoded
-from pyg_incremental.sampling.workers.log import AT_ONCE, Decode, LogSource
+from pyg_incremental.sources.encoded import decoded, encoded
+from pyg_incremental.sources.log import AT_ONCE, Decode, LogSource
 
 
 class RedisSource(LogSource):
@@ -20,8 +20,9 @@ class RedisSource(LogSource):
         stream: The name of the stream.
         start: The id behind which to begin; everything that is there by default.
         wait: Seconds to wait for an entry where there is none.
-        field: The field of an entry that holds the delta.
-        decode: What that field says; what `write` has put there by default.
+        field: The field of an entry that holds the event; None if all its fields are the
+            event, as strings.
+        decode: What that field says, such as `json.loads`; what `write` has put there by default.
 
     Example:
         >>> source = RedisSource(redis.Redis(), "edges")  # doctest: +SKIP
@@ -35,18 +36,23 @@ class RedisSource(LogSource):
         *,
         start: str = "0-0",
         wait: float = 0.1,
-        field: str = "delta",
+        field: str | None = "delta",
         decode: Decode = decoded,
     ) -> None:
-        super().__init__(start, decode)
-        self._client, self._stream, self._wait, self._field = client, stream, wait, field.encode()
+        super().__init__(start, _strings if field is None else decode)
+        self._client, self._stream, self._wait = client, stream, wait
+        self._field = None if field is None else field.encode()
 
-    def _records(self, after: str, wait: bool) -> list[tuple[str, bytes]]:
+    def _records(self, after: str, wait: bool) -> list[tuple[str, Any]]:
         found = self._behind(after)
         if not found and wait and self._wait > 0:
             self._client.xread({self._stream: after}, 1, block=max(1, int(1e3 * self._wait)))
             found = self._behind(after)
-        return [(entry.decode(), fields.get(self._field, b"")) for entry, fields in found]
+        name = self._field
+        return [
+            (entry.decode(), fields if name is None else fields.get(name, b""))
+            for entry, fields in found
+        ]
 
     def _behind(self, after: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
         found: list[Any] = self._client.xrange(self._stream, f"({after}", "+", AT_ONCE)
@@ -58,5 +64,9 @@ class RedisSource(LogSource):
         Raises:
             ValueError: If it cannot be written, see `encoded`.
         """
-        entry: bytes = self._client.xadd(self._stream, {self._field: encoded(delta)})
+        entry: bytes = self._client.xadd(self._stream, {self._field or "delta": encoded(delta)})
         return entry.decode()
+
+
+def _strings(fields: dict[bytes, bytes]) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in fields.items()}

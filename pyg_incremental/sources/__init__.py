@@ -1,0 +1,23 @@
+"""Where events come from; the streams of `pyg_incremental.stream` and the service read them."""
+
+from pyg_incremental.sources.encoded import decoded, encoded
+from pyg_incremental.sources.json_lines import JsonLinesSource
+from pyg_incremental.sources.kafka import KafkaSource
+from pyg_incremental.sources.redis_streams import RedisSource
+from pyg_incremental.sources.source import Event, IterableSource, Source
+from pyg_incremental.sources.sqlite import SqliteLog, SqliteSource
+from pyg_incremental.sources.table import TableSource
+
+__all__ = [
+    "Event",
+    "IterableSource",
+    "JsonLinesSource",
+    "KafkaSource",
+    "RedisSource",
+    "Source",
+    "SqliteLog",
+    "SqliteSource",
+    "TableSource",
+    "decoded",
+    "encoded",
+]

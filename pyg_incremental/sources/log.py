@@ -1,0 +1,78 @@
+"""Sources that read the records of a log, of which each is one value."""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from pyg_incremental.sources.source import Event, num_events
+
+Decode = Callable[[Any], Any]
+AT_ONCE = 1024
+"""Records that are asked for at a time."""
+
+
+class LogSource(ABC):
+    """Reads records in order, some ahead of what is given; see `Source`.
+
+    A record that cannot be read is given as an event with an error, so that those behind it do not
+    wait for it.
+
+    Args:
+        start: The position to begin at.
+        decode: What a record says.
+    """
+
+    def __init__(self, start: Any, decode: Decode) -> None:
+        self._decode = decode
+        self._position = self._read_to = start
+        self._ahead: deque[Event] = deque()
+
+    @abstractmethod
+    def _records(self, after: Any, wait: bool) -> list[tuple[Any, Any]]:
+        """Some of the records behind a position, each with the position behind it.
+
+        Args:
+            after: The position.
+            wait: Whether to wait a little if there are none.
+        """
+
+    def next_batch(self, max_events: int) -> list[Event]:
+        """See `Source`."""
+        found: list[Event] = []
+        count, ahead = 0, self._ahead
+        while count < max_events:
+            if not ahead and not self._read(wait=not found):
+                break
+            event = ahead[0]
+            count += num_events(event.value)
+            if found and count > max_events:
+                break
+            found.append(ahead.popleft())
+        if found:
+            self._position = found[-1].position
+        return found
+
+    def _read(self, wait: bool) -> bool:
+        """Read some records ahead; returns whether there were any."""
+        decode, records = self._decode, self._records(self._read_to, wait)
+        for position, data in records:
+            try:
+                self._ahead.append(Event(position, decode(data)))
+            except Exception as error:  # `decode` may be anybody's
+                self._ahead.append(Event(position, data, error))
+        if records:
+            self._read_to = records[-1][0]
+        return bool(records)
+
+    def position(self) -> Any:
+        """See `Source`."""
+        return self._position
+
+    def open(self, position: Any) -> None:
+        """See `Source`."""
+        self._ahead.clear()
+        self._position = self._read_to = position
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(at {self._position!r})"
