@@ -198,7 +198,7 @@ def test_a_key_that_is_missing_is_named(tmp_path):
     inc, model = make()
     inc.save(tmp_path / "state")
     content = snapshot.read(tmp_path / "state")
-    for key in content:
+    for key in content.keys() - {"extra"}:  # earlier states have none
         less = {k: v for k, v in content.items() if k != key}
         snapshot.write(tmp_path / "less", less)
         with pytest.raises(StateFileError, match=key):

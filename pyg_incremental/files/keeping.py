@@ -14,6 +14,7 @@ from pyg_incremental.files import saving
 from pyg_incremental.files.saving import Saved
 from pyg_incremental.session import start
 from pyg_incremental.session.by_name import NodeNames
+from pyg_incremental.session.compact import Removed
 from pyg_incremental.session.parameters import refuse_autocast
 
 Model = TypeVar("Model", bound="Keeping")
@@ -22,10 +23,19 @@ Model = TypeVar("Model", bound="Keeping")
 class Keeping:
     """The part of an incremental model that knows files."""
 
-    def save(self: Any, path: str | os.PathLike[str]) -> None:
+    extra: Any = None
+    """What `save` was given beside the state, of a state that was loaded; else None."""
+
+    def save(self: Any, path: str | os.PathLike[str], *, extra: Any = None) -> None:
         """Save graph, features and all stored rows, but not the model. See `load`.
 
         What is saved is one version; updates wait while it is copied, and no longer.
+
+        Args:
+            path: The file.
+            extra: What belongs to this version and is to be written with it, such as the position
+                of a stream: numbers, strings, tensors, lists and dicts. It is there as `extra` of
+                what is loaded.
 
         Raises:
             StaleStateError: If the stored state is stale.
@@ -34,19 +44,25 @@ class Keeping:
             OSError: If the file cannot be written, or the path leads to a folder, a pipe, a device
                 or a socket.
         """
+        self.copied(extra=extra)(path)
+
+    def copied(self: Any, *, extra: Any = None) -> Callable[[str | os.PathLike[str]], None]:
+        """Copy what `save` would write, now; what is returned writes it to a file, at any time.
+
+        Updates wait for the copy alone. Arguments and errors are those of `save`.
+        """
 
         def look() -> Saved:
             self._refuse_stale(exactly=True)
             session = self._require()
             names, removed = self._settled(session), self._removed.by_kind()
             saved = {} if names is None else names.saved()
-            return saving.copied(session, self._scrub.next, removed, saved)
+            return saving.copied(session, self._scrub.next, removed, saved, extra)
 
-        saving.save(path, self.model, self._settings, self._turns.read(look))
+        saved = self._turns.read(look)
+        return lambda path: saving.save(path, self.model, self._settings, saved)
 
     @classmethod
-    @torch.inference_mode(mode=False)
-    @torch.no_grad()
     def load(
         cls: type[Model],
         path: str | os.PathLike[str],
@@ -65,21 +81,40 @@ class Keeping:
             StateFileError: If the file is cut off or damaged, or belongs to another model: to other
                 parameters, or to one that computes other outputs on the saved graph.
         """
-        model = module_of(model)
-        content = saving.read(path, model)
+        content = saving.read(path, module_of(model))
         settings.setdefault("accumulate_dtype", saving.sums_of(content))
         settings.setdefault("store", content["store"])
         made: Any = cls
-        loaded = made(model, **settings)
-        loaded._refuse_training()
-        refuse_autocast()
-        start.begin_kernels(model, loaded._settings)
-        session = saving.restored(path, content, model, loaded._settings)
-        loaded._take(session, Committed(content["version"], content["deltas"]))
-        loaded._scrub.next = content["scrub_next"]
-        loaded._names = NodeNames.restored(content["node_ids"]) if content["node_ids"] else None
-        loaded._removed.note({kind: ids.numpy() for kind, ids in content["removed"].items()})
+        loaded = made(module_of(model), **settings)
+        loaded._continue_from(path, content)
         return loaded  # type: ignore[no-any-return]
+
+    def restore(self: Any, path: str | os.PathLike[str]) -> None:
+        """Take up a saved state in the place of what is stored, if anything is.
+
+        Args:
+            path: The file. No code from it is executed.
+
+        Raises:
+            StateFileError: As for `load`.
+        """
+        with self._turns.alone("restore"):
+            self._continue_from(path, saving.read(path, self.model))
+
+    @torch.inference_mode(mode=False)
+    @torch.no_grad()
+    def _continue_from(self: Any, path: str | os.PathLike[str], content: dict[str, Any]) -> None:
+        self._refuse_training()
+        refuse_autocast()
+        start.begin_kernels(self.model, self._settings)
+        session = saving.restored(path, content, self.model, self._settings)
+        self._take(session, Committed(content["version"], content["deltas"]))
+        self._scrub.next = content["scrub_next"]
+        names = content["node_ids"]
+        self._names = NodeNames.restored(names) if names else None
+        self._removed = Removed()
+        self._removed.note({kind: ids.numpy() for kind, ids in content["removed"].items()})
+        self.extra = content["extra"]
 
     def __reduce__(self) -> NoReturn:
         """Neither copies nor pickles: rows and the kernels' views of them would come apart."""

@@ -24,7 +24,7 @@ from pyg_incremental.session.stored import stored
 
 _STATE = {
     **CALL, "model": str, "options": {str: object}, "version": int,
-    "deltas": {(str, int): int}, "scrub_next": int,
+    "deltas": {(str, int): int}, "scrub_next": int, "extra": object,
     "removed": {str: Tensor}, "node_ids": {str: {str: Tensor}},
     "accumulate_dtype": str, "store": str, "graphs": {str: {str: Tensor}},
     "others": {str: Tensor}, "rows": {str: Tensor}, "outputs": [str],
@@ -50,6 +50,7 @@ def copied(
     scrub_next: int,
     removed: Mapping[str, Ids],
     names: Mapping[str, dict[str, Tensor]],
+    extra: Any = None,
 ) -> Saved:
     """What is to be saved of a session; nothing of it changes with the session.
 
@@ -58,9 +59,11 @@ def copied(
         scrub_next: The row that is scrubbed next.
         removed: Ids of removed nodes by kind, int64 `[d]`.
         names: The names of nodes by kind, as `NameTable.saved` has them, `[num_nodes]` each.
+        extra: What the caller keeps with it.
     """
     committed = session.committed
     content = {
+        "extra": extra,
         "version": committed.version,
         "deltas": dict(committed.deltas),
         "scrub_next": scrub_next,
@@ -110,6 +113,7 @@ def read(path: str | os.PathLike[str], model: nn.Module) -> dict[str, Any]:
             another model.
     """
     content, checked = snapshot.read(path), Checked(str(path))
+    content.setdefault("extra", None)  # states of before there was one
     checked.fits(content.get("model"), str, "model")
     if content["model"] != fingerprint(model):
         raise StateFileError(

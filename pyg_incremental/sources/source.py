@@ -16,11 +16,13 @@ class Event(NamedTuple):
         value: What happened: a mapping from fields to values, or a `GraphDelta`, which may be many
             events in one. What could not be read is here as it came.
         error: Why it could not be read; None if it could.
+        at: When it arrived, in seconds as `time.perf_counter`, where the source knows.
     """
 
     position: Any
     value: Any
     error: Exception | None = None
+    at: float | None = None
 
 
 class Source(Protocol):

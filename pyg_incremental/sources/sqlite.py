@@ -93,7 +93,7 @@ class SqliteLog(SqliteSource):
         >>> log.append({"src": 3, "dst": 5})
         1
         >>> log.next_batch(10)
-        [Event(position=1, value={'src': 3, 'dst': 5}, error=None)]
+        [Event(position=1, value={'src': 3, 'dst': 5}, error=None, at=None)]
     """
 
     def __init__(

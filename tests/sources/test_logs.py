@@ -76,7 +76,7 @@ def sizes(batch):
 
 def same(batch, deltas):
     assert len(batch) == len(deltas)
-    for (_, found, error), delta in zip(batch, deltas, strict=True):
+    for (_, found, error, _), delta in zip(batch, deltas, strict=True):
         assert error is None
         assert torch.equal(found.edge_index_add, delta.edge_index_add)
         assert torch.equal(found.edge_data_add["time"], delta.edge_data_add["time"])

@@ -98,9 +98,10 @@ class Splitter:
         """What deltas say to each worker, how many events that is, and why others are left out."""
         found: list[list[Part]] = [[] for _ in range(parts)]
         events, refused = 0, []
-        for _, delta, error in given:
-            if error is not None:
-                refused.append(_refusal(delta, error))
+        for event in given:
+            delta = event.value
+            if event.error is not None:
+                refused.append(_refusal(delta, event.error))
                 continue
             try:
                 said = self.read(delta, parts)

@@ -1,0 +1,9 @@
+"""A runtime for streams: events in, exact answers and alerts out, nothing lost."""
+
+from pyg_incremental.stream.alerts import Alert, Watch
+from pyg_incremental.stream.runtime import Stream
+from pyg_incremental.stream.schema import Schema
+from pyg_incremental.stream.sinks import DeadLetter, JsonLines
+from pyg_incremental.stream.stats import StreamStats
+
+__all__ = ["Alert", "DeadLetter", "JsonLines", "Schema", "Stream", "StreamStats", "Watch"]

@@ -1,0 +1,182 @@
+"""Alerts: rows of the output that changed much, crossed a threshold, or have another label."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyg_incremental.stream.sinks import Deliveries
+from pyg_incremental.update import Update
+
+Found = Iterator[tuple[int, Any, Any]]
+"""Rows that an alert is about: the node, what stood there and what stands there now."""
+
+
+class Alert(NamedTuple):
+    """A row of the output that somebody asked to hear of.
+
+    It comes at least once: after a crash those since the last checkpoint come again, with the same
+    `version` and `node`.
+
+    Attributes:
+        version: The version that changed the row.
+        node: The row: the id of a node.
+        what: `'changed'`, `'crossed'` or `'flipped'`.
+        old: The row before, `[out_channels]`; the value of the channel for `'crossed'`, the label
+            for `'flipped'`.
+        new: The same now.
+        position: The position of the source behind the last event of the update.
+    """
+
+    version: int
+    node: int
+    what: str
+    old: Any
+    new: Any
+    position: Any
+
+
+class Watch:
+    """One request to hear of rows: counts, an asynchronous iterator, and a way to end it.
+
+    Made by `Stream.on`.
+
+    Attributes:
+        what: What is asked for.
+        to: What the alerts are handed to; None for an iterator alone.
+        missed: How many alerts an iterator that was too slow did not get.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        find: Callable[[Update], Found],
+        to: Callable[[Alert], Any] | None,
+        keep: int,
+        end: Callable[["Watch"], None],
+    ) -> None:
+        self.what, self._find, self._end = what, find, end
+        self.to = None if to is None else Deliveries(to)
+        self._kept: deque[Alert] = deque(maxlen=keep)
+        self._wakes: list[Callable[[], Any]] = []
+        self.missed = 0
+
+    @property
+    def given(self) -> int:
+        """How many alerts there were for the callback."""
+        return 0 if self.to is None else self.to.given
+
+    @property
+    def failed(self) -> int:
+        """How many of them the callback raised for."""
+        return 0 if self.to is None else self.to.failed
+
+    def tell(self, update: Update, position: Any) -> int:
+        """Hand over what an update has for this request; how much that is."""
+        alerts = [
+            Alert(update.version, node, self.what, old, new, position)
+            for node, old, new in self._find(update)
+        ]
+        if self.to is not None:
+            self.to.give(alerts)
+        if alerts and (self.to is None or self._wakes):
+            room = (self._kept.maxlen or 0) - len(self._kept)
+            self.missed += max(0, len(alerts) - room)
+            self._kept.extend(alerts)
+            for wake in self._wakes:
+                wake()
+        return len(alerts)
+
+    def remove(self) -> None:
+        """Hear no more."""
+        self._end(self)
+
+    async def __aiter__(self) -> AsyncIterator[Alert]:
+        """The alerts as they come; the stream runs in another thread meanwhile."""
+        there, loop = asyncio.Event(), asyncio.get_running_loop()
+        wake = partial(_wake, loop, there)
+        self._wakes.append(wake)
+        try:
+            while True:
+                there.clear()
+                while self._kept:
+                    yield self._kept.popleft()
+                await there.wait()
+        finally:
+            self._wakes.remove(wake)
+
+
+def _wake(loop: asyncio.AbstractEventLoop, there: asyncio.Event) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(there.set)
+
+
+def finder(
+    changed: float | None,
+    crossed: float | None,
+    flipped: bool,
+    channel: int | None,
+    nodes: Any,
+) -> tuple[str, Callable[[Update], Found]]:
+    """What a request is called, and what finds its rows in an update.
+
+    Args:
+        changed: More than how much a number of the row has to change.
+        crossed: A threshold.
+        flipped: Whether labels are asked for.
+        channel: The channel that is held against the threshold.
+        nodes: The nodes that are asked for, int64 `[k]`; None for all.
+
+    Raises:
+        ValueError: If not exactly one of the three is given.
+    """
+    given = [changed is not None, crossed is not None, flipped]
+    if sum(given) != 1:
+        raise ValueError(
+            "on: expected one of changed=eps, crossed=threshold and flipped=True (got "
+            f"{sum(given)} of them); call it once for each"
+        )
+    only = None if nodes is None else np.unique(np.asarray(torch.as_tensor(nodes)))
+    if only is not None and only.dtype.kind != "i":
+        raise ValueError(f"on: nodes are ids, int64 [k] (got {only.dtype})")
+    if changed is not None:
+        eps = changed
+        return "changed", lambda update: _changed(update, eps, only)
+    if crossed is not None:
+        threshold = crossed
+        return "crossed", lambda update: _rows(update.crossed(threshold, channel), only)
+    return "flipped", lambda update: _rows(update.flips, only)
+
+
+def _changed(update: Update, eps: float, only: Any) -> Found:
+    ids, old, new = _alone(update.changed), _alone(update.old), _alone(update.out)
+    moved = (new - old).reshape(len(ids), -1).abs()
+    far = (~(moved <= eps)).any(1)  # so is a row of NaN, as that of a new node
+    return _chosen(ids[far], old[far], new[far], only)
+
+
+def _rows(found: Any, only: Any) -> Found:
+    if not hasattr(found, "ids"):
+        raise ValueError("on: the model has several outputs; alerts are about a single one")
+    return _chosen(found.ids, found.old, found.new, only)
+
+
+def _alone(value: Any) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise ValueError("on: the model has several outputs; alerts are about a single one")
+    return value
+
+
+def _chosen(ids: Tensor, old: Tensor, new: Tensor, only: Any) -> Found:
+    if only is not None:
+        at = torch.from_numpy(np.isin(ids.numpy(), only))
+        ids, old, new = ids[at], old[at], new[at]
+    if old.dim() == 1:
+        return zip(ids.tolist(), old.tolist(), new.tolist(), strict=True)
+    return zip(ids.tolist(), old.unbind(), new.unbind(), strict=True)

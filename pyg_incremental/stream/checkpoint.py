@@ -1,0 +1,130 @@
+"""A folder with the state of a stream: a checkpoint, and the updates since then."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyg_incremental.encoding.whole_file import Alone
+from pyg_incremental.errors import IncrementalError
+from pyg_incremental.model import IncrementalModel
+from pyg_incremental.sources.sqlite import Durability
+from pyg_incremental.stream.journal import Entry, Journal, entries_after
+
+STATE = "state"
+
+
+class Folder:
+    """Where a stream keeps what it needs to go on after a crash; one process has it at a time.
+
+    Model state and position of the source are one file, which takes the place of the one before in
+    one step: whoever is killed leaves one or the other.
+
+    Args:
+        path: The folder; it is made if it is not there.
+        durability: What the keys of alerts survive: `'process'`, its end by `kill -9`, or
+            `'power'`, a loss of power, for an fsync with each update. A checkpoint survives both.
+
+    Raises:
+        IncrementalError: If another stream has it.
+        OSError: If it cannot be written.
+    """
+
+    def __init__(self, path: Path, durability: Durability) -> None:
+        if durability not in ("process", "power"):
+            raise ValueError(f"durability: expected 'process' or 'power' (got {durability!r})")
+        path.mkdir(parents=True, exist_ok=True)
+        self._path, self._is_synced = path, durability == "power"
+        self._lock = Alone(path / "lock")
+        if not self._lock.is_ours:
+            raise IncrementalError(
+                f"'{path}' belongs to a stream that runs; stop that one, or give this one a folder "
+                "of its own"
+            )
+        self._journal: Journal | None = None
+        self._writer: threading.Thread | None = None
+        self._failed: Exception | None = None
+
+    @property
+    def has_state(self) -> bool:
+        """Whether there is a checkpoint."""
+        return (self._path / STATE).exists()
+
+    def restore(self, inc: IncrementalModel) -> list[Entry]:
+        """Take up the checkpoint; returns the updates since then, which are to be done again.
+
+        Raises:
+            StateFileError: If it is damaged, or belongs to another model.
+        """
+        inc.restore(self._path / STATE)
+        self._journal = Journal(self._path, inc.version, self._is_synced)
+        return entries_after(self._path, inc.version)
+
+    def note(self, entry: Entry) -> None:
+        """An update is in, and nobody has heard of it yet."""
+        if self._journal is not None:
+            self._journal.note(entry)
+
+    def write(self, inc: IncrementalModel, extra: Any, wait: bool) -> None:
+        """Write a checkpoint; updates wait while the state is copied.
+
+        Args:
+            inc: The model.
+            extra: What else belongs to it.
+            wait: Whether to return when it is on the disk; else it is written by a thread.
+
+        Raises:
+            OSError: If it cannot be written; the one before counts then.
+        """
+        self.settle()
+        write, version = inc.copied(extra=extra), inc.version
+        if self._journal is None:
+            self._journal = Journal(self._path, version, self._is_synced)
+        else:
+            self._journal.begin(version)
+        if wait:
+            self._write(write, version)
+            return
+        self._writer = threading.Thread(target=self._in_background, args=(write, version))
+        self._writer.start()
+
+    def _write(self, write: Callable[[Path], None], version: int) -> None:
+        write(self._path / STATE)
+        if self._journal is not None:
+            self._journal.forget(version)
+
+    def _in_background(self, write: Callable[[Path], None], version: int) -> None:
+        try:
+            self._write(write, version)
+        except Exception as error:  # it is raised where somebody can do something about it
+            self._failed = error
+
+    def settle(self) -> None:
+        """Wait for a checkpoint that is being written.
+
+        Raises:
+            OSError: If it could not be.
+        """
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+        self.raise_what_failed()
+
+    def raise_what_failed(self) -> None:
+        """Raise what has happened to a checkpoint in the background, once.
+
+        Raises:
+            OSError: If it could not be written.
+        """
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+    def close(self) -> None:
+        """Let others have the folder."""
+        try:
+            self.settle()
+        finally:
+            if self._journal is not None:
+                self._journal.close()
+            self._lock.release()

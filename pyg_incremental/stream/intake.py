@@ -1,0 +1,197 @@
+"""A run of events as one update: what fits is applied, and the rest is named with its reason."""
+
+import contextlib
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.errors import InvalidDeltaError, StaleStateError
+from pyg_incremental.model import IncrementalModel
+from pyg_incremental.sources.source import Event
+from pyg_incremental.stream.changes import Changes, changes_of, places_of
+from pyg_incremental.stream.schema import MalformedError, Schema
+from pyg_incremental.update import Update
+
+REMEMBERED = 100_000
+"""So many of the last names of events are known when one comes again."""
+_NOT_OF_AN_EVENT = (StaleStateError, MemoryError, OSError)
+"""Errors that say nothing of the events that were to be applied."""
+_MISSING = {
+    "edge_index_del": "the edge to delete is not there",
+    "edge_changes": "the edge to change is not there",
+}
+"""What to say of events whose nodes are there."""
+
+
+class Taken(NamedTuple):
+    """What became of some events.
+
+    Attributes:
+        events: The events that are dealt with, from the first one on.
+        update: The update that has them; None if there was nothing to do.
+        refused: Why events were left out, by their places.
+        repeated: The places of events that had come before.
+        names: The names of those that are in the state.
+    """
+
+    events: Sequence[Event]
+    update: Update | None
+    refused: dict[int, str]
+    repeated: list[int]
+    names: list[Any]
+
+
+class Intake:
+    """Takes events in; one that does not fit never costs the others.
+
+    Args:
+        inc: The model.
+        schema: Which field is what.
+
+    Attributes:
+        seen: The names of the last events that are in the state, oldest first.
+        about: While an update is applied the version before it, and what it takes.
+    """
+
+    def __init__(self, inc: IncrementalModel, schema: Schema) -> None:
+        self._inc, self._schema = inc, schema
+        self.seen: dict[Any, None] = {}
+        self.about: tuple[int, Taken] | None = None
+
+    def take(self, events: Sequence[Event], known: dict[int, str], old: bool) -> Taken:
+        """Apply as many of some events as one update can say.
+
+        Args:
+            events: The events.
+            known: Why some of them are left out, by their places.
+            old: Whether the update reports the OLD rows.
+
+        Raises:
+            StaleStateError: If the state is stale.
+            MemoryError: As the model does.
+            OSError: Likewise.
+        """
+        if isinstance(events[0].value, GraphDelta) and events[0].error is None:
+            return self._take_delta(events[:1], known, old)
+        later = (n for n, e in enumerate(events) if type(e.value) is GraphDelta)
+        events = events[: next(later, len(events))]
+        refused = known | {n: _reason(e.error) for n, e in enumerate(events) if e.error is not None}
+        while True:
+            try:
+                at, names, repeated = self._new(events, refused)
+                before = len(refused)
+                changes = self._changes(events, at, refused)
+            except MalformedError as error:
+                refused |= error.reasons
+                continue
+            if repeated and len(refused) > before:
+                continue  # what comes again may be what was meant by one that does not fit
+            end = changes.taken
+            named = [
+                name for n, name in zip(at, names, strict=False) if n < end and n not in refused
+            ]
+            again, left = [n for n in repeated if n < end], _before(end, refused)
+            done = self._apply(changes, Taken(events[:end], None, left, again, named), old)
+            if isinstance(done, Taken):
+                return done
+            told, places = done
+            if places:
+                refused |= dict.fromkeys(places, told)
+            elif len(at) > 1:  # it is one of them; those in the first half are tried without others
+                events = events[: at[len(at) // 2]]
+                refused = _before(len(events), refused)
+            else:
+                refused |= dict.fromkeys(at, told)
+
+    def _new(
+        self, events: Sequence[Event], refused: dict[int, str]
+    ) -> tuple[list[int], list[Any], list[int]]:
+        """The places of events that are to be applied, their names, and those that came before."""
+        at = [n for n in range(len(events)) if n not in refused]
+        if self._schema.event_id is None:
+            return at, [], []
+        names = _at(at, lambda: self._schema.ids([events[n].value for n in at]))
+        new: dict[Any, int] = {}
+        repeated = []
+        for n, name in zip(at, names, strict=True):
+            if name in self.seen or name in new:
+                repeated.append(n)
+            else:
+                new[name] = n
+        return [*new.values()], [*new], repeated
+
+    def _changes(self, events: Sequence[Event], at: list[int], refused: dict[int, str]) -> Changes:
+        """What events at some places do; more may be refused."""
+        if not at:
+            return Changes(None, len(events), {}, {})
+        columns = _at(at, lambda: self._schema.read([events[n].value for n in at], self._shapes))
+        changes = changes_of(self._schema, columns, len(at), self._inc.num_nodes)
+        refused |= {at[n]: reason for n, reason in changes.refused.items()}
+        if len(at) == len(events):
+            return changes
+        where = np.array(at)
+        places = {name: where[own] for name, own in changes.places.items()}
+        taken = len(events) if changes.taken == len(at) else at[changes.taken]
+        return changes._replace(taken=taken, places=places)
+
+    def _apply(self, changes: Changes, taken: Taken, old: bool) -> Taken | tuple[str, list[int]]:
+        """What is taken, with its update; or what is wrong, and with which events, if known."""
+        if changes.delta is None:
+            return taken
+        self.about = self._inc.version, taken
+        try:
+            return taken._replace(update=self._inc.apply_delta(changes.delta, old=old))
+        except _NOT_OF_AN_EVENT:
+            raise
+        except InvalidDeltaError as error:
+            reason = _MISSING.get(error.what, str(error))
+            return reason, places_of(changes, error.what, error.positions)
+        except Exception as error:  # of the model, on the graph that the events would make
+            if self._inc.stale:
+                raise
+            return _reason(error), []
+
+    def _take_delta(self, events: Sequence[Event], known: dict[int, str], old: bool) -> Taken:
+        """A delta that the source gave is applied as it is, or not at all."""
+        taken = Taken(events, None, _before(1, known), [], [])
+        if taken.refused:
+            return taken
+        done = self._apply(Changes(events[0].value, 1, {}, {}), taken, old)
+        return done if isinstance(done, Taken) else taken._replace(refused={0: done[0]})
+
+    @cached_property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of rows of features and of edge inputs, as far as there is one of each."""
+        x = self._inc.x
+        found = {"x": tuple(x.shape[1:])} if isinstance(x, Tensor) else {}
+        for name in self._schema.edge_data:
+            with contextlib.suppress(KeyError):  # the delta says so, by its fields
+                found[name] = tuple(self._inc.edge_data(name).shape[1:])
+        return found
+
+    def committed(self, names: Sequence[Any]) -> None:
+        """Events of these names are in the state."""
+        self.about = None
+        self.seen.update(dict.fromkeys(names))
+        for oldest in [*self.seen][: max(0, len(self.seen) - REMEMBERED)] if names else ():
+            del self.seen[oldest]
+
+
+def _at(places: list[int], read: Any) -> Any:
+    """What is read of the events at some places; errors name these places."""
+    try:
+        return read()
+    except MalformedError as error:
+        raise MalformedError({places[n]: why for n, why in error.reasons.items()}) from error
+
+
+def _before(end: int, refused: dict[int, str]) -> dict[int, str]:
+    return {n: reason for n, reason in refused.items() if n < end}
+
+
+def _reason(error: Exception | None) -> str:
+    return f"{type(error).__name__}: {error}"

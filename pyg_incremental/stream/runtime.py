@@ -1,0 +1,371 @@
+"""A stream: events in, exact answers and alerts out, and nothing lost."""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from pyg_incremental.errors import IncrementalError, StaleStateError
+from pyg_incremental.model import IncrementalModel
+from pyg_incremental.sources.source import Event, Source, num_events
+from pyg_incremental.sources.sqlite import Durability
+from pyg_incremental.stream.alerts import Alert, Watch, finder
+from pyg_incremental.stream.checkpoint import Folder
+from pyg_incremental.stream.intake import Intake, Taken
+from pyg_incremental.stream.journal import Entry
+from pyg_incremental.stream.pace import Pace
+from pyg_incremental.stream.schema import Schema
+from pyg_incremental.stream.sinks import DeadLetter, Deliveries, Sink
+from pyg_incremental.stream.stats import StreamStats
+
+_PATIENCE = 5.0
+"""Seconds in which a source has to give after a restart what it had given before."""
+
+
+class Stream:
+    """Applies the events of a source to a model, and tells of the rows that they change.
+
+    Each event counts exactly once in the state, whatever happens to the process: with a
+    `directory` the position of the source is saved in one file with the state, and a stream that
+    is made again goes on there. Alerts come at least once; see `Alert`.
+
+    One thread calls `step`, `drain` or `run`; any other may read (`stream.inc.read(nodes)`), ask
+    for alerts, write a checkpoint or stop it.
+
+    Args:
+        model: The trained model, or an `IncrementalModel`.
+        source: Where events come from; see `pyg_incremental.sources`.
+        schema: Which field of an event is what. Events that are a `GraphDelta` need none.
+        first: What the model is called with if there is no checkpoint: a tuple of arguments, a dict
+            of named ones, or one object. It may be left out if it has been called.
+        directory: The folder of the checkpoints. None for none: nothing survives the process.
+        max_size: How many events are taken at once at most.
+        max_latency: Within how many seconds of its arrival an event is to be answered; batches are
+            made as large as that allows, by what batches have taken so far.
+        durability: What the keys of alerts survive, `'process'` or `'power'`; see `Folder`.
+        checkpoint_events: After how many events a checkpoint is written, in the background.
+        dead_letters: What events that are left out are handed to, as `DeadLetter`. The last 1,000
+            are in `dead_letters` in any case.
+        clock: What says the time in seconds, as `time.perf_counter`.
+
+    Attributes:
+        inc: The model, current.
+        stats: What was done; see `StreamStats`.
+        dead_letters: The last events that were left out.
+
+    Raises:
+        StaleStateError: If there is no checkpoint, and the model has not been called.
+        StateFileError: If the checkpoint is damaged, or of another model.
+        IncrementalError: If another stream has the folder.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Callable[..., Any] | IncrementalModel,
+        source: Source,
+        schema: Schema | None = None,
+        *,
+        first: Any = None,
+        directory: str | os.PathLike[str] | None = None,
+        max_size: int = 10_000,
+        max_latency: float | None = None,
+        durability: Durability = "process",
+        checkpoint_events: int = 1_000_000,
+        dead_letters: Sink | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.inc = model if isinstance(model, IncrementalModel) else IncrementalModel(model)
+        self._source, self._schema, self._clock = source, schema or Schema(), clock
+        self._pace = Pace(max_size, max_latency)
+        self._checkpoint_events, self._since = checkpoint_events, 0
+        self.stats = StreamStats()
+        self.dead_letters: deque[DeadLetter] = deque(maxlen=1000)
+        self._dead = None if dead_letters is None else Deliveries(dead_letters)
+        self._watches: list[Watch] = []
+        self._intake = Intake(self.inc, self._schema)
+        self._rest: deque[Event] = deque()
+        self._read_at = 0.0
+        self._refused: list[tuple[Any, str]] = []
+        self._replay: deque[Entry] = deque()
+        self._lock, self._stopping = threading.RLock(), threading.Event()
+        self._is_closed = False
+        self._folder = None if directory is None else Folder(Path(directory), durability)
+        try:
+            self._begin(first)
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _begin(self, first: Any) -> None:
+        """Take up the checkpoint, or call the model."""
+        folder = self._folder
+        if folder is not None and folder.has_state:
+            self._replay.extend(folder.restore(self.inc))
+            saved = self.inc.extra
+            self._position = saved["position"]
+            self._intake.seen = dict.fromkeys(saved["seen"])
+            self._refused = [(position, reason) for position, reason in saved["refused"]]
+            self.stats.restore(saved["stats"])
+            self._source.open(self._position)
+            return
+        if first is not None:
+            args, named = _call(first)
+            self.inc(*args, **named)
+        elif self.inc.stale:
+            raise StaleStateError(
+                f"Stream: {self.inc.stale}; say what it is called with, as in "
+                "first=(x, edge_index), or call it before"
+            )
+        self._position = self._source.position()
+        if folder is not None:
+            self.checkpoint()
+
+    # Events --------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Any:
+        """Where the source is behind the last event that is in the state."""
+        return self._position
+
+    def step(self) -> int:
+        """Take the next events, as many as can be answered in time; how many were dealt with.
+
+        Raises:
+            StaleStateError: If the model's state is stale; see `IncrementalModel.refresh`.
+            OSError: If a checkpoint could not be written. What was read is in; the next one is
+                tried after as many events as ever.
+            Exception: Whatever the source raises. Nothing is lost: the next call goes on there.
+        """
+        with self._lock:
+            self._settle()
+            if self._folder is not None:
+                self._folder.raise_what_failed()
+            if not self._rest:
+                self._rest.extend(self._source.next_batch(self._pace.size(0.0)))
+                self._read_at = self._clock()
+            count = self._group()
+            if not count:
+                return 0
+            self._take([*islice(self._rest, count)])
+            if self._folder is not None and self._since >= self._checkpoint_events:
+                self.checkpoint(wait=False)
+            return count
+
+    def _take(self, events: list[Event]) -> None:
+        """Take events that were read together."""
+        while events:
+            began = self._clock()
+            known = self._known(events)
+            taken = self._intake.take(events, known, bool(self._watches))
+            version = None if taken.update is None else taken.update.version
+            dead = self._commit(taken, version)
+            self._tell(taken, dead)
+            events = events[len(taken.events) :]
+            self._pace.note(len(taken.events), 0.0, self._clock() - began)
+            if self._replay and version is not None:
+                break
+
+    def _known(self, events: Sequence[Event]) -> dict[int, str]:
+        """Why events were left out before the restart, by their places."""
+        if not self._replay or not self._replay[0].refused:
+            return {}
+        reasons = {repr(position): reason for position, reason in self._replay[0].refused}
+        at = {n: reasons.get(repr(event.position)) for n, event in enumerate(events)}
+        return {n: reason for n, reason in at.items() if reason is not None}
+
+    def drain(self) -> int:
+        """Take events until the source has none now; how many there were."""
+        total = 0
+        while count := self.step():
+            total += count
+        return total
+
+    def run(self) -> None:
+        """Take events as they come, until `stop`; errors are those of `step`."""
+        self._stopping.clear()
+        while not self._stopping.is_set():
+            if not self.step():
+                self._stopping.wait(0.0005)  # what the source does not wait itself
+
+    def stop(self) -> None:
+        """Have `run` return after the batch that it is at; from any thread."""
+        self._stopping.set()
+
+    def _group(self) -> int:
+        """How many of the events that were read are taken: after a restart as many as before."""
+        if not self._replay:
+            return len(self._rest)
+        until, began = self._replay[0].position, time.monotonic()
+        looked = 0
+        while True:
+            for n in range(looked, len(self._rest)):
+                if self._rest[n].position == until:
+                    return n + 1
+            looked = len(self._rest)
+            more = self._source.next_batch(self._pace.max_size)
+            self._rest.extend(more)
+            if not more and time.monotonic() - began > _PATIENCE:
+                # The source has lost its end, as a log may if power is lost: there is no before.
+                self._replay.clear()
+                self.checkpoint()
+                return looked
+
+    def _settle(self) -> None:
+        """See what became of an update in the midst of which an interrupt came."""
+        about, self._intake.about = self._intake.about, None
+        if about is not None and self.inc.version > about[0]:
+            self._tell(about[1], self._commit(about[1], self.inc.version))
+
+    def _commit(self, taken: Taken, version: int | None) -> list[DeadLetter]:
+        """Events are in the state, and nobody has heard of it: what has to be known after a crash.
+
+        Args:
+            taken: What became of the events.
+            version: The version that has them; None if there was nothing to do.
+        """
+        events, refused, stats = taken.events, taken.refused, self.stats
+        dead = [
+            DeadLetter(events[n].position, events[n].value, refused[n]) for n in sorted(refused)
+        ]
+        for _ in events:
+            self._rest.popleft()
+        self._position = events[-1].position
+        self._intake.committed(taken.names)
+        count = sum(num_events(e.value) for e in events)
+        self._since += count
+        stats.events += count
+        stats.repeated += len(taken.repeated)
+        stats.dead += len(dead)
+        stats.applied = stats.events - stats.repeated - stats.dead
+        self._refused += [(letter.position, letter.reason) for letter in dead]
+        if version is not None:
+            stats.updates += 1
+            entry, self._refused = Entry(version, self._position, self._refused), []
+            if self._replay:
+                self._replay.popleft()
+            elif self._folder is not None:
+                self._folder.note(entry)
+        return dead
+
+    def _tell(self, taken: Taken, dead: list[DeadLetter]) -> None:
+        """Hand over what events have led to."""
+        self.dead_letters.extend(dead)
+        if dead and self._dead is not None:
+            self._dead.give(dead)
+        if taken.update is not None and self._watches:
+            for watch in [*self._watches]:
+                self.stats.alerts += watch.tell(taken.update, self._position)
+        given = [self._dead, *(watch.to for watch in self._watches)]
+        self.stats.failed = sum(of.failed for of in given if of is not None)
+        now = self._clock()
+        at = [now - (self._read_at if e.at is None else e.at) for e in taken.events]
+        self.stats.note(np.array(at), self._pace.max_latency)
+
+    # Alerts --------------------------------------------------------------------------------------
+
+    def on(
+        self,
+        to: Callable[[Alert], Any] | None = None,
+        *,
+        changed: float | None = None,
+        crossed: float | None = None,
+        flipped: bool = False,
+        channel: int | None = None,
+        nodes: Any = None,
+        keep: int = 10_000,
+    ) -> Watch:
+        """Ask for alerts about rows of the output, one of three kinds.
+
+        Args:
+            to: What each `Alert` is handed to, by the thread that runs the stream. What it raises
+                stops nothing and is counted. Without it the alerts are iterated over: `async for
+                alert in stream.on(flipped=True)`.
+            changed: Rows of which a number has changed by more than this.
+            crossed: Rows that have come to this threshold from below, or fallen below it.
+            flipped: Rows that have another label; see `Update.flips`.
+            channel: The channel that is held against the threshold, if there are several.
+            nodes: Ids of the nodes that are watched, int64 `[k]`; all by default.
+            keep: How many alerts wait for an iterator at most; the oldest go first.
+
+        Raises:
+            ValueError: If not exactly one kind is asked for.
+        """
+        what, find = finder(changed, crossed, flipped, channel, nodes)
+        watch = Watch(what, find, to, keep, self._watches.remove)
+        self._watches.append(watch)
+        return watch
+
+    # Checkpoints ---------------------------------------------------------------------------------
+
+    def checkpoint(self, *, wait: bool = True) -> None:
+        """Write the state and the position of the source; a restart goes on from here.
+
+        Args:
+            wait: Whether to return when it is on the disk; else a thread writes it.
+
+        Raises:
+            IncrementalError: If there is no folder.
+            StaleStateError: If the model's state is stale.
+            OSError: If it cannot be written; the one before counts then.
+            Exception: What a sink raises that cannot keep what it was given.
+        """
+        if self._folder is None:
+            raise IncrementalError("Stream: there is no folder for a checkpoint; pass directory=")
+        with self._lock:
+            self._settle()
+            for sink in (self._dead, *(watch.to for watch in self._watches)):
+                if sink is not None:
+                    sink.flush()
+            extra = {
+                "position": self._position, "seen": [*self._intake.seen],
+                "stats": self.stats.saved(), "refused": [list(pair) for pair in self._refused],
+            }  # fmt: skip
+            self._folder.write(self.inc, extra, wait)
+            self._since = 0
+            self.stats.checkpoints += 1
+
+    def close(self) -> None:
+        """Write a checkpoint, if there is a folder, and let go of it."""
+        if self._folder is not None and not self._is_closed:
+            self.stop()
+            with self._lock:
+                try:
+                    if not self.inc.stale:
+                        self.checkpoint()
+                finally:
+                    self._let_go()
+
+    def _let_go(self) -> None:
+        self._is_closed = True
+        if self._folder is not None:
+            self._folder.close()
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            self.close()
+        else:
+            self._let_go()
+
+    def __repr__(self) -> str:
+        stats = self.stats
+        return (
+            f"{type(self).__name__}(at {self._position!r}, version={self.inc.version}, "
+            f"events={stats.events}, dead={stats.dead}, alerts={stats.alerts})"
+        )
+
+
+def _call(first: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of the first call."""
+    if isinstance(first, tuple):
+        return first, {}
+    return ((), first) if type(first) is dict else ((first,), {})

@@ -1,0 +1,228 @@
+"""Which field of an event is what."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any, Literal, TypeVar, get_args
+
+import numpy as np
+
+from pyg_incremental.delta.given import Ids
+
+T = TypeVar("T")
+Kind = Literal["edge_add", "edge_del", "edge_change", "node", "node_del"]
+Rows = np.ndarray[Any, np.dtype[Any]]
+Shapes = Mapping[str, tuple[int, ...]]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+class MalformedError(ValueError):
+    """Events that do not say what the schema expects of them.
+
+    Attributes:
+        reasons: What is wrong with each, by its place in what was read.
+    """
+
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        super().__init__("; ".join(f"event {at}: {reason}" for at, reason in reasons.items()))
+        self.reasons = reasons
+
+
+class OfKind:
+    """The events of one kind.
+
+    Attributes:
+        at: Their places in what was read, int64 `[k]`, ascending.
+        ids: The ends of edges, int64 `[2, k]`, or the nodes, int64 `[1, k]`.
+        data: Rows that belong to them by name, `[k, ...]`.
+    """
+
+    __slots__ = ("at", "data", "ids")
+
+    def __init__(self, at: Ids, ids: Ids, data: Mapping[str, Rows]) -> None:
+        self.at, self.ids, self.data = at, ids, data
+
+
+class Columns:
+    """What events say, by kind.
+
+    Attributes:
+        of: The events of each kind that is there.
+    """
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Mapping[Kind, OfKind]) -> None:
+        self.of = of
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Which field of an event is what: a mapping such as a row, or an object of JSON.
+
+    Attributes:
+        src: The field of the node where an edge starts: an integer.
+        dst: The field of the node to which it leads.
+        kind: The field that says what an event is; None if all events are edges that come.
+        kinds: What its values mean: `'edge_add'`, `'edge_del'`, `'edge_change'` (new data for an
+            edge that is there), `'node'` (features of a node, which is new if its id is the
+            number of nodes) and `'node_del'`. By default they are called so.
+        node: The field of the node in events that are about one.
+        x: The field of its features, a list of numbers, or the fields of one number each.
+        edge_data: For each edge input of the model, such as `'edge_weight'`, the field of its
+            value, or the fields of one number each.
+        time: The field of the event time, a number; see `Window`.
+        event_id: The field of a name, a string or an integer, that a producer gives to each event:
+            one that comes again is left out.
+        undirected: Take every edge in both directions.
+        which: Which of several edges of one pair is deleted or changed; see `GraphDelta`.
+
+    Raises:
+        ValueError: If a kind is none.
+    """
+
+    src: str = "src"
+    dst: str = "dst"
+    kind: str | None = None
+    kinds: Mapping[Any, Kind] = field(default_factory=lambda: {kind: kind for kind in KINDS})
+    node: str = "node"
+    x: str | Sequence[str] = "x"
+    edge_data: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    time: str | None = None
+    event_id: str | None = None
+    undirected: bool = False
+    which: Literal["newest", "oldest"] = "newest"
+
+    def __post_init__(self) -> None:
+        for name, kind in self.kinds.items():
+            if kind not in KINDS:
+                raise ValueError(f"kinds[{name!r}]: expected one of {KINDS} (got {kind!r})")
+
+    def read(self, values: Sequence[Any], shapes: Shapes) -> Columns:
+        """What events say, column by column.
+
+        Args:
+            values: The events.
+            shapes: The shape of a row of `'x'`, and of each edge input, as far as it is known.
+
+        Raises:
+            MalformedError: If some do not say what is expected of them.
+        """
+        return _each(values, lambda some: self._columns(some, shapes))
+
+    def _columns(self, values: Sequence[Any], shapes: Shapes) -> Columns:
+        if self.kind is None:
+            return Columns({"edge_add": self._of_kind("edge_add", values, None, shapes)})
+        kinds = self.kinds
+        places: dict[Kind, list[int]] = {}
+        for at, said in enumerate(map(itemgetter(self.kind), values)):
+            kind = kinds.get(said)
+            if kind is None:
+                raise ValueError(f"'{self.kind}' is {said!r}, expected one of {[*map(str, kinds)]}")
+            places.setdefault(kind, []).append(at)
+        return Columns(
+            {
+                kind: self._of_kind(kind, [values[at] for at in own], np.array(own), shapes)
+                for kind, own in places.items()
+            }
+        )
+
+    def _of_kind(self, kind: Kind, values: Sequence[Any], at: Ids | None, shapes: Shapes) -> OfKind:
+        places: Ids = np.arange(len(values)) if at is None else at
+        if kind in ("node", "node_del"):
+            ids = _integers(values, self.node)[None]
+            data = {} if kind == "node_del" else {"x": _rows(values, self.x, shapes.get("x"))}
+            return OfKind(places, ids, data)
+        pairs = np.stack([_integers(values, self.src), _integers(values, self.dst)])
+        if kind == "edge_del":
+            return OfKind(places, pairs, {})
+        named = self.edge_data.items()
+        return OfKind(places, pairs, {k: _rows(values, of, shapes.get(k)) for k, of in named})
+
+    def times(self, values: Sequence[Any]) -> "np.ndarray[Any, np.dtype[np.float64]]":
+        """The event times, float64 `[k]`.
+
+        Raises:
+            MalformedError: If some have none.
+        """
+        name = self.time or ""
+        return _each(values, lambda some: _finite(some, name))
+
+    def ids(self, values: Sequence[Any]) -> list[Any]:
+        """The names of the events.
+
+        Raises:
+            MalformedError: If some have none.
+        """
+        name = self.event_id or ""
+        return _each(values, lambda some: _named(some, name))
+
+
+def _each(values: Sequence[Any], read: Callable[[Sequence[Any]], T]) -> T:
+    """What is read of all values; where that fails, which of them cannot be read, and why.
+
+    Raises:
+        MalformedError: If some cannot be.
+    """
+    try:
+        return read(values)
+    except Exception as error:  # events are anybody's
+        reasons = {}
+        for at, value in enumerate(values):
+            try:
+                read([value])
+            except Exception as why:
+                reasons[at] = _reason(why)
+        if not reasons:  # each may be read, but not with the others
+            reasons = dict.fromkeys(range(1, len(values)), _reason(error))
+        raise MalformedError(reasons) from error
+
+
+def _integers(values: Sequence[Any], name: str) -> Ids:
+    found = [*map(itemgetter(name), values)]
+    ids = np.array(found)
+    # A truth value among integers would become one.
+    if ids.dtype.kind != "i" or ids.ndim != 1 or bool in set(map(type, found)):
+        raise ValueError(f"'{name}' is {found[0]!r}, expected the id of a node, an integer")
+    return ids.astype(np.int64, copy=False)
+
+
+def _rows(values: Sequence[Any], names: str | Sequence[str], shape: tuple[int, ...] | None) -> Rows:
+    if isinstance(names, str):
+        found = [*map(itemgetter(names), values)]
+    else:
+        found = [[value[name] for name in names] for value in values]
+    rows = np.array(found)
+    if rows.dtype.kind == "O" and all(type(number) is int for number in rows.flat):
+        rows = rows.astype(np.float64)  # as among other numbers
+    if rows.dtype.kind not in "iufb":
+        raise ValueError(f"{names!r} is {found[0]!r}, expected numbers")
+    if shape is None or rows.shape[1:] == shape:
+        return rows
+    if math.prod(rows.shape[1:]) != math.prod(shape):
+        raise ValueError(f"{names!r} is {found[0]!r}, expected numbers of shape {[*shape]}")
+    return rows.reshape(-1, *shape)
+
+
+def _finite(values: Sequence[Any], name: str) -> "np.ndarray[Any, np.dtype[np.float64]]":
+    found = [*map(itemgetter(name), values)]
+    times = np.array(found)
+    if times.dtype.kind not in "iuf" or times.ndim != 1 or not np.isfinite(times).all():
+        raise ValueError(f"'{name}' is {found[0]!r}, expected a time, a finite number")
+    return times.astype(np.float64, copy=False)
+
+
+def _named(values: Sequence[Any], name: str) -> list[Any]:
+    ids = [*map(itemgetter(name), values)]
+    for given in ids:
+        if type(given) not in (str, int):
+            raise ValueError(f"'{name}' is {given!r}, expected a string or an integer")
+    return ids
+
+
+def _reason(error: Exception) -> str:
+    """What to say of an event that cannot be read."""
+    if isinstance(error, KeyError):
+        return f"there is no field {error}"
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
