@@ -25,6 +25,7 @@ from benchmarks import (
     side_by_side,
     tasks,
     threads,
+    what_ifs,
     without,
 )
 from benchmarks.evaluation import command as evaluation
@@ -45,6 +46,7 @@ WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "threads": threads.run,
     "without": without.run,
     "readers": readers.run,
+    "what-ifs": what_ifs.run,
     "sampling": sampling.run,
     "traffic": traffic.run,
     "ranks": speed.run,
@@ -147,6 +149,11 @@ def main(argv: list[str] | None = None) -> None:
         description=readers.__doc__, formatter_class=raw,
     )  # fmt: skip
     readers.add_options(reading)
+    trying = commands.add_parser(
+        "what-ifs", help="an update, the preview of one, and many previews at once",
+        description=what_ifs.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    what_ifs.add_options(trying)
 
     samples = commands.add_parser(
         "sampling", help="samples kept by events: ingestion, queries, accuracy",

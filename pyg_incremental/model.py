@@ -146,7 +146,7 @@ class IncrementalModel(Keeping, Readings, AsModule):
     def forget(self) -> None:
         """Let go of everything that is stored, as if the model had not been called yet."""
         with self._turns.alone("forget"):
-            self._session = self._before = self._few = self._names = None
+            self._session = self._before = self._few = self._names = self._trials = None
             self._lost = ""
 
     def _take(self, session: Session, committed: Committed, level: int = 4) -> None:

@@ -14,25 +14,20 @@ from pyg_incremental.blocks.evaluate import evaluate, evaluate_call
 from pyg_incremental.call.agreement import Agreement, gap_of
 from pyg_incremental.call.said import Role
 from pyg_incremental.call.site import CallSite
-from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.engine.memory import MemoryReport, memory_of
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.files import snapshot
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.program.steps import Program
 from pyg_incremental.session import against_model, integrity
-from pyg_incremental.session.by_name import ByName
 from pyg_incremental.session.explain import Explanation, explained
-from pyg_incremental.session.guarded import Guarded
-from pyg_incremental.session.parameters import refuse_autocast
-from pyg_incremental.session.preview import preview
-from pyg_incremental.session.session import Session
 from pyg_incremental.session.stored import stored
+from pyg_incremental.session.what_if import WhatIfs
 from pyg_incremental.session.worst_node import worst_node
 from pyg_incremental.update import Reading, Update
 
 
-class Readings(ByName, Guarded):
+class Readings(WhatIfs):
     """The part of an `IncrementalModel` that changes nothing."""
 
     def on_update(self, method: Callable[[Update], Any], *, old: bool = False) -> RemovableHandle:
@@ -50,59 +45,6 @@ class Readings(ByName, Guarded):
             A handle, whose `remove()` ends it.
         """
         return self._listeners.add(method, old)
-
-    def inverse(self, delta: GraphDelta) -> GraphDelta:
-        """The delta that undoes `delta`, read off the current state; see `GraphDelta.inverse`."""
-        return self._turns.read(lambda: self._back(self._require(), delta))
-
-    def preview(self, *changes: Any, **fields: Any) -> Update:
-        """What a delta would change, and what it would cost; nothing changes, not one bit.
-
-        It costs a copy of all that is held, twice, and the work of the update step by step. Other
-        threads wait meanwhile, but `out` and `x`, which are views, show the delta.
-
-        Args:
-            *changes: One `GraphDelta`, or some of its fields.
-            **fields: The fields of `GraphDelta`.
-
-        Returns:
-            What `apply_delta` would return, OLD rows included; `version` is the current one.
-
-        Raises:
-            InvalidDeltaError: If the delta does not fit the graph.
-            StaleStateError: If the stored state is stale.
-            Exception: Whatever the model itself raises on the changed graph.
-        """
-        delta = GraphDelta(*changes, **fields).alone()
-        return self._preview(lambda session: self._tried(session, delta))
-
-    def _preview(self, tried: Callable[[Session], Any]) -> Update:
-        """What a delta would do, which, with what tells of it, is made where nothing can change."""
-        with self._turns.alone("preview"):
-            session = self._require()
-            self._refuse_stale()
-            refuse_autocast()
-            delta, told = tried(session)
-            found: Update = told(preview(session, delta))
-            return found
-
-    def query(self, *ids: Any, **named: Any) -> Any:
-        """The rows of the output for other ids than those that are watched, on the current graph.
-
-        Args:
-            *ids: The ids that the model takes, in its order and form, int64 `[k]`, `[2, k]` or `[k,
-                2]`; and what else it takes with a row for each of them.
-            **named: The same by name.
-
-        Returns:
-            What the model returns for them, `[k, ...]`. Nothing changes, and none is watched.
-
-        Raises:
-            UnsupportedModelError: If the output has more than a row for each of the ids.
-            InvalidDeltaError: If an id is out of range, or arguments do not fit.
-            StaleStateError: If the stored state is stale.
-        """
-        return self._preview(lambda session: self._asked(session, ids, named)).out
 
     def read(self, nodes: Any = None) -> Reading:
         """Some rows of the output, and the version that they are of: from any thread, at any time.

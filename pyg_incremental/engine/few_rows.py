@@ -157,6 +157,50 @@ class FewRows:
         self._end_of(fast, done, delta, stats)
         return stats
 
+    def begin_trial(self, more: int, edges: int) -> FastPath | None:
+        """See that there is room for deltas which are only tried, and that everything is located.
+
+        Args:
+            more: How many nodes are new in each.
+            edges: How many edges come and leave at most.
+
+        Returns:
+            What may carry them out, and then `end_trial` comes last; None where that takes more
+            than compiled code, and nothing has begun.
+        """
+        fast = self.fast
+        if fast is None or not fast.is_alone:
+            return None
+        self.copy_late()
+        if more:
+            self.make_room_for(more)
+        else:
+            for nodes in self.nodes.values():
+                nodes.begin_plain()
+        self._clean()
+        fast.locate()
+        fast.tables.noted.make_room(edges)
+        return fast
+
+    def run_trial(self, fast: FastPath, delta: PlainDelta) -> bool:
+        """Change the graph and every stored row, in one call.
+
+        Whatever becomes of it, the caller puts back what was there.
+
+        Returns:
+            Whether that was all; else the delta is not valid, too large, or not for compiled code.
+        """
+        if fast.run_few(delta) != (len(fast.executors), 0):
+            return False
+        self._finish(fast)
+        return True
+
+    def end_trial(self, more: int) -> None:
+        """Forget what was tried, so many new nodes included."""
+        self._clean()
+        if more:
+            self.forget_new()
+
     def go_on_few(self, delta: PlainDelta, step: int, why: int) -> Work:
         """Bring an update that `FastPath.run_few` has begun to its end; returns the work."""
         fast = self.fast

@@ -34,15 +34,15 @@ class FewChanges:
     tables: Tables
     executors: list[Any]
     aggregators: list[Any]
-    _kinds: Sequence[NodeSet]
-    _graph: DynamicGraph
+    kinds: Sequence[NodeSet]
+    graph: DynamicGraph
     _backend: Backend
     _edge_values: EdgeValues
-    _inputs: dict[str, int]
+    inputs: dict[str, int]
     _names: list[tuple[str, str, str]]
     _parts: Parts
     _exchanges: list[Any]
-    _slots: Any
+    slots: Any
     _no_rows: Any
     _zero: Any
     _bits: Any
@@ -52,12 +52,12 @@ class FewChanges:
 
     def _rows_at_most(self) -> dict[str, int]:
         """How many rows of each input `run_few` takes."""
-        return {name: min(FEW, self.tables.room_of(s)) for name, s in self._inputs.items()}
+        return {name: min(FEW, self.tables.room_of(s)) for name, s in self.inputs.items()}
 
     @property
     def _num_nodes(self) -> int:
         """All ids are smaller."""
-        return max(nodes.num_nodes for nodes in self._kinds)
+        return max(nodes.num_nodes for nodes in self.kinds)
 
     @property
     def _begins(self) -> bool:
@@ -76,7 +76,7 @@ class FewChanges:
             return False  # what belongs to edges that nobody reads is written on the longer way
         if added.shape[1] > FEW or gone.shape[1] > FEW or len(ids) > self._few_rows.get(name, 0):
             return False
-        kinds, moves = self._kinds, self._backend.moves
+        kinds, moves = self.kinds, self._backend.moves
         if len(kinds) > 1:
             counts = [(nodes.num_nodes,) * 2 for nodes in kinds]
             placed = moves, *[nodes.scratch.size for nodes in kinds], *counts
@@ -100,8 +100,8 @@ class FewChanges:
             delta is not valid, or something has to grow. Nothing was changed then.
         """
         added, gone, name, ids, rows, more, *_ = delta
-        comes, leaves, graph = added.shape[1], gone.shape[1], self._graph
-        scratch, kinds = self.tables.nodes.scratch, self._kinds
+        comes, leaves, graph = added.shape[1], gone.shape[1], self.graph
+        scratch, kinds = self.tables.nodes.scratch, self.kinds
         count = kinds[0].num_nodes if len(kinds) == 1 else self._num_nodes
         ready = graph.ready_for(comes, leaves)
         if ready is None:
@@ -110,8 +110,8 @@ class FewChanges:
             self._edge_values.write_ahead(delta, ready, [])
         many = NEVER if more or get_num_threads() == 1 else self._parts.many()
         step, why, used = update(
-            self.tables.plan, graph.places(), added, gone, *ready, self._slots, scratch.epoch,
-            count, -1 if rows is None else self._inputs[name], ids,
+            self.tables.plan, graph.places(), added, gone, *ready, self.slots, scratch.epoch,
+            count, -1 if rows is None else self.inputs[name], ids,
             self._no_rows if rows is None else self.flat(rows), self._zero, self._bits,
             many, GRAPH,
         )  # fmt: skip
@@ -125,13 +125,41 @@ class FewChanges:
         graph.changed(comes, leaves, used)
         return step, why
 
+    @property
+    def moves(self) -> int:
+        """How often rows were put elsewhere."""
+        return self._backend.moves
+
+    def fits(self, delta: PlainDelta) -> bool:
+        """Whether there is room for what a delta says, as far as that is not asked of the graph."""
+        edges = max(delta.added.shape[1], delta.gone.shape[1])
+        given = None if delta.rows is None else self.inputs.get(delta.name, -1)
+        if edges >= self.slots.shape[1] or given == -1:
+            return False
+        return given is None or len(delta.ids) <= self.tables.room_of(given)
+
+    @property
+    def kind(self) -> tuple[Any, Any]:
+        """A zero of the dtype of rows, and an integer one as wide."""
+        return self._zero, self._bits
+
+    @property
+    def computes_edge_values(self) -> bool:
+        """Whether values of edges that come are computed ahead, which the machine does not do."""
+        return bool(self._edge_values.steps)
+
+    @property
+    def names(self) -> list[tuple[str, str, str]]:
+        """What the work of each step is reported as."""
+        return self._names
+
     @abstractmethod
     def locate(self) -> None:
         """See that the machine knows where everything is."""
 
     def forget(self) -> None:
         """What was accepted before is none of this update's."""
-        self._slots[0, 0] = 0
+        self.slots[0, 0] = 0
 
     def changed_few(self, step: int, cell: Cell) -> Ids | None:
         """The rows of a cell that `run_few` has changed, int64 `[k]` in any order, as a copy.

@@ -72,7 +72,10 @@ class FastPath(FewChanges):
         aggregators: Those that the machine does not run, and that have to retract and insert edges
             before it does.
         others: The steps that it does not know.
-        is_worth_it: Whether it runs any aggregation.
+        is_worth_it: Whether it runs any aggregation; and `is_alone` whether it runs every step.
+        graph: The graph; likewise `kinds`.
+        inputs: The step of each input, by name.
+        slots: The slots of edges that left and came, see `graph_at.accept_now`.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class FastPath(FewChanges):
         backend: Backend,
         begin: Begin,
     ) -> None:
-        self._kinds, self._graph, self._backend = kinds, graph, backend
+        self.kinds, self.graph, self._backend = kinds, graph, backend
         self.executors = [*edge_executors, *executors]
         self.tables = t = Tables(executors, edge_executors, kinds, graph, backend.like.dtype)
         steps = t.steps[:, KIND]
@@ -95,7 +98,7 @@ class FastPath(FewChanges):
         self.is_worth_it = any(
             isinstance(e, Aggregator) for s, e in enumerate(t.executors) if steps[s] != OTHER
         )
-        self._inputs = {
+        self.inputs = {
             e.out.value.name: s for s, e in enumerate(t.executors) if t.steps[s, KIND] == INPUT
         }
         self._first_input = next(
@@ -110,8 +113,9 @@ class FastPath(FewChanges):
         self._exchanges = [
             e for e, kind in zip(t.executors, steps, strict=True) if kind == EXCHANGE
         ]
+        self.is_alone = t.known == len(t.executors) and not self._exchanges
         self._takes_few, self._few_rows = self._begins, self._rows_at_most()
-        self._slots = np.zeros((2, 1 + _EDGES), np.int64)
+        self.slots = np.zeros((2, 1 + _EDGES), np.int64)
         self._located: tuple[int, ...] = ()
         self._placed: tuple[Any, ...] = ()
         self._counted: list[tuple[int, int]] = []
@@ -123,7 +127,7 @@ class FastPath(FewChanges):
         if not all(e.is_shared for e in self._exchanges) or (self._exchanges and self._has_new):
             return False
         for name, (ids, _) in rows.items():
-            step = self._inputs.get(name)
+            step = self.inputs.get(name)
             if step is None or ids.shape[0] > self.tables.room_of(step):
                 return False
         return True
@@ -147,7 +151,7 @@ class FastPath(FewChanges):
         self.begin()
         given, ids, new = -1, _NO_IDS, self._no_rows
         for name, (of, to) in rows.items():
-            given, ids, new = self._inputs[name], of.numpy(), self.flat(to)
+            given, ids, new = self.inputs[name], of.numpy(), self.flat(to)
         edges = edges_of(events)
         self.tables.noted.make_room(edges[0].shape[1] + edges[1].shape[1])
         return self._finish(EDGES, given, ids, new, edges, stats)
@@ -165,7 +169,7 @@ class FastPath(FewChanges):
         is_large = max(comes + leaves, len(ids)) * self._parts.widest > many
         if max(comes, leaves) > _EDGES and (not is_large or self.tables.is_for_one_thread):
             return None
-        ready = self._graph.ready_for(comes, leaves)
+        ready = self.graph.ready_for(comes, leaves)
         if ready is None or not self._has_room(delta):
             return None
         if comes and self._edge_values.are_there:
@@ -174,20 +178,20 @@ class FastPath(FewChanges):
         self.tables.noted.make_room(comes + leaves)
         given, new = -1, self._no_rows
         if delta.rows is not None:
-            given, new = self._inputs[delta.name], self.flat(delta.rows)
+            given, new = self.inputs[delta.name], self.flat(delta.rows)
         if is_large and not self.tables.is_for_one_thread:
             return self._run_beside(delta, ready, given, new, stats)
         scratch = self.tables.nodes.scratch
         step, count, used = update(
-            self.tables.plan, self._graph.places(), added, gone, *ready, self._slots,
+            self.tables.plan, self.graph.places(), added, gone, *ready, self.slots,
             scratch.epoch, self._num_nodes, given, ids, new, self._zero, self._bits,
             many, GRAPH,
         )  # fmt: skip
         if step < 0:
             return None
         scratch.epoch += SPARE * (len(self.executors) + 1)
-        self._graph.changed(comes, leaves, used)
-        self._graph.num_nodes += delta.more
+        self.graph.changed(comes, leaves, used)
+        self.graph.num_nodes += delta.more
         return self.go_on(delta, step, count, stats)
 
     def go_on(self, delta: PlainDelta, step: int, count: int, stats: Work) -> int:
@@ -198,9 +202,9 @@ class FastPath(FewChanges):
         """
         if count:
             given, ids, new = -1, _NO_IDS, self._no_rows
-            if delta.rows is not None and self._inputs[delta.name] > step:  # not put yet
-                given, ids, new = self._inputs[delta.name], delta.ids, self.flat(delta.rows)
-            edges = delta.added, delta.gone, self._slots
+            if delta.rows is not None and self.inputs[delta.name] > step:  # not put yet
+                given, ids, new = self.inputs[delta.name], delta.ids, self.flat(delta.rows)
+            edges = delta.added, delta.gone, self.slots
             return self._finish(step, given, ids, new, edges, stats, count)
         self._tell(stats, len(self.executors))
         return step
@@ -212,14 +216,14 @@ class FastPath(FewChanges):
             What happened to the edges; None if the delta is not valid or too large. Nothing was
             changed then.
         """
-        graph, added, gone = self._graph, delta.added, delta.gone
+        graph, added, gone = self.graph, delta.added, delta.gone
         comes, leaves, total = added.shape[1], gone.shape[1], graph.num_nodes + delta.more
         ready = graph.ready_for(comes, leaves)
         if ready is None or max(comes, leaves) > _EDGES or not self._has_room(delta):
             return None
         graph.make_node_room(total)
         free, num_free, end, order = ready
-        slots = self._slots
+        slots = self.slots
         if not graph_at.accept_now(
             graph.places(), added, gone, delta.ids, total, free, num_free, end, slots
         ):
@@ -241,7 +245,7 @@ class FastPath(FewChanges):
         """Whether the machine may begin with the rows of a delta."""
         if not all(e.is_shared for e in self._exchanges) or (self._exchanges and delta.more):
             return False
-        given = self._inputs.get(delta.name)
+        given = self.inputs.get(delta.name)
         return delta.rows is None or (
             given is not None and len(delta.ids) <= self.tables.room_of(given)
         )
@@ -254,12 +258,12 @@ class FastPath(FewChanges):
 
         To begin, only the ends of the edges have to be known.
         """
-        added, gone, places = delta.added, delta.gone, self._graph.places()
+        added, gone, places = delta.added, delta.gone, self.graph.places()
         comes, leaves, num_nodes = added.shape[1], gone.shape[1], self._num_nodes
-        if self._slots.shape[1] <= max(comes, leaves):
-            self._slots = np.zeros((2, 2 * max(comes, leaves) + 1), np.int64)
+        if self.slots.shape[1] <= max(comes, leaves):
+            self.slots = np.zeros((2, 2 * max(comes, leaves) + 1), np.int64)
         free, num_free, end, order = ready
-        slots, changed = self._slots, (delta.ids, num_nodes, free, num_free, end)
+        slots, changed = self.slots, (delta.ids, num_nodes, free, num_free, end)
         if not graph_at.accept_now(places, added, gone, *changed, slots):
             return None
         ends = self._ends(delta)
@@ -273,17 +277,17 @@ class FastPath(FewChanges):
             ],
         )  # fmt: skip
         graph_at.has_changed(free, num_free, slots, comes, leaves)
-        self._graph.changed(comes, leaves, used)
+        self.graph.changed(comes, leaves, used)
         return self._finish(0, given, delta.ids, rows, (added, gone, slots), stats)
 
     def _ends(self, delta: PlainDelta) -> tuple[Any, ...]:
         """Sources, targets and slots of the edges that leave, and of those that come."""
-        return ends_of((delta.added, delta.gone, self._slots))
+        return ends_of((delta.added, delta.gone, self.slots))
 
     @property
     def has_accepted(self) -> bool:
         """Whether `run_at_once` has accepted a delta since `forget`."""
-        return bool(self._slots[0, 0])
+        return bool(self.slots[0, 0])
 
     def events_of(self, delta: PlainDelta) -> EdgeEvents:
         """What `run_at_once` has done to the edges."""
@@ -296,7 +300,7 @@ class FastPath(FewChanges):
         added, gone, slots = edges
         ends = ends_of(edges)
         tables, scratch, num_nodes = self.tables, self.tables.nodes.scratch, self._num_nodes
-        parts, places, many = self._parts, self._graph.places(), self._many()
+        parts, places, many = self._parts, self.graph.places(), self._many()
         is_large = given >= 0 and ids.size * tables.width_of(given) > many
         is_shared = is_large or (ends[0].size + ends[3].size) * parts.widest > many
         if step < 0 and is_shared and not tables.is_for_one_thread:
@@ -352,7 +356,7 @@ class FastPath(FewChanges):
 
         `ids` are those of the first one, which is an input if its new rows are `given`.
         """
-        self._parts.compute(chain, self._graph.places(), self._num_nodes, ids, given)
+        self._parts.compute(chain, self.graph.places(), self._num_nodes, ids, given)
         return chain[-1].step + 1
 
     def _exchange(self, step: int, places: Any) -> bool:
@@ -377,7 +381,7 @@ class FastPath(FewChanges):
     @property
     def _has_new(self) -> bool:
         """Whether there are new nodes."""
-        return any(nodes.first_new < nodes.num_nodes for nodes in self._kinds)
+        return any(nodes.first_new < nodes.num_nodes for nodes in self.kinds)
 
     def _many(self) -> int:
         """From more elements on than these a step is one for threads."""
@@ -385,11 +389,11 @@ class FastPath(FewChanges):
 
     def locate(self) -> None:
         """See that the machine knows where everything is."""
-        places = self._backend.moves, *[nodes.scratch.size for nodes in self._kinds]
+        places = self._backend.moves, *[nodes.scratch.size for nodes in self.kinds]
         if self._located != places:
             self.tables.locate()
             self._located = places
-        counts = [(nodes.num_nodes, nodes.first_new) for nodes in self._kinds]
+        counts = [(nodes.num_nodes, nodes.first_new) for nodes in self.kinds]
         if self._counted != counts:
             self.tables.count_nodes()
             self._counted = counts

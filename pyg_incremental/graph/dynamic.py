@@ -1,6 +1,7 @@
 """A directed multigraph whose edges come and go, as a user sees it."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from pyg_incremental.kernels import adjacency as kernel
 _NONE = np.empty(0, np.int64)
 _NO_EDGES = np.empty((2, 0), np.int64)
 _NO_DATA: Mapping[str, Tensor] = {}
+_COUNTS = (
+    "num_nodes", "num_edges", "next_order", "_end", "_ages_ascend", "_num_free", "_used",
+)  # fmt: skip
 
 
 class DynamicGraph(EdgeStore):
@@ -213,6 +217,16 @@ class DynamicGraph(EdgeStore):
         for side, key in enumerate((src, dst)):
             self._make_room(side, key)
         self._make_free_room(self._num_free + removed)
+
+    @property
+    def counts(self) -> tuple[Any, ...]:
+        """What counts nodes, edges, slots and ages, to be set again where bytes are put back."""
+        return tuple([getattr(self, name) for name in _COUNTS])
+
+    @counts.setter
+    def counts(self, counts: tuple[Any, ...]) -> None:
+        for name, count in zip(_COUNTS, counts, strict=True):
+            setattr(self, name, count)
 
     # Copies ----------------------------------------------------------------------------------
 

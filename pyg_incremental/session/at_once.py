@@ -21,7 +21,7 @@ from pyg_incremental.session.session import Session
 from pyg_incremental.update import Update, UpdateStats, Work
 
 
-def _write_down(session: Session, delta: PlainDelta, main: str) -> None:
+def write_down(session: Session, delta: PlainDelta, main: str) -> None:
     """Let the journal hold what there is before a delta."""
     order, num_nodes, before = session.graphs[main].next_order, session.num_nodes, None
     if delta.rows is not None:
@@ -41,6 +41,14 @@ def _is_view(session: Session, delta: PlainDelta) -> bool:
     return first <= delta.rows.data_ptr() < first + stored.nbytes
 
 
+def apart(session: Session, delta: PlainDelta) -> PlainDelta:
+    """The same delta, its rows no view of those that they are written to."""
+    if not _is_view(session, delta):
+        return delta
+    assert delta.rows is not None
+    return delta._replace(rows=delta.rows.clone())
+
+
 def _count_new(session: Session, more: int) -> None:
     """There are so many more nodes of the only kind."""
     (kind,) = session.num_nodes
@@ -57,11 +65,9 @@ def carry_out(session: Session, delta: PlainDelta) -> tuple[int, int, Work] | No
     fast, main = session.engine.fast, session.engine.main
     if fast is None or main is None:
         return None
-    if _is_view(session, delta):
-        assert delta.rows is not None
-        delta = delta._replace(rows=delta.rows.clone())
+    delta = apart(session, delta)
     fast.forget()
-    _write_down(session, delta, main)
+    write_down(session, delta, main)
     work = session.engine.update_at_once(delta)
     if work is None:
         session.journal = None
@@ -101,7 +107,7 @@ class FewChanges:
         if delta.rows is not None and _is_view(session, delta):
             return None
         fast.forget()
-        _write_down(session, delta, main)
+        write_down(session, delta, main)
         if engine.late is not None:
             engine.copy_late()
         if more:

@@ -11,6 +11,7 @@ from pyg_incremental.session.by_name import NodeNames
 from pyg_incremental.session.listeners import Listeners
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
+from pyg_incremental.session.trial import Trials
 from pyg_incremental.session.turns import Turns
 from pyg_incremental.update import UpdateStats
 
@@ -35,6 +36,7 @@ class Guarded:
         self._turns = Turns()
         self._last: UpdateStats | None = None
         self._listeners = Listeners()
+        self._trials: Trials | None = None
         self._lost = ""
         anew_in_child(self)
 
@@ -68,6 +70,13 @@ class Guarded:
                 "call it on the whole graph, as in inc(x, edge_index), and then apply deltas"
             )
         return self._session
+
+    def _trials_now(self) -> Trials:
+        """What tries deltas on the running state."""
+        session, trials = self._require(), self._trials
+        if trials is None or trials.session is not session:
+            trials = self._trials = Trials(session)
+        return trials
 
     def _refuse_training(self) -> None:
         if any(m.training for m in self.model.modules()):

@@ -10,14 +10,31 @@ from pyg_incremental.session.before import OutputBefore
 from pyg_incremental.session.memento import Memento
 from pyg_incremental.session.reach import reach, rows_within
 from pyg_incremental.session.session import Session
+from pyg_incremental.session.trial import Trials
 from pyg_incremental.update import Update
 
 
-def preview(session: Session, delta: GraphDelta) -> Update:
+def preview(trials: Trials, delta: GraphDelta) -> Update:
     """What a delta would change, and what that would cost; everything is as before then.
 
     The delta is carried out, and what was there before is put back from a copy. Until it is, the
     journal of the update holds, as for any update that is interrupted.
+
+    Args:
+        trials: Tries deltas on the running state, where compiled code can.
+        delta: The delta.
+
+    Raises:
+        InvalidDeltaError: If it does not fit the graph.
+    """
+    session, began = trials.session, time.perf_counter()
+    plain = session.plain_of(delta)
+    tried = None if plain is None else trials.tried(plain, began)
+    return step_by_step(session, delta) if tried is None else tried
+
+
+def step_by_step(session: Session, delta: GraphDelta) -> Update:
+    """The same, as the executors do it, whatever there is to be put back.
 
     Args:
         session: The running state.

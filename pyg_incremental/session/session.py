@@ -216,11 +216,12 @@ class Session:
         return resolver.plain(edge_index_add, edge_index_del, x_changes)
 
     def plain_of(self, delta: GraphDelta) -> PlainDelta | None:
-        """The same of a delta with other parts."""
-        resolver = self.resolver.of_now
-        if resolver is None or self.engine.fast is None:
-            return None
-        return resolver.of(delta)
+        """The same of a delta with any parts."""
+        parts = delta.plain_parts
+        if parts is not None:
+            return self.plain(*parts)
+        resolver, is_fast = self.resolver.of_now, self.engine.fast and not self.program.least_edges
+        return resolver.of(delta) if resolver is not None and is_fast else None
 
     def commit(self, delta_id: Any, at_once: bool) -> None:
         """The update that was carried out is in, whatever is raised from here on.
@@ -234,9 +235,14 @@ class Session:
             deltas = remembered(deltas, delta_id, version + 1)
         # As `Committed(...)`, which takes longer than it should.
         committed = tuple.__new__(Committed, (version + 1, deltas, held, writes))
-        same = at_once and self._moves == self.backend.moves
+        same = at_once and not self.has_moved
         self.committed = committed if same else self.noted(committed)
         self.journal = None
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether rows lie elsewhere than when they were noted."""
+        return self._moves != self.backend.moves
 
     def noted(self, committed: Committed) -> Committed:
         """The same, with a note of how often what users can reach has been written to by now."""

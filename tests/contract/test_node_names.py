@@ -155,6 +155,9 @@ def test_undo_inverse_and_preview(seed):
         rows, edges = dict(world.rows), list(world.edges)
         fields = world.delta()
         tried = inc.preview(**fields)
+        [again] = inc.preview_many([GraphDelta(**fields)])
+        assert again.changed.tolist() == tried.changed.tolist()
+        assert torch.equal(again.out, tried.out)
         there = {n for n in inc.node_ids if n is not None}
         assert there == {*names}
         up = inc.apply_delta(**fields, undo=True, old=True)

@@ -3,10 +3,24 @@
 import numpy as np
 import pytest
 import torch
-from torch_geometric.nn import AntiSymmetricConv, GCNConv, GraphNorm, SAGEConv, Sequential
+from torch_geometric.nn import (
+    GAT,
+    GCN,
+    AntiSymmetricConv,
+    GATv2Conv,
+    GCNConv,
+    GraphNorm,
+    GraphSAGE,
+    SAGEConv,
+    Sequential,
+)
 
 from pyg_incremental import GraphDelta, InvalidDeltaError, StaleStateError, to_incremental
+from pyg_incremental.fused.undo import Undo
+from pyg_incremental.rows import Scratch
+from pyg_incremental.session import memento, preview
 from pyg_incremental.session.memento import Memento
+from pyg_incremental.session.preview import step_by_step
 from pyg_incremental.session.reach import reach
 from tests.closeness import assert_close, tensors_of
 from tests.contract.test_what_changed import MODELS, Classes, wrap
@@ -18,11 +32,14 @@ from tests.zoo import CHANNELS
 
 
 def bytes_of(inc):
-    """Every byte that is held, by where it is."""
+    """Every byte that is held, by where it is; but for room to collect ids in."""
     held = {}
     for graph in inc._session.graphs.values():
         graph.places()  # looked up now, which a delta that is read would do
-    for place, (_, copy) in Memento(inc._session)._arrays.items():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memento, "_LEFT_ALONE", (*memento._LEFT_ALONE, Scratch))
+        arrays = Memento(inc._session)._arrays
+    for place, (_, copy) in arrays.items():
         array = copy.numpy() if isinstance(copy, torch.Tensor) else copy
         held[place] = array.tobytes()
     return held
@@ -32,6 +49,17 @@ def same_bytes(inc, held):
     """Whether all that was held is where it was; what is only looked up more quickly may be new."""
     now = bytes_of(inc)
     return len(held) > 10 and {place: now.get(place) for place in held} == held
+
+
+def assert_same(one, other):
+    """Whether two updates tell the same, bit by bit; but for the time that they took."""
+    for of in ("changed", "out", "old"):
+        for a, b in zip(tensors_of(getattr(one, of)), tensors_of(getattr(other, of)), strict=True):
+            assert torch.equal(a.nan_to_num(7), b.nan_to_num(7))
+    assert one.stats.steps == other.stats.steps
+    assert one.stats.edges_added == other.stats.edges_added
+    assert one.stats.edges_deleted == other.stats.edges_deleted
+    assert (one.version, one.may_be_probabilities) == (other.version, other.may_be_probabilities)
 
 
 @pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
@@ -46,9 +74,13 @@ def test_a_preview_tells_what_an_update_does_and_changes_nothing(name, store):
     for kind in journey(rng, finite=True, kinds=EVERY):
         delta = DELTAS[kind](world, rng)
         inc._session.resolver.resolve(GraphDelta(**delta))  # may place a pair anew in the table
-        was, held, about = clone(inc.out), bytes_of(inc), repr(inc)
+        was, digest = clone(inc.out), inc.state_digest()
+        [first] = inc.preview_many([GraphDelta(**delta)])  # makes room for it, if need be
+        assert inc.state_digest() == digest
+        held, about = bytes_of(inc), repr(inc)
         up = inc.preview(**delta) if rng.random() < 0.5 else inc.preview(GraphDelta(**delta))
         assert same_bytes(inc, held)
+        assert_same(first, up)
         assert (repr(inc), inc.stale) == (about, None)
         assert up.version == inc.version
         for before, now in zip(tensors_of(was), tensors_of(inc.out), strict=True):
@@ -80,6 +112,7 @@ def test_its_cost_is_that_of_the_update():
         assert up.stats.rows < 400
 
 
+@torch.no_grad()
 def test_only_rows_in_reach_are_copied():
     inc = wrapped(nodes=4000, edges=8000)
     resolved = inc._session.resolver.resolve(GraphDelta(edge_index_add=edge(1, 2)))
@@ -102,7 +135,7 @@ def test_only_rows_in_reach_are_copied():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Memento, "__init__", counted)
-        inc.preview(edge_index_add=edge(1, 2))
+        step_by_step(inc._session, GraphDelta(edge_index_add=edge(1, 2)))
     report = inc.memory_report()
     rows = sum(p.bytes for p in report.parts if p.what != "graph" and p.name != "marks")
     assert copied[0][0] < report.total - rows + 20_000
@@ -121,6 +154,7 @@ def test_reach_is_not_guessed():
         assert of(wrap(name, world)[1], edge_index_add=edge(1, 2)) is None
 
 
+@torch.no_grad()
 def test_rows_are_put_back_where_only_those_in_reach_were_copied():
     rng = generator(4)
     for aggr in ("mean", "max", "softmax"):
@@ -135,7 +169,7 @@ def test_rows_are_put_back_where_only_those_in_reach_were_copied():
             resolved = inc._session.resolver.resolve(GraphDelta(**delta))
             small += reach(inc._session, resolved) is not None
             held = bytes_of(inc)
-            inc.preview(**delta)
+            step_by_step(inc._session, GraphDelta(**delta))
             assert same_bytes(inc, held)
             world.apply(**delta)
             inc.apply_delta(**delta)
@@ -167,12 +201,18 @@ def test_what_a_session_holds_besides_rows(make):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_whatever_is_raised_everything_is_as_before(error):
-    inc = wrapped(warm=True)
+@pytest.mark.parametrize("compile_after", [None, 1])
+def test_whatever_is_raised_everything_is_as_before(error, compile_after):
+    inc = wrapped(warm=True, compile_after=compile_after)
+    inc.preview(edge_index_add=edge(1, 2))
     held, digest = bytes_of(inc), inc.state_digest()
-    at = inc._session.engine.node_executors[-1]
+    engine = inc._session.engine
+    at, of = engine.node_executors[-1], "rows_changed"
+    if compile_after:
+        assert engine.fast.is_alone
+        at, of = engine, "_finish"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(at, "rows_changed", lambda: (_ for _ in ()).throw(error("no")))
+        patch.setattr(at, of, lambda *_: (_ for _ in ()).throw(error("no")))
         with pytest.raises(error):
             inc.preview(edge_index_add=edge(1, 2))
     assert same_bytes(inc, held)
@@ -181,10 +221,12 @@ def test_whatever_is_raised_everything_is_as_before(error):
     assert inc.preview(edge_index_add=edge(1, 2)).changed.numel()
 
 
-def test_an_interrupt_while_it_is_put_back():
-    inc = wrapped()
+@pytest.mark.parametrize("of", [Memento, Undo])
+def test_an_interrupt_while_it_is_put_back(of):
+    inc = wrapped(warm=True, compile_after=None if of is Memento else 1)
+    inc.preview(edge_index_add=edge(1, 2))
     held, calls = bytes_of(inc), []
-    original = Memento.put_back
+    original = of.put_back
 
     def interrupted(self):
         calls.append(0)
@@ -193,7 +235,7 @@ def test_an_interrupt_while_it_is_put_back():
         original(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Memento, "put_back", interrupted)
+        patch.setattr(of, "put_back", interrupted)
         with pytest.raises(KeyboardInterrupt):
             inc.preview(edge_index_add=edge(1, 2))
     assert same_bytes(inc, held)
@@ -208,3 +250,95 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(InvalidDeltaError, match="node ids"):
         inc.preview(edge_index_add=edge(1, 2000))
     assert np.array_equal(inc.preview().changed, [])
+
+
+class Attended(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.lin = (
+            GATv2Conv(4, 3, heads=2, edge_dim=2, add_self_loops=False),
+            torch.nn.Linear(6, 1),
+        )
+
+    def forward(self, x, edge_index, edge_attr):
+        return self.lin(self.conv(x, edge_index, edge_attr).relu()).sigmoid()
+
+
+MANY = {
+    "mean": (lambda: GraphSAGE(4, 8, 2, 3), False),
+    "degrees": (lambda: GCN(4, 8, 3, 3), False),
+    "softmax": (lambda: GAT(4, 8, 2, 3), False),
+    "max": (lambda: GraphSAGE(4, 8, 2, 3, aggr="max"), False),
+    "edge data": (Attended, True),
+    "backwards": (lambda: GraphSAGE(4, 8, 2, 3, flow="target_to_source"), False),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_compiled_code_tries_many_deltas_one_by_one(name, monkeypatch):
+    """Hubs, parallel edges and self-loops, rows and nodes that come; lists and pools that are full.
+
+    Whatever was tried, the next update does as on a model on which nothing was.
+    """
+    rng = generator([5, len(name)])
+    torch.manual_seed(0)
+    model, attr = MANY[name]
+    model = model().double().eval()
+    nodes, edges = 60, 150
+    x = torch.randn(nodes, 4, dtype=torch.float64)
+    ends = torch.from_numpy(rng.integers(nodes, size=(2, edges)))
+    ends[1, :40] = 3  # a hub
+    more = {"edge_attr": torch.randn(edges, 2, dtype=torch.float64)} if attr else {}
+    inc, twin = (to_incremental(model, compile_after=1) for _ in range(2))
+    for one in (inc, twin):
+        one(x, ends, **more)
+        one.apply_delta(x_changes=([0], x[:1]))
+
+    def draw():
+        came, left = int(rng.integers(4)), int(rng.integers(3))
+        new, told = int(rng.integers(3)) * int(rng.integers(2)), int(rng.integers(2))
+        every = inc.num_nodes + new
+        now = inc.graph.to_edge_index()
+        add = torch.from_numpy(rng.integers(every, size=(2, came)))
+        add[:, add[0] % 3 == 0] = now[:, :1]  # parallel to one that is there
+        fields = {"edge_index_add": add, "edge_index_del": now[:, rng.permutation(150)[:left]]}
+        if new:
+            fields["x_add"] = torch.randn(new, 4, dtype=torch.float64)
+        if told:
+            fields["x_changes"] = torch.tensor([7]), torch.randn(1, 4, dtype=torch.float64)
+        if attr and came:
+            fields["edge_attr_add"] = torch.randn(came, 2, dtype=torch.float64)
+        return GraphDelta(**fields)
+
+    alone = []
+    by_steps = preview.step_by_step
+    monkeypatch.setattr(preview, "step_by_step", lambda *a: alone.append(0) or by_steps(*a))
+    for _ in range(6):
+        deltas = [draw() for _ in range(12)]
+        digest = inc.state_digest()
+        ups = inc.preview_many(deltas)
+        assert inc.state_digest() == digest
+        held = bytes_of(inc)
+        for delta, up in zip(deltas, ups, strict=True):
+            assert_same(inc.preview(delta), up)
+            assert same_bytes(inc, held)
+        done = inc.apply_delta(deltas[-1], old=True)
+        twin.apply_delta(deltas[-1])
+        assert inc.state_digest() == twin.state_digest()
+        assert torch.equal(done.changed, ups[-1].changed)
+        assert_close(done.out, ups[-1].out)
+        assert_close(done.old, ups[-1].old)
+    assert not alone
+    assert inc.check() == []
+    assert inc.verify() < 1e-12
+
+
+def test_one_of_many_does_not_fit():
+    inc = wrapped(warm=True, compile_after=1)
+    digest = inc.state_digest()
+    fits = GraphDelta(edge_index_add=edge(1, 2))
+    with pytest.raises(InvalidDeltaError, match=r"deltas\[1\]: edge_index_add: .* node ids"):
+        inc.preview_many([fits, GraphDelta(edge_index_add=edge(1, 2000)), fits])
+    assert inc.state_digest() == digest
+    assert len(inc.preview_many([])) == 0
+    assert len(inc.preview_many([fits] * 3)[1:]) == 2

@@ -63,6 +63,13 @@ def test_without(name, tmp_path):
             assert row["x time"] > 2
 
 
+def test_what_ifs(tmp_path):
+    sizes = ["--nodes", "60", "--edges", "200", "--channels", "4", "--count", "5", "--turns", "1"]
+    main(["what-ifs", *sizes, "--out", str(tmp_path)])
+    (row,) = json.loads((tmp_path / "what_ifs.json").read_text())["results"]
+    assert min(row.values()) > 0
+
+
 def test_readers(tmp_path):
     sizes = ["--scale", "0.002", "--turns", "2", "--seconds", "0.2", "--readers", "2"]
     main(["readers", *sizes, "--out", str(tmp_path)])

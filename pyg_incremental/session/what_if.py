@@ -1,0 +1,102 @@
+"""What would be: deltas that are tried, ids that are asked for, the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.session.by_name import ByName
+from pyg_incremental.session.guarded import Guarded
+from pyg_incremental.session.many import Previews, preview_many
+from pyg_incremental.session.parameters import refuse_autocast
+from pyg_incremental.session.preview import preview
+from pyg_incremental.session.session import Session
+from pyg_incremental.update import Update
+
+
+class WhatIfs(ByName, Guarded):
+    """The part of an `IncrementalModel` that says what would be."""
+
+    def inverse(self, delta: GraphDelta) -> GraphDelta:
+        """The delta that undoes `delta`, read off the current state; see `GraphDelta.inverse`."""
+        return self._turns.read(lambda: self._back(self._require(), delta))
+
+    def preview(self, *changes: Any, **fields: Any) -> Update:
+        """What a delta would change, and what it would cost; nothing changes, not one bit.
+
+        Where compiled code carries out the update alone, it costs that, and a copy of what it may
+        write to. Else it costs a copy of all that is held, twice, and the work of the update step
+        by step. Other threads wait meanwhile, but `out` and `x`, which are views, show the delta.
+
+        Args:
+            *changes: One `GraphDelta`, or some of its fields.
+            **fields: The fields of `GraphDelta`.
+
+        Returns:
+            What `apply_delta` would return, OLD rows included; `version` is the current one.
+
+        Raises:
+            InvalidDeltaError: If the delta does not fit the graph.
+            StaleStateError: If the stored state is stale.
+            Exception: Whatever the model itself raises on the changed graph.
+        """
+        delta = GraphDelta(*changes, **fields).alone()
+        return self._preview(lambda session: self._tried(session, delta))
+
+    def _preview(self, tried: Callable[[Session], Any]) -> Update:
+        """What a delta would do, which, with what tells of it, is made where nothing can change."""
+        with self._turns.alone("preview"):
+            self._refuse_stale()
+            refuse_autocast()
+            trials = self._trials_now()
+            delta, told = tried(trials.session)
+            found: Update = told(preview(trials, delta))
+            return found
+
+    def preview_many(self, deltas: Iterable[GraphDelta]) -> Previews:
+        """What each of many deltas would change, such as transactions that wait for a decision.
+
+        Each is judged alone, on the state as it is: none sees another one. Nothing changes, not one
+        bit.
+
+        Args:
+            deltas: The deltas.
+
+        Returns:
+            What `preview` returns for each, in their order. The updates are made when they are
+            asked for; what they hold stays as it is.
+
+        Raises:
+            InvalidDeltaError: If a delta does not fit the graph; it says which.
+            StaleStateError: If the stored state is stale.
+            Exception: Whatever the model itself raises on a changed graph.
+        """
+        given = [delta.alone() for delta in deltas]
+        with self._turns.alone("preview_many"):
+            self._refuse_stale()
+            refuse_autocast()
+            trials = self._trials_now()
+            if self._names is None:
+                return preview_many(trials, given)
+            tried = [self._tried(trials.session, delta) for delta in given]
+            found = preview_many(trials, [delta for delta, _ in tried])
+            return Previews.made(told(up) for (_, told), up in zip(tried, found, strict=True))
+
+    def query(self, *ids: Any, **named: Any) -> Any:
+        """The rows of the output for other ids than those that are watched, on the current graph.
+
+        Args:
+            *ids: The ids that the model takes, in its order and form, int64 `[k]`, `[2, k]` or `[k,
+                2]`; and what else it takes with a row for each of them.
+            **named: The same by name.
+
+        Returns:
+            What the model returns for them, `[k, ...]`. Nothing changes, and none is watched.
+
+        Raises:
+            UnsupportedModelError: If the output has more than a row for each of the ids.
+            InvalidDeltaError: If an id is out of range, or arguments do not fit.
+            StaleStateError: If the stored state is stale.
+        """
+        return self._preview(lambda session: self._asked(session, ids, named)).out
