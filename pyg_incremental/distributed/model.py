@@ -269,7 +269,7 @@ class DistributedIncrementalModel(Evaluating, OneProcessOnly):
         self._together(lambda: self._refuse_stale(exactly=True))
         self._together(refuse_autocast)
         part, call = self._require(), self._called()
-        got = verify.gather(part, verify.sample_of(part, num_nodes, seed))
+        got = verify.gather(part, verify.sample_of(part, num_nodes, seed)) or []
         *gap, node = self._together(
             lambda: () if self.rank else verify.found(part, call.site, got), first=True
         )

@@ -50,18 +50,27 @@ def sample_of(part: Part, num_nodes: int | None, seed: int) -> Ids | None:
     return np.unique(rng.integers(0, total, num_nodes))
 
 
-def gather(part: Part, asked: Ids | None) -> list[Any]:
+def gather(part: Part, asked: Ids | None, most: int | None = None) -> list[Any] | None:
     """Bring what is needed to the first rank; a collective.
 
     Args:
         part: This rank's part.
         asked: The nodes to look at, int64 `[k]`, or None for all; a sample only where there is one
             kind.
+        most: How many nodes and edges that may be, or None for any number.
 
     Returns:
-        On the first rank what each rank has told it, `Gathered`; None on other ranks.
+        On the first rank what each rank has told it, `Gathered`; None in its place on other ranks.
+        None in the place of all if that is too much.
     """
-    mine = _all_of(part) if asked is None else _around(part, asked)
+    if asked is not None:
+        mine = _around(part, asked, most)
+    elif most is None or _size(part) <= most:
+        mine = _all_of(part)
+    else:
+        mine = None
+    if mine is None:
+        return None
     to_first: list[Any] = [None] * part.rounds.size
     to_first[0] = mine
     return part.rounds.swap(to_first)
@@ -75,8 +84,17 @@ def _all_of(part: Part) -> Gathered:
     return Gathered(ids, part.nodes(), edges, ids, out)
 
 
-def _around(part: Part, asked: Ids) -> Gathered:
-    """What some nodes see; their owners know their edges, so hop after hop all have to be told."""
+def _size(part: Part) -> int:
+    """How many nodes and edges all ranks own; a collective."""
+    edges = sum(graph.num_edges for (_, out), graph in part.region.graphs.items() if not out)
+    return sum([*part.region.num_nodes.values(), *part.rounds.everywhere(edges)])
+
+
+def _around(part: Part, asked: Ids, most: int | None) -> Gathered | None:
+    """What some nodes see; their owners know their edges, so hop after hop all have to be told.
+
+    None where that are more than so many nodes and edges.
+    """
     region, rounds = part.region, part.rounds
     (kind,), (name,) = region.own, region.relations
     seen, more, edges = asked, asked, [region.edges_into(name, asked)]
@@ -84,6 +102,9 @@ def _around(part: Part, asked: Ids) -> Gathered:
         far = rounds.everywhere(np.unique(edges[-1][0][0].numpy()))
         more = np.setdiff1d(joined(far), seen)
         seen = np.union1d(seen, more)
+        count = sum(pairs.shape[1] for pairs, _ in edges)
+        if most is not None and seen.size + sum(rounds.everywhere(count)) > most:
+            return None
         edges.append(region.edges_into(name, more))
     edges[-1] = region.edges_into(name, more[:0])  # nobody asks what the last ones see
     pairs = torch.cat([e for e, _ in edges], 1)

@@ -1,13 +1,15 @@
 """The model over ranks: how it starts, and what it tells."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch_geometric.nn import GCN, SAGEConv
 
 from pyg_incremental import UnsupportedModelError
-from pyg_incremental.distributed import DistributedIncrementalModel, PartitionError
+from pyg_incremental.distributed import DistributedIncrementalModel, PartitionError, start, verify
+from pyg_incremental.session import near
 from tests.distributed.runs import ADD, ARGS, MODEL, errors_on_ranks, expected, on_ranks
 from tests.distributed.threads import all_well, run_ranks
 
@@ -164,3 +166,58 @@ def test_a_sample_is_checked_where_nobody_asks_what_the_last_nodes_see(end):
 
     for gaps in all_well(run_ranks(2, work)):
         assert max(gaps) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("room", "sent", "said"), [(1 << 28, [16], ""), (70_000, [4], ""), (100, [], "too many")]
+)
+def test_the_first_rank_holds_no_more_than_it_may(room, sent, said, monkeypatch):
+    """Fewer nodes where sixteen see too much, and a word where one does."""
+    gathered = []
+
+    def counted(part, site, got):
+        gathered.append(sum(len(g.asked[""]) for g in got))
+        rows = sum(len(g.ids[""]) for g in got) + sum(
+            pairs.shape[1] for g in got for pairs, _ in g.edges.values()
+        )
+        assert rows <= near.rows_in(part.session, room)
+        return both(part, site, got)
+
+    both = verify.both
+    monkeypatch.setattr(verify, "both", counted)
+    monkeypatch.setattr(start, "ROOM", room)
+    model = GCN(6, 8, 1, 3).double().eval()
+    pairs = torch.randint(400, (2, 1600), generator=torch.Generator().manual_seed(1))
+    x = torch.randn(400, 6, dtype=torch.float64)
+    warned = warnings_of(monkeypatch)
+
+    def work(comm):
+        return DistributedIncrementalModel(copy.deepcopy(model), comm)(x, pairs)
+
+    for inc in all_well(run_ranks(2, work)):
+        assert inc.version == 0
+    assert gathered == sent
+    assert [said in text for text in warned] == [True] * bool(said)
+
+
+def test_a_model_that_lacks_memory_where_it_is_compared_discredits_no_program(monkeypatch):
+    def both(*_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
+
+    monkeypatch.setattr(verify, "both", both)
+    warned = warnings_of(monkeypatch)
+
+    def work(comm):
+        inc = DistributedIncrementalModel(copy.deepcopy(MODEL), comm)(*ARGS)
+        return inc.apply_delta(ADD if inc.rank == 0 else None).version
+
+    assert all_well(run_ranks(2, work)) == [1, 1]
+    assert ["allocate memory" in text for text in warned] == [True]
+
+
+def warnings_of(monkeypatch):
+    """What ranks warn of, which are silent in tests."""
+    texts = []
+    noted = SimpleNamespace(warn=lambda text, *_, **__: texts.append(text))
+    monkeypatch.setattr(start, "warnings", noted)
+    return texts
