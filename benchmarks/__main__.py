@@ -14,6 +14,7 @@ from benchmarks import (
     against_floor,
     all_nodes,
     bound,
+    by_name,
     convs,
     evaluate,
     first_minute,
@@ -47,6 +48,7 @@ WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "without": without.run,
     "readers": readers.run,
     "what-ifs": what_ifs.run,
+    "names": by_name.run,
     "sampling": sampling.run,
     "traffic": traffic.run,
     "ranks": speed.run,
@@ -72,6 +74,12 @@ def main(argv: list[str] | None = None) -> None:
         description=memory.__doc__, formatter_class=raw,
     )  # fmt: skip
     memory.add_options(large)
+
+    named = commands.add_parser(
+        "names", help="edges by the names of nodes, against rows; memory under churn",
+        description=by_name.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    by_name.add_options(named)
 
     every = commands.add_parser(
         "all-nodes", help="a change of every node against full passes, in turns",

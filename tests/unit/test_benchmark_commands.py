@@ -78,6 +78,15 @@ def test_readers(tmp_path):
     assert row["throughput"] > 0
 
 
+def test_names(tmp_path):
+    sizes = ["--scale", "0.002", "--updates", "20", "--events", "250"]
+    main(["names", *sizes, "--out", str(tmp_path)])
+    result = json.loads((tmp_path / "names.json").read_text())
+    assert [row["by"] for row in result["results"]] == ["rows", "strings", "keys"]
+    assert result["churn"]["new rows"] == 101
+    assert result["churn"]["off_by"] < 1e-4
+
+
 def test_convs(tmp_path, capsys):
     sizes = ["--scale", "0.002", "--updates", "16", "--channels", "8", "--busy", "1"]
     main(["convs", *sizes, "--conv", "GINEConv", "MFConv", "PDNConv", "--out", str(tmp_path)])

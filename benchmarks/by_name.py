@@ -1,0 +1,112 @@
+"""Deltas that call nodes by their names, against the same by rows, in turns; and memory under churn.
+
+Three models take the same edges, one at a time: by rows, by names that are strings, and by integer
+keys. `x rows` is the median of the time by name against that by rows. Then `--events` nodes come
+and go by name, one of each with every delta. `growth` is how much more memory the process has at
+the end than after a tenth of them, as a part of that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import time
+from collections import deque
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+
+from benchmarks import graphs, machine, report
+from benchmarks.models import MODELS, build
+from pyg_incremental import to_incremental
+from pyg_incremental.kernels import warm_up
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Defaults: one edge at a time on the drawn graph of ogbn-arxiv's size."""
+    add = parser.add_argument
+    add("--scale", type=float, default=1.0, help="part of the size of ogbn-arxiv")
+    add("--model", choices=MODELS, default="sage")
+    add("--updates", type=int, default=3000, help="edges, each by rows and by names")
+    add("--events", type=int, default=100_000, help="nodes that come and go by name")
+    add("--seed", type=int, default=0)
+    add("--out", type=Path, default=Path("benchmarks/results/names"), help="folder of the result")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure, print and write what came out."""
+    machine.use_threads(1)
+    size = graphs.SIZES["arxiv"].scaled(args.scale)
+    work = graphs.draw(size, 60, args.seed)
+    warm_up()
+    model = build(args.model, size.channels, 128, size.classes, 2)
+    count = len(work.x)
+    texts = np.array([f"account-{i:09d}" for i in range(count)], object)
+    keys = np.random.default_rng(args.seed).permutation(10 * count)[:count] + 2**40
+    names = {"rows": None, "strings": texts, "keys": keys}
+    models = {}
+    for way, given in names.items():
+        models[way] = to_incremental(model)
+        models[way](work.x, work.edge_index, **({} if given is None else {"node_ids": given}))
+    took: dict[str, list[float]] = {way: [] for way in names}
+    generator = torch.Generator().manual_seed(args.seed)
+    for _ in range(args.updates):
+        edge = torch.randint(count, (2, 1), generator=generator)
+        for way, given in names.items():
+            named = edge if given is None else given[edge.numpy()].tolist()
+            began = time.perf_counter()
+            models[way].apply_delta(edge_index_add=named)
+            took[way].append(time.perf_counter() - began)
+    times = {way: of[len(of) // 5 :] for way, of in took.items()}  # what is compiled, compiled
+    rows: list[report.Row] = [
+        {
+            "by": way, "p50_us": 1e6 * median(of),
+            "x rows": median(a / b for a, b in zip(of, times["rows"], strict=True)),
+        }
+        for way, of in times.items()
+    ]  # fmt: skip
+    report.print_table(rows)
+    inc = models["strings"]
+    models.clear()
+    churned = churn(inc, texts, args.events, args.seed)
+    report.print_table([churned])
+    options = report.plain({k: v for k, v in vars(args).items() if k != "out"})
+    report.write_json(
+        args.out / "names.json",
+        {"options": options, "machine": machine.describe(), "results": rows, "churn": churned},
+    )
+
+
+def churn(inc: object, texts: np.ndarray, events: int, seed: int) -> report.Row:
+    """Nodes come, each with two edges, and the oldest that came leave again."""
+    rng, queue = np.random.default_rng(seed), deque()
+    features = torch.zeros(1, inc.x.shape[1])
+    nodes, sizes, began = inc.num_nodes, [], time.perf_counter()
+    for i in range(events):
+        if i in (events // 10, events // 2):
+            sizes.append(_held())
+        name = f"guest-{seed}-{i}"
+        queue.append(name)
+        others = texts[rng.integers(len(texts), size=2)].tolist()
+        fields = {"edge_index_add": [[name, others[0]], [others[1], name]]}
+        fields["edge_index_add"] = np.array(fields["edge_index_add"], object)
+        inc.apply_delta(x_add=features, node_ids=[name], **fields)
+        if len(queue) > 100:
+            inc.apply_delta(nodes_del=[queue.popleft()])
+    seconds = time.perf_counter() - began
+    sizes.append(_held())
+    return {
+        "events": events, "per_s": events / seconds, "new rows": inc.num_nodes - nodes,
+        "mb_early": sizes[0] / 1e6, "mb_end": sizes[-1] / 1e6,
+        "growth": sizes[-1] / sizes[0] - 1, "off_by": float(inc.verify(32)),
+    }  # fmt: skip
+
+
+def _held() -> int:
+    """The memory of the process in bytes, as the kernel counts it."""
+    gc.collect()
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
