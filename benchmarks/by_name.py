@@ -1,4 +1,4 @@
-"""Deltas that call nodes by their names, against the same by rows, in turns; and memory under churn.
+"""Deltas that call nodes by their names, against the same by rows; and memory under churn.
 
 Three models take the same edges, one at a time: by rows, by names that are strings, and by integer
 keys. `x rows` is the median of the time by name against that by rows. Then `--events` nodes come

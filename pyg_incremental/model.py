@@ -33,11 +33,12 @@ from pyg_incremental.session.parameters import ParameterWatch, refuse_autocast
 from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
+from pyg_incremental.session.values import TakesValues
 from pyg_incremental.typing import BackendName, StoreName
 from pyg_incremental.update import Update
 
 
-class IncrementalModel(Keeping, Readings, AsModule):
+class IncrementalModel(Keeping, Readings, TakesValues, AsModule):
     """A model whose output stays exact while its graph changes.
 
     Made by `to_incremental`, which documents the arguments.
@@ -105,15 +106,14 @@ class IncrementalModel(Keeping, Readings, AsModule):
         """Fill the store of a graph that may be larger than memory.
 
         What is stored lies in memory as far as `memory` allows, and the rest in memory maps of
-        files, which updates touch as little as memory. The model itself does not run on the graph,
-        because a few nodes see most of it: `verify()` compares, where that fits. A step that mixes
-        all rows has to fit, too.
+        files. The model itself does not run on the graph: `verify()` compares, where that fits.
+        Steps on all rows have to fit, too.
 
         Args:
             data: The graph, as `evaluate` takes it. Tensors over memory maps stay on disk.
             memory: Bytes that what is stored may take in memory, a number or such as `'4GB'`. It
                 does not count Python, PyTorch, and what is in use while a step or update runs.
-            directory: Where the files are. They have no names, and go with the process.
+            directory: Where the files are, which have no names, and go with the process.
             node_ids: Names of the nodes, as in a first call.
 
         Returns:
@@ -312,10 +312,8 @@ class IncrementalModel(Keeping, Readings, AsModule):
         session, few = self._session, self._few
         if session is None or self._settings.scrub_rows:
             return None
-        plain = None
-        if parts is not None:
-            plain = session.plain(*parts)
-        elif delta is not None:
+        plain = session.plain(*parts) if parts is not None else None
+        if parts is None and delta is not None:
             plain = session.plain_of(delta)
         if plain is None:
             return None
@@ -349,6 +347,8 @@ class IncrementalModel(Keeping, Readings, AsModule):
         session = self._require()
         self._refuse_stale()
         refuse_autocast()
+        if delta.values is not None:
+            return self._apply_values(session, delta, delta_id, began, old)
         resolved = session.resolver.resolve(delta)
         before = self._before = kept_before(self._before, session, old)
         turns = self._scrub.turn(session.num_nodes) if self._settings.scrub_rows else NOTHING

@@ -22,6 +22,7 @@ from pyg_incremental.program.steps import Program
 from pyg_incremental.session import against_model, integrity
 from pyg_incremental.session.explain import Explanation, explained
 from pyg_incremental.session.stored import stored
+from pyg_incremental.session.values import understood
 from pyg_incremental.session.what_if import WhatIfs
 from pyg_incremental.session.worst_node import worst_node
 from pyg_incremental.update import Reading, Update
@@ -143,7 +144,7 @@ class Readings(WhatIfs):
     @property
     def roles(self) -> dict[str, Role]:
         """What the arguments of the first call were taken for, by name; see `Role`."""
-        return self._require().plan.understood
+        return understood(self._require())
 
     @property
     def mode(self) -> str:

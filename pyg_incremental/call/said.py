@@ -20,7 +20,8 @@ class Role:
     Attributes:
         what: `'node'`: one row for each node. `'edge'`: one row for each edge. `'ids'`: ids of
             nodes whose rows are asked for, `[k]`, `[2, k]` or `[k, 2]`. `'graph'`: an edge_index.
-            `'constant'`: none of these; it stays as it was in the first call.
+            `'constant'`: none of these; it stays as it was in the first call. `'value'`: the same,
+            but deltas may give another one (`values=`).
         of: The kinds of nodes of `'node'` and `'ids'` (one, or those of both columns), or the
             argument with the graph of `'edge'`. Empty where there is only one.
 
@@ -34,7 +35,7 @@ class Role:
     what: str
     of: tuple[str, ...] = ()
 
-    known: ClassVar[tuple[str, ...]] = ("node", "edge", "ids", "graph", "constant")
+    known: ClassVar[tuple[str, ...]] = ("node", "edge", "ids", "graph", "constant", "value")
 
     def __post_init__(self) -> None:
         if self.what not in self.known:

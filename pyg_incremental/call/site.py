@@ -266,7 +266,7 @@ def bind(
             if kind is inspect.Parameter.POSITIONAL_ONLY:
                 positional.append(name)
     told = said_of(model, roles)
-    fixed = [name for name, role in told.items() if role.what == "constant"]
+    fixed = [name for name, role in told.items() if role.what in ("constant", "value")]
     site = CallSite(model, arguments, positional, fixed)
     if any(field not in ALWAYS for h in site.objects.values() for _, field in h.places.values()):
         read = _read(site, arguments)

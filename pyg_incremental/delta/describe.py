@@ -95,6 +95,9 @@ class GraphDelta:
         node_ids: The names of the new nodes, `[n]`, beside `x_add`, where the first call gave nodes
             names (`node_ids=`). All fields call nodes by their names then: strings, integers of 64
             bits or UUIDs. The names of removed nodes may be given again.
+        values: What arguments are from now on that are neither of nodes nor of edges, by name:
+            `{'now': t}`, a tensor of the shape of the first call, or a number or text that was one.
+            What reads them is computed anew, as in a first pass.
 
     Numbers come as tensors, arrays or lists, and are rounded to the dtype of the first pass;
     floats in the place of integers are refused, and so is what that dtype cannot hold.
@@ -119,6 +122,7 @@ class GraphDelta:
     edge_data_del: Any = None
     invalid: Literal["error", "skip"] = "error"
     node_ids: Any = None
+    values: Any = None
 
     def __repr__(self) -> str:
         given = self._given()
@@ -155,10 +159,15 @@ class GraphDelta:
         if self.undirected or not usual or not (
             self.edge_weight_add is self.edge_attr_add is self.edge_changes is self.x_add
             is self.nodes_del is self.edge_data_add is self.pairs_add is self.pairs_del
-            is self.edge_data_del is self.node_ids is None
+            is self.edge_data_del is self.node_ids is self.values is None
         ):  # fmt: skip
             return None
         return self.edge_index_add, self.edge_index_del, self.x_changes
+
+    @property
+    def says_something(self) -> bool:
+        """Whether anything is to change."""
+        return not {*self._given()} <= {"undirected", "missing", "which", "invalid"}
 
     @property
     def tells_apart(self) -> bool:

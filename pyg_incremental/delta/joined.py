@@ -41,6 +41,8 @@ def joined(a: Any, b: Any) -> dict[str, Any]:
         if len(ways) > 1:
             raise inexpressible(f"they differ in '{name}'")
         parts[name] = ways.pop() if ways else getattr(a, name)
+    if a.values is not None or b.values is not None:
+        parts["values"] = {**(a.values or {}), **(b.values or {})}
     oldest = parts["which"] == "oldest"
     parts |= join_pairs(_said(a, PAIR_FIELDS), _said(b, PAIR_FIELDS), oldest)
     _refuse_pairs_said_twice(a, b)

@@ -366,6 +366,6 @@ class ByName:
         if reading is not None and update.refused:
             update.refused = names.refused(session, update.refused, reading)
         if reading is not None and reading.changes:
-            names.settle(session.committed.version)
+            names.settle(update.version)
             self._removed.forget(names.tables)
         return update

@@ -1,6 +1,7 @@
 """The way back: the delta that undoes another one."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from pyg_incremental.delta.names import NameTable
 from pyg_incremental.delta.read.reader import written
 from pyg_incremental.session.in_rows import InRows, pairs_named
 from pyg_incremental.session.session import Session
+from pyg_incremental.session.values import current
 
 
 def inverse(
@@ -33,8 +35,11 @@ def inverse(
 def _back(session: Session, delta: GraphDelta) -> dict[str, dict[Any, Any]]:
     """The fields of the delta that undoes another one, by kind, input or graph."""
     roles, counts = session.roles, session.num_nodes
-    resolved, nodes = session.resolver.resolve(delta), session.nodes()
     back: dict[str, dict[Any, Any]] = {}
+    if delta.values is not None:
+        back["values"] = current(session, delta.values)
+        delta = replace(delta, values=None)
+    resolved, nodes = session.resolver.resolve(delta), session.nodes()
     for name, (ids, _) in resolved.rows.items():
         kept = ids[ids < counts[roles.nodes[name]]]
         if len(kept):

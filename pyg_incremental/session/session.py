@@ -363,12 +363,12 @@ class Session:
         graphs: Mapping[str, DynamicGraph],
         num_nodes: Mapping[str, int],
         nodes: Mapping[str, Tensor],
+        others: Mapping[str, Any] | None = None,
     ) -> list[Any]:
-        """The arguments of a call on some graphs and node inputs `[num_nodes, ...]`."""
+        """The arguments of a call on some graphs and inputs, `[num_nodes, ...]`; others, if given."""
         states = {name: g.state(for_model=True) for name, g in graphs.items()}
-        return full_pass.arguments(
-            self.plan.site, self.roles, nodes, states, num_nodes, self.others()
-        )
+        others = self.others() if others is None else others
+        return full_pass.arguments(self.plan.site, self.roles, nodes, states, num_nodes, others)
 
     def returned(self, copy: bool) -> Any:
         """What the model returns now, objects included, as live views or copies."""

@@ -142,6 +142,34 @@ def from_session(session: Session) -> Session:
     return again
 
 
+def from_values(
+    session: Session, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], apart: bool
+) -> Session:
+    """A new session in which some arguments have other values; the other one is as it was.
+
+    Args:
+        session: The session.
+        tensors: Tensors of any shape, by the names of arguments.
+        plain: Numbers and texts likewise. What the model does may depend on them, so that it is
+            traced anew.
+        apart: Whether what follows changes the graphs, which so have to be copies.
+    """
+    graphs = session.graphs
+    if apart:
+        graphs = {name: g.remade(g.num_nodes) for name, g in graphs.items()}
+    nodes = {name: rows.clone() for name, rows in session.nodes().items()}
+    others, counts = {**session.others(), **tensors}, dict(session.num_nodes)
+    if plain:
+        site = session.plan.site.on(session.plan.site.model)
+        site.constants = {**site.constants, **plain}
+        made, nodes = _on((graphs, counts, nodes), session, site, others)
+    else:
+        made = Session(session.plan, graphs, counts, nodes, others, session.settings)
+    made.checked, made.committed = session.checked, session.committed
+    made.fill(nodes, others)
+    return made
+
+
 def from_fewer_nodes(session: Session, removed: Removed) -> tuple[Session, dict[str, Tensor]]:
     """A new session without the nodes that were removed; the other one is as it was.
 
@@ -159,15 +187,21 @@ def from_fewer_nodes(session: Session, removed: Removed) -> tuple[Session, dict[
     return again, {kind: ids[kind] for kind in session.roles.kinds}
 
 
-def _on(state: State, session: Session) -> tuple[Session, dict[str, Tensor]]:
+def _on(
+    state: State,
+    session: Session,
+    site: CallSite | None = None,
+    others: dict[str, Any] | None = None,
+) -> tuple[Session, dict[str, Tensor]]:
     """A session on some graphs and node inputs, in the place of another; no row is computed yet.
 
-    And these inputs as its program takes them.
+    And these inputs as its program takes them. The call and the other tensors are those of the
+    other session if none are given.
     """
-    site = session.plan.site
+    site = site or session.plan.site
     graphs, num_nodes, nodes = state
-    others, left = session.others(), leaving(session.roles)
-    arguments = session.arguments_on(graphs, num_nodes, put_back(left, nodes))
+    others, left = session.others() if others is None else others, leaving(session.roles)
+    arguments = session.arguments_on(graphs, num_nodes, put_back(left, nodes), others)
     site.tensors = dict(zip(site.names, arguments, strict=True))
     values = {
         r.graph: graphs[r.graph].state(for_model=True)[r.values]

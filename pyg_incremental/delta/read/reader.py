@@ -144,6 +144,11 @@ class DeltaReader:
             raise InvalidDeltaError(f"which: expected 'newest' or 'oldest' (got {delta.which!r})")
         if delta.invalid not in ("error", "skip"):
             raise InvalidDeltaError(f"invalid: expected 'error' or 'skip' (got {delta.invalid!r})")
+        if delta.values is not None:
+            raise InvalidDeltaError(
+                "values: arguments that are neither of nodes nor of edges change by apply_delta "
+                "alone (got some, expected None); give them to that, in one process"
+            )
         if delta.node_ids is not None:
             raise InvalidDeltaError(
                 "node_ids: the nodes have no names (got some, expected None); give all of them "
@@ -232,6 +237,11 @@ class DeltaReader:
             return {kind: {name: value}}
         for key, given in value.items():
             name = key if key in roles.nodes else self._features.get(key)
+            if name is None and key in roles.others:
+                raise InvalidDeltaError(
+                    f"{field}: '{key}' has no row for each node, so it changes as a whole; write "
+                    f"values={{{key!r}: ...}}"
+                )
             if name is None:
                 names = [*self._known(), *roles.handed_in.nodes]
                 raise _unknown(field, key, list(dict.fromkeys(names)))
@@ -349,7 +359,10 @@ def written(roles: Roles, fields: Mapping[str, Mapping[Any, Any]]) -> GraphDelta
     """
     given: dict[str, Any] = dict(fields)
     if roles.is_plain and len(roles.nodes) <= 1:
-        given = {field: next(iter(value.values())) for field, value in fields.items()}
+        given = {
+            field: value if field == "values" else next(iter(value.values()))
+            for field, value in fields.items()
+        }
     return GraphDelta(**given)
 
 

@@ -117,8 +117,9 @@ class PlainResolver:
         if delta.edge_changes is not None or delta.which != "newest" or self._joins_two:
             return None
         if not (
-            delta.pairs_add is delta.pairs_del is delta.edge_data_del is delta.node_ids is None
-        ):
+            delta.pairs_add is delta.pairs_del is delta.edge_data_del is delta.node_ids
+            is delta.values is None
+        ):  # fmt: skip
             return None
         if delta.missing not in ("error", "ignore") or delta.invalid not in ("error", "skip"):
             return None
