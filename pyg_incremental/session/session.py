@@ -365,7 +365,7 @@ class Session:
         nodes: Mapping[str, Tensor],
         others: Mapping[str, Any] | None = None,
     ) -> list[Any]:
-        """The arguments of a call on some graphs and inputs, `[num_nodes, ...]`; others, if given."""
+        """The arguments of a call on some graphs and inputs, `[num_nodes, ...]`, and others."""
         states = {name: g.state(for_model=True) for name, g in graphs.items()}
         others = self.others() if others is None else others
         return full_pass.arguments(self.plan.site, self.roles, nodes, states, num_nodes, others)
