@@ -92,17 +92,30 @@ def edges_of_graph(
     else:
         edge_index = graph.as_tensor() if isinstance(graph, EdgeIndex) else graph
         shape = [num_target, num_source]
-        if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype.is_floating_point:
+        cure = _no_edge_index(edge_index, name)
+        if cure:
             raise InvalidDeltaError(
                 f"{where}: '{name}' must be integers of shape [2, num_edges] (got "
-                f"{edge_index.dtype} {list(edge_index.shape)})"
+                f"{edge_index.dtype} {list(edge_index.shape)}); {cure}"
             )
     if shape != [num_target, num_source]:
         raise InvalidDeltaError(
             f"{where}: '{name}' is {shape}, but there are {num_source} nodes at the source and "
-            f"{num_target} at the target"
+            f"{num_target} at the target; pass features for every node of it"
+        )
+    if edge_index.is_meta:
+        raise InvalidDeltaError(
+            f"{where}: '{name}' is on 'meta' and holds no ids; pass edges on a device with memory"
         )
     edge_index = edge_index.detach().to("cpu", torch.int64)
+    _refuse_ids(edge_index, name, where, counts, kinds)
+    return edge_index, None if values is None else values.detach(), fmt
+
+
+def _refuse_ids(
+    edge_index: Tensor, name: str, where: str, counts: tuple[int, int], kinds: tuple[str, str]
+) -> None:
+    """See that edges, int64 `[2, num_edges]`, lie between nodes that are there."""
     for end, count, kind in zip(edge_index, counts, kinds, strict=True):
         low, high = (int(end.min()), int(end.max())) if end.numel() else (0, -1)
         if low < 0 or high >= count:
@@ -111,8 +124,30 @@ def edges_of_graph(
                 node, what = kind, "a row of each of its inputs for every hyperedge"
             elif kinds == ("", "") and low >= 0 and int(edge_index[0].max()) < count:
                 what += f"; if its second row numbers hyperedges, call the argument '{HYPER_INDEX}'"
+            if kind != HYPEREDGE and edge_index.min() == 1 and high == count:
+                what = f"ids that count from 0, as {_word(name)} - 1, or {what}"
+            elif low < 0:
+                what = f"ids that count from 0, without such fillers, or {what}"
             raise InvalidDeltaError(
                 f"{where}: '{name}' names {node} {low if low < 0 else high}, but ids lie in [0, "
                 f"{count}); pass {what}"
             )
-    return edge_index, None if values is None else values.detach(), fmt
+
+
+def _no_edge_index(edges: Tensor, name: str) -> str:
+    """What to pass in the place of a tensor that is no edge_index; empty if it is one."""
+    shape, word = list(edges.shape), _word(name)
+    is_whole = not (edges.dtype.is_floating_point or edges.dtype.is_complex)
+    is_whole = is_whole and edges.dtype is not torch.bool
+    if len(shape) == 2 and shape[0] == 2:
+        return "" if is_whole else f"pass {word}.long(), if it holds ids of nodes"
+    if len(shape) == 2 and shape[1] == 2:
+        return f"pass its transpose, {word}.t(){'' if is_whole else '.long()'}"
+    if len(shape) == 2 and shape[0] == shape[1]:
+        return f"pass a dense adjacency as torch_geometric.utils.dense_to_sparse({word})[0]"
+    return "pass torch.stack([sources, targets]), int64"
+
+
+def _word(name: str) -> str:
+    """How a user writes an argument, as far as it stands alone."""
+    return name if name.isidentifier() else "edge_index"

@@ -11,6 +11,7 @@ from torch import nn
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.data import BaseData
 
+from pyg_incremental.call.misgiven import takes_dicts
 from pyg_incremental.errors import InvalidDeltaError
 
 _DICT = "_dict"
@@ -41,24 +42,37 @@ def spread(
     if first not in names or first in kwargs:
         return args, kwargs
     data, kind, name = args[0], type(args[0]).__name__, type(model).__name__
+    dicts = takes_dicts(model)
     if _takes_object(model, first, [n for n, optional in parameters.items() if not optional]):
         return args, kwargs
     needed = [n for n, optional in parameters.items() if not optional and n not in kwargs]
-    held = {n: value for n in parameters if (value := _held(data, n)) is not None}
+    held = {n: value for n in parameters if (value := _held(data, n, dicts)) is not None}
     if "edge_index" in needed and "edge_index" not in held and "adj_t" in data:
         held["edge_index"] = data["adj_t"]
     lost = [n for n in needed if n not in held]
-    call = ", ".join(_worded(n, data) for n in needed)
+    call = ", ".join(_worded(n, data, dicts) for n in needed)
     if lost or len(args) > 1:
-        what = f"the {kind} object has no '{lost[0]}'"
+        what = f"the {kind} object has no '{lost[0]}'" if lost else ""
         if len(args) > 1:
             what = f"what goes beside a {kind} object is given by name"
+        elif isinstance(data, HeteroData):
+            raise InvalidDeltaError(
+                f"{name} takes the tensors ({', '.join(needed)}) of one type of nodes, and the "
+                f"HeteroData object holds {', '.join(map(repr, data.node_types))}; wrap "
+                "to_hetero(model, data.metadata()), or pass data.to_homogeneous()"
+            )
+        elif dicts:
+            raise InvalidDeltaError(
+                f"{name} was made by to_hetero and takes dicts by type, and the {kind} object has "
+                "none; pass a HeteroData object, or the dicts, as in inc(data.x_dict, "
+                "data.edge_index_dict)"
+            )
         raise InvalidDeltaError(
             f"{name} takes tensors ({', '.join(needed)}), and {what}; call it as inc({call})"
         )
     more = [n for n in parameters if n in held and n not in needed and n not in kwargs]
     if more:
-        also = ", ".join(f"{n}={_worded(n, data)}" for n in more)
+        also = ", ".join(f"{n}={_worded(n, data, dicts)}" for n in more)
         raise InvalidDeltaError(
             f"{name} takes tensors, and the {kind} object holds '{more[0]}', without which it can "
             f"be called, too; say which is meant: inc({call}) or inc({call}, {also})"
@@ -91,16 +105,19 @@ def _parameters(model: nn.Module) -> Mapping[str, bool]:
     return {n: p.default is not p.empty for n, p in plain.items()}
 
 
-def _held(data: Any, name: str) -> Any:
-    """What an object holds under the name of a parameter, or None."""
+def _held(data: Any, name: str, dicts: bool) -> Any:
+    """What an object holds under the name of a parameter, or None; `dicts` of a `to_hetero`."""
     if isinstance(data, HeteroData):
-        found = data.collect(name.removesuffix(_DICT), True) if name.endswith(_DICT) else None
+        by_type = dicts or name.endswith(_DICT)
+        found = data.collect(name.removesuffix(_DICT), True) if by_type else None
         return found or None
     return data.to_dict().get(name)
 
 
-def _worded(name: str, data: Any) -> str:
+def _worded(name: str, data: Any, dicts: bool) -> str:
     """How a user writes an argument."""
     if name == "edge_index" and name not in data and "adj_t" in data:
         return "data.adj_t"
-    return f"data.{name}" if _held(data, name) is not None else f"{name}=..."
+    by_type = dicts and isinstance(data, HeteroData)
+    held = _held(data, name, dicts) is not None
+    return f"data.{name}{_DICT if by_type else ''}" if held else f"{name}=..."

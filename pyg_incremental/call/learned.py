@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch_geometric import EdgeIndex
 
+from pyg_incremental.call.misgiven import misgiven
 from pyg_incremental.call.objects import is_sparse_tensor
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import UnsupportedModelError
@@ -76,12 +77,30 @@ def learned_count(site: CallSite, graphs: list[str], where: str) -> int:
         (count,) = found
         if why_fixed(site.model, count) is not None:
             return count
+    told = misgiven(site.constants) or _no_graphs(site, graphs)
+    cure = "" if told else (
+        "; pass features, or pass the graph as EdgeIndex(edge_index, sparse_size=(num_nodes, "
+        "num_nodes)) to say how many nodes there are"
+    )  # fmt: skip
     raise UnsupportedModelError(
         f"{where}: expected node features among its arguments, or a parameter of the model with a "
-        f"row for each node (got {site.names}, and {_written(found)}); pass features, or pass the "
-        "graph as EdgeIndex(edge_index, sparse_size=(num_nodes, num_nodes)) to say how many nodes "
-        "there are"
+        f"row for each node (got {site.names}, and {_written(found)}){told}{cure}"
     )
+
+
+def _no_graphs(site: CallSite, graphs: list[str]) -> str:
+    """What was taken for a graph, though it hardly is one."""
+    for name in graphs:
+        value, is_x = site.tensors[name], name.rpartition("/")[2] == "x"
+        if isinstance(value, Tensor) and value.layout is torch.strided:
+            if value.is_floating_point():
+                return (
+                    f": '{name}' is {value.dtype} {list(value.shape)}, which is no graph; pass "
+                    "features and graph each in its place, as in inc(x, edge_index)"
+                )
+        elif is_x and isinstance(value, Tensor):
+            return f": '{name}' has layout {value.layout}, as a graph has; pass {name}.to_dense()"
+    return ""
 
 
 def _counted_by_tables(tables: list[nn.Embedding], least: int) -> set[int]:

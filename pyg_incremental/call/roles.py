@@ -13,6 +13,7 @@ from pyg_incremental.call.formats import edges_of_graph
 from pyg_incremental.call.graphs import graphs_of, is_graph
 from pyg_incremental.call.hyperedges import hyperedges_of
 from pyg_incremental.call.learned import learned_count, why_fixed
+from pyg_incremental.call.misgiven import misgiven
 from pyg_incremental.call.said import Role
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
@@ -159,7 +160,7 @@ def classify(
     if not graphs:
         raise UnsupportedModelError(
             f"{where}: expected a graph among its arguments, an edge_index [2, num_edges] of int64 "
-            f"or a sparse adjacency (got none among {site.names})"
+            f"or a sparse adjacency (got none among {site.names}){misgiven(site.constants)}"
         )
     rest = [name for name in site.names if name not in graphs]
     hyper = hyperedges_of(site, graphs, rest, where)
@@ -309,7 +310,7 @@ def ends_of(key: Any, num_nodes: dict[str, int], where: str, name: str) -> tuple
             if kind not in num_nodes:
                 raise UnsupportedModelError(
                     f"{where}: '{name}' connects nodes of type '{kind}', of which there are no "
-                    f"features (got types {sorted(num_nodes)})"
+                    f"features (got types {sorted(num_nodes)}); pass features of all types"
                 )
         return source, target
     if "" in num_nodes:
@@ -343,7 +344,8 @@ def _edge_input(site: CallSite, name: str, roles: Roles, where: str) -> bool:
             return True
         if named and (key is not None or len(roles.relations) == 1):
             raise InvalidDeltaError(
-                f"{where}: '{name}' has {rows} rows, but the graph has {count} edges"
+                f"{where}: '{name}' has {rows} rows, but the graph has {count} edges; pass a row "
+                "for each edge"
             )
     return False
 

@@ -12,6 +12,7 @@ from torch_geometric.data.data import BaseData
 
 from pyg_incremental.call.asked import Asked
 from pyg_incremental.call.from_data import spread
+from pyg_incremental.call.misgiven import takes_dicts, types_taken
 from pyg_incremental.call.objects import (
     ALWAYS,
     USUAL,
@@ -246,9 +247,9 @@ def bind(
     try:
         bound = inspect.signature(model.forward).bind(*args, **kwargs)
     except TypeError as error:
-        raise InvalidDeltaError(
-            f"{type(model).__name__} cannot be called like this: {error}"
-        ) from error
+        raise InvalidDeltaError(_not_called(model, args, kwargs, error)) from error
+    if takes_dicts(model):
+        _refuse_plain(model, bound.arguments)
     arguments: dict[str, Any] = {}
     positional: list[str] = []
     for name, value in bound.arguments.items():
@@ -272,6 +273,34 @@ def bind(
         read = _read(site, arguments)
         site.leave([name for held in site.objects.values() for name in held.left(read)])
     return site
+
+
+def _not_called(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError
+) -> str:
+    """What to say of arguments that `forward` does not take."""
+    named = {**{f"argument {i + 1}": a for i, a in enumerate(args)}, **kwargs}
+    got = ", ".join(f"{n}: {type(v).__name__}" for n, v in named.items()) or "none"
+    takes = ", ".join(
+        p.name if p.default is p.empty else f"{p.name}=..."
+        for p in inspect.signature(model.forward).parameters.values()
+    )
+    return (
+        f"{type(model).__name__} cannot be called like this: {error} (got {got}); pass what its "
+        f"forward takes: inc({takes})"
+    )
+
+
+def _refuse_plain(model: nn.Module, arguments: Mapping[str, Any]) -> None:
+    """See that a model of `to_hetero` is called with dicts by type."""
+    for name, value in arguments.items():
+        if isinstance(value, Tensor):
+            types = types_taken(model).get(name, [])
+            raise InvalidDeltaError(
+                f"{type(model).__name__} was made by to_hetero, so '{name}' is a dict by type (got "
+                f"a tensor {list(value.shape)}); pass "
+                f"{{{', '.join(f'{t!r}: ...' for t in types)}}}, or a HeteroData object alone"
+            )
 
 
 def _read(site: CallSite, arguments: Mapping[str, Any]) -> Collection[str]:

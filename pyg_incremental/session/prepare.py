@@ -24,6 +24,7 @@ from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.program.origin import Origin, Place, in_brackets
 from pyg_incremental.program.steps import Domain, Program
 from pyg_incremental.session.against_model import found_by_trying
+from pyg_incremental.session.mistaken import refuse_mistaken
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.trace.copies import Kept, ModelCopy
@@ -62,7 +63,11 @@ def prepare(site: CallSite, roles: Roles, settings: Settings, in_one: bool = Tru
             else (f"it does not run on a probe of {_sizes(site, roles)} nodes ({_written(error)})")
         )
         # A broken call raises here as it does in PyG.
-        expected = full_pass.run(site, list(site.tensors.values()))
+        try:
+            expected = full_pass.run(site, list(site.tensors.values()))
+        except Exception as failure:
+            refuse_mistaken(site, roles, failure)
+            raise
         place = raised_at(error)
         step = _one_step(site, roles, expected, place)
         reason = reason.partition("\n")[0] + in_brackets(place)
