@@ -21,15 +21,16 @@ from tests.torture.exceptions import batch
 from tests.torture.forks import forks
 from tests.torture.kills import kills
 from tests.torture.services import services
+from tests.torture.writes import writes
 
-FAULTS, KILLS, FILES, FORKS, EVALUATIONS, LIVES = 500, 20, 100, 250, 20, 8
+FAULTS, KILLS, FILES, FORKS, EVALUATIONS, LIVES, WRITES = 500, 20, 100, 250, 20, 8, 100
 """How many are in one piece of work."""
 LIMIT = 300
-"""Seconds after which a piece hangs."""
+"""Seconds without a word, after which a piece hangs."""
 WORK = {
     "exceptions": (batch, FAULTS), "kills": (kills, KILLS), "files": (files, FILES),
     "forks": (forks, FORKS), "evaluate": (evaluations, EVALUATIONS),
-    "services": (services, LIVES),
+    "services": (services, LIVES), "writes": (writes, WRITES),
 }  # fmt: skip
 
 
@@ -44,6 +45,7 @@ def main():
     parser.add_argument("--forks", type=int, default=1000)
     parser.add_argument("--evaluations", type=int, default=200)
     parser.add_argument("--services", type=int, default=40, help="coordinators of services")
+    parser.add_argument("--writes", type=int, default=1000, help="to weights that are shared")
     parser.add_argument("--only", choices=WORK, help="only this kind, from the piece of --seed on")
     parser.add_argument("--pieces", type=int, default=1, help="so many, with --only")
     options = parser.parse_args()
@@ -99,7 +101,9 @@ def pieces(options):
         return
     first = options.seed * 1_000_000
     counts = {"kills": options.kills, "files": options.files, "forks": options.forks}
-    counts |= {"evaluate": options.evaluations, "services": options.services}
+    counts |= {
+        "evaluate": options.evaluations, "services": options.services, "writes": options.writes,
+    }  # fmt: skip
     for kind, count in counts.items():
         for i in range(count // WORK[kind][1]):
             yield kind, first + i

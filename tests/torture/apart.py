@@ -17,7 +17,7 @@ def apart(work, limit, *arguments):
     """What `work(say, *arguments)` returns in a forked process, as JSON; `say` names what it does.
 
     Raises:
-        Lost: If it dies, hangs for longer than `limit` seconds, or raises.
+        Lost: If it dies, says nothing for `limit` seconds, or raises.
     """
     out, into = os.pipe()
     child = os.fork()
@@ -69,5 +69,6 @@ def _read(out, child, limit):
         some = os.read(out, 1 << 16)
         if not some:
             return lines, False
+        end = time.monotonic() + limit
         *whole, rest = (rest + some).split(b"\n")
         lines = [*lines[-3:], *map(json.loads, whole)]

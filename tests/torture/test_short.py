@@ -10,6 +10,7 @@ from tests.torture.evaluations import evaluations
 from tests.torture.exceptions import batch
 from tests.torture.kills import kills
 from tests.torture.services import services
+from tests.torture.writes import writes
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here"),
@@ -42,6 +43,10 @@ def test_evaluations(seed):
     # How many are refused depends on when the kills came; in an emptied folder the rows are right.
     assert min(counts["killed"], counts["files damaged"]) > 0
     assert counts["right"] >= counts["folders"] > 0
+
+
+def test_writes(seed):
+    assert apart(writes, LIMIT, seed, 6)["writes"] >= 6
 
 
 @pytest.mark.more
