@@ -29,6 +29,7 @@ from pyg_incremental.session.at_once import FewChanges, few_changes_of
 from pyg_incremental.session.before import OutputBefore, kept_before
 from pyg_incremental.session.by_name import NodeNames, taken_out
 from pyg_incremental.session.compact import Removed, say_what_counts
+from pyg_incremental.session.expire import Expires
 from pyg_incremental.session.parameters import ParameterWatch, refuse_autocast
 from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
@@ -38,7 +39,7 @@ from pyg_incremental.typing import BackendName, StoreName
 from pyg_incremental.update import Update
 
 
-class IncrementalModel(Keeping, Readings, TakesValues, AsModule):
+class IncrementalModel(Keeping, Readings, TakesValues, Expires, AsModule):
     """A model whose output stays exact while its graph changes.
 
     Made by `to_incremental`, which documents the arguments.

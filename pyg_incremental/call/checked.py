@@ -30,6 +30,7 @@ OBJECT: Form = {
 }  # fmt: skip
 CALL: Form = {
     "names": [str], "constants": {str: object}, "positional": [str], "objects": [OBJECT],
+    "beside": [str],
     "unread": [str], "packed": [[object]], "relations": [[object]], "nodes": {str: str},
     "edges": {str: str}, "fixed": {str: str}, "matrices": [str],
     "leaving": [str], "num_nodes": {str: int}, "ids": {str: str}, "asked": [[object]],

@@ -27,6 +27,8 @@ from pyg_incremental.call.said import said_of
 from pyg_incremental.call.untold import refuse_constants
 from pyg_incremental.errors import InvalidDeltaError
 
+TIMES = ("edge_time", "node_time")
+"""Times of edges and nodes that may be given beside a call of any model: see `expire`."""
 _DICTS = ("x_dict", "edge_index_dict", "adj_t_dict")
 
 
@@ -43,6 +45,7 @@ class CallSite(nn.Module):
             `Data` and other objects, become inputs.
         positional: The arguments that have to be passed by position, in order.
         fixed: The names of arguments and fields that stay as they are.
+        beside: Names of tensors that the model is not called with, but which follow its graph.
 
     Attributes:
         tensors: The tensors of the call, by name; emptied once they are taken over.
@@ -68,9 +71,11 @@ class CallSite(nn.Module):
         arguments: Mapping[str, Any],
         positional: Sequence[str] = (),
         fixed: Collection[str] = (),
+        beside: Collection[str] = (),
     ) -> None:
         super().__init__()
         self.positional, self.fixed = list(positional), frozenset(fixed)
+        self.beside = list(beside)
         self.model = model
         self.constants: dict[str, Any] = {}
         self.objects: dict[str, HeldObject] = {}
@@ -198,6 +203,8 @@ class CallSite(nn.Module):
             pair = list(names) == [0, 1]
             arguments[key] = tuple(parts.values()) if pair else parts
         arguments.update(given)
+        for name in self.beside:
+            del arguments[name]
         result = self.model(*[arguments.pop(name) for name in self.positional], **arguments)
         return self._without_objects(result, handed) if self.objects else result
 
@@ -243,6 +250,9 @@ def bind(
     roles: Mapping[str, Any] | None = None,
 ) -> CallSite:
     """The call site of `model(*args, **kwargs)`, of which the user says some roles."""
+    takes = inspect.signature(model.forward).parameters
+    beside = {n: kwargs[n] for n in TIMES if n in kwargs and n not in takes}
+    kwargs = {n: value for n, value in kwargs.items() if n not in beside}
     args, kwargs = spread(model, args, kwargs, (*USUAL, *_DICTS))
     try:
         bound = inspect.signature(model.forward).bind(*args, **kwargs)
@@ -268,7 +278,7 @@ def bind(
                 positional.append(name)
     told = said_of(model, roles)
     fixed = [name for name, role in told.items() if role.what in ("constant", "value")]
-    site = CallSite(model, arguments, positional, fixed)
+    site = CallSite(model, arguments | beside, positional, fixed, beside)
     if any(field not in ALWAYS for h in site.objects.values() for _, field in h.places.values()):
         read = _read(site, arguments)
         site.leave([name for held in site.objects.values() for name in held.left(read)])

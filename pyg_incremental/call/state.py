@@ -23,6 +23,7 @@ def described(site: CallSite, roles: Roles) -> dict[str, Any]:
         "names": site.names,
         "constants": site.constants,
         "positional": site.positional,
+        "beside": site.beside,
         "objects": [written(held) for held in site.objects.values()],
         "unread": list(site.unread),
         "packed": [[k, list(names.items())] for k, names in site.packed.items()],
@@ -72,7 +73,7 @@ def site_of(content: Mapping[str, Any], model: nn.Module, tensors: Mapping[str, 
     objects = [restored(held, given) for held in content["objects"]]
     inside |= {name for held in objects for name in held.places}
     arguments |= {n: given[n] for n in names if n not in inside}
-    site = CallSite(model, arguments, content["positional"])
+    site = CallSite(model, arguments, content["positional"], (), content["beside"])
     for held in objects:
         site.hold(held, {name: given[name] for name in held.places})
     site.names, site.unread = names, content["unread"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.given import as_ids
 from pyg_incremental.delta.intake import Refused
 from pyg_incremental.delta.names import NameTable, Renamed, listed, names_in
 from pyg_incremental.errors import InvalidDeltaError
@@ -232,6 +234,23 @@ class NodeNames:
             )
             for r in refused
         ]
+
+    def by_name(self, session: Session, delta: GraphDelta) -> GraphDelta:
+        """Deletions by rows, by names."""
+        reader, relations = session.resolver.reader, {r.key: r for r in session.roles.given}
+        nodes = {
+            kind: self.tables[kind].of(as_ids(ids, "nodes_del")) if kind in self.tables else ids
+            for kind, ids in reader.by_kind(delta.nodes_del, "nodes_del").items()
+        }
+        edges = {
+            key: pairs_named(self.tables, relations[key], own.edge_index_del.numpy(), _NOTHING)
+            for key, own in reader.edges_by_graph(delta).items()
+        }
+        named: dict[str, Any] = {}
+        for field, found in (("nodes_del", nodes), ("edge_index_del", edges)):
+            keyed = isinstance(getattr(delta, field), Mapping)
+            named[field] = (found if keyed else next(iter(found.values()))) if found else None
+        return replace(delta, **named)
 
     def in_words(self, session: Session, text: str) -> str:
         """A message with the names of edges in the place of their rows."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain, product
 
 from pyg_incremental.call.roles import Roles, classify, unsaid_pairs
-from pyg_incremental.call.said import said_of
+from pyg_incremental.call.said import Role, said_of
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.session.prepare import prepare
@@ -35,7 +35,8 @@ def classified(site: CallSite, settings: Settings) -> tuple[CallSite, Roles]:
         InvalidDeltaError: If a shape, dtype or id does not fit, or an argument may be several
             things.
     """
-    choice = decided(site, said_of(site.model, settings.roles))
+    times = {n: Role(n.partition("_")[0]) for n in site.beside if n in site.tensors}
+    choice = decided(site, times | said_of(site.model, settings.roles))
     site, told = choice.site, choice.roles
     names = [name for name in unsaid_pairs(site) if name not in choice.pairs]
     if not names:
