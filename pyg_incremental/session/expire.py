@@ -18,7 +18,6 @@ from pyg_incremental.session.compact import Removed
 from pyg_incremental.session.session import Session
 from pyg_incremental.update import Update
 
-
 _NOBODY: Ids = np.empty(0, np.int64)
 
 
