@@ -320,6 +320,15 @@ class ByName:
 
         return self._turns.read(look)
 
+    @property
+    def node_rows(self: Any) -> Mapping[Any, int] | None:
+        """The row of each name, live: for the thread that applies deltas.
+
+        None if the first call gave no names, or nodes of one kind among several.
+        """
+        names = self._settled(self._require()) if self._names is not None else None
+        return None if names is None or [*names.tables] != [""] else names.tables[""].rows
+
     def _settled(self: Any, session: Session) -> NodeNames | None:
         """The names as of the current version."""
         names: NodeNames | None = self._names

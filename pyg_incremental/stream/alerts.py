@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from pyg_incremental.stream.sinks import Deliveries
@@ -131,7 +129,7 @@ def finder(
         crossed: A threshold.
         flipped: Whether labels are asked for.
         channel: The channel that is held against the threshold.
-        nodes: The nodes that are asked for, int64 `[k]`; None for all.
+        nodes: The nodes that are asked for, int64 `[k]` or their names; None for all.
 
     Raises:
         ValueError: If not exactly one of the three is given.
@@ -142,9 +140,9 @@ def finder(
             "on: expected one of changed=eps, crossed=threshold and flipped=True (got "
             f"{sum(given)} of them); call it once for each"
         )
-    only = None if nodes is None else np.unique(np.asarray(torch.as_tensor(nodes)))
-    if only is not None and only.dtype.kind != "i":
-        raise ValueError(f"on: nodes are ids, int64 [k] (got {only.dtype})")
+    only = None if nodes is None else {*(nodes.tolist() if hasattr(nodes, "tolist") else nodes)}
+    if only is not None and any(isinstance(node, float) for node in only):
+        raise ValueError("on: nodes are ids, int64 [k], or names (got floating point numbers)")
     if changed is not None:
         eps = changed
         return "changed", lambda update: _changed(update, eps, only)
@@ -154,14 +152,14 @@ def finder(
     return "flipped", lambda update: _rows(update.flips, only)
 
 
-def _changed(update: Update, eps: float, only: Any) -> Found:
-    ids, old, new = _alone(update.changed), _alone(update.old), _alone(update.out)
+def _changed(update: Update, eps: float, only: set[Any] | None) -> Found:
+    ids, old, new = update.changed, _alone(update.old), _alone(update.out)
     moved = (new - old).reshape(len(ids), -1).abs()
     far = (~(moved <= eps)).any(1)  # so is a row of NaN, as that of a new node
-    return _chosen(ids[far], old[far], new[far], only)
+    return _chosen(ids[far if isinstance(ids, Tensor) else far.numpy()], old[far], new[far], only)
 
 
-def _rows(found: Any, only: Any) -> Found:
+def _rows(found: Any, only: set[Any] | None) -> Found:
     if not hasattr(found, "ids"):
         raise ValueError("on: the model has several outputs; alerts are about a single one")
     return _chosen(found.ids, found.old, found.new, only)
@@ -173,10 +171,9 @@ def _alone(value: Any) -> Tensor:
     return value
 
 
-def _chosen(ids: Tensor, old: Tensor, new: Tensor, only: Any) -> Found:
-    if only is not None:
-        at = torch.from_numpy(np.isin(ids.numpy(), only))
-        ids, old, new = ids[at], old[at], new[at]
-    if old.dim() == 1:
-        return zip(ids.tolist(), old.tolist(), new.tolist(), strict=True)
-    return zip(ids.tolist(), old.unbind(), new.unbind(), strict=True)
+def _chosen(ids: Any, old: Tensor, new: Tensor, only: set[Any] | None) -> Found:
+    """Rows of the nodes that are asked for; `ids` are theirs or their names, `[k]`."""
+    before: Any = old.tolist() if old.dim() == 1 else old.unbind()
+    now: Any = new.tolist() if new.dim() == 1 else new.unbind()
+    rows = zip(ids.tolist(), before, now, strict=True)
+    return rows if only is None else (row for row in rows if row[0] in only)

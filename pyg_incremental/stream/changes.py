@@ -1,6 +1,6 @@
 """A run of events as one delta that does what they do one after the other."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +8,7 @@ import torch
 
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.given import Ids, last_of_each
+from pyg_incremental.stream.naming import Numbered
 from pyg_incremental.stream.schema import Columns, OfKind, Schema
 
 _NONE: Ids = np.empty(0, np.int64)
@@ -33,7 +34,9 @@ class Changes(NamedTuple):
     refused: dict[int, str]
 
 
-def changes_of(schema: Schema, columns: Columns, count: int, num_nodes: int) -> Changes:
+def changes_of(
+    schema: Schema, columns: Columns, count: int, num_nodes: int, named: Numbered | None = None
+) -> Changes:
     """One delta for as many of the events as one can say.
 
     It ends before an event of which the effect depends on the graph after those before it: a new
@@ -45,13 +48,16 @@ def changes_of(schema: Schema, columns: Columns, count: int, num_nodes: int) -> 
         columns: What the events say.
         count: How many there are.
         num_nodes: How many nodes the graph has before them.
+        named: What names stand for, if nodes have names; `columns` are those of it.
     """
     of = dict(columns.of)
     refused: dict[int, str] = {}
-    new = _NONE
-    if "node" in of and (of["node"].ids >= num_nodes).any():
+    new = _NONE if named is None else named.born
+    if named is None and "node" in of and (of["node"].ids >= num_nodes).any():
         of["node"], new, refused = _new_nodes(of["node"], num_nodes)
     of = {kind: _known_nodes(own, num_nodes, new, refused) for kind, own in of.items()}
+    if named is not None:
+        refused = dict.fromkeys(refused, "it names a node that is not there")
     taken = _conflict(schema, of, count)
     if taken < count:
         of = {kind: _first(own, taken) for kind, own in of.items()}
@@ -65,7 +71,8 @@ def changes_of(schema: Schema, columns: Columns, count: int, num_nodes: int) -> 
         changed = of["edge_change"]
         last = last_of_each(_keys(changed.ids, schema.undirected))
         of["edge_change"] = _some(changed, last)
-    fields, places = _fields(schema, of, num_nodes, new.size)
+    called = None if named is None else named.called
+    fields, places = _fields(schema, of, num_nodes, new, called)
     given = bool(fields)
     if schema.which == "oldest" and ("edge_index_del" in fields or "edge_changes" in fields):
         fields["which"] = "oldest"
@@ -73,11 +80,16 @@ def changes_of(schema: Schema, columns: Columns, count: int, num_nodes: int) -> 
 
 
 def _fields(
-    schema: Schema, of: dict[Any, OfKind], num_nodes: int, new: int
+    schema: Schema,
+    of: dict[Any, OfKind],
+    num_nodes: int,
+    new: Ids,
+    called: Mapping[int, Any] | None,
 ) -> tuple[dict[str, Any], dict[str, Ids]]:
     """The fields of the delta, and which event each entry of one is."""
     fields: dict[str, Any] = {}
     places: dict[str, Ids] = {}
+    given: dict[int, tuple[Any, int]] = {}
     for kind, own in of.items():
         if not own.at.size:
             continue
@@ -90,32 +102,47 @@ def _fields(
             both, ids = both[order], ids[:, order]
             at, data = at[both], {k: rows[both] for k, rows in data.items()}
         if kind == "edge_add":
-            fields[name] = torch.from_numpy(ids)
+            fields[name] = _nodes(ids, called)
             for key in ("edge_weight", "edge_attr"):
                 if key in data:
                     fields[f"{key}_add"] = torch.from_numpy(data.pop(key))
             if data:
                 fields["edge_data_add"] = data
         elif kind == "edge_del":
-            fields[name] = torch.from_numpy(ids)
+            fields[name] = _nodes(ids, called)
         elif kind == "edge_change":
-            fields[name] = torch.from_numpy(ids), data
+            fields[name] = _nodes(ids, called), data
         elif kind == "node_del":
-            fields[name] = torch.from_numpy(ids[0])
+            fields[name] = _nodes(ids[0], called)
         else:
-            rows = torch.from_numpy(data["x"])
+            rows = data["x"]
             is_new = ids[0] >= num_nodes
-            if new:
-                added = np.flatnonzero(is_new)
-                last = np.empty(new, np.int64)
-                last[ids[0, added] - num_nodes] = added  # of several rows of a node the last
-                fields["x_add"], places["x_add"] = rows[torch.from_numpy(last)], at[last]
-                left = np.flatnonzero(~is_new)
-                ids, at, rows = ids[:, left], at[left], rows[torch.from_numpy(left)]
+            last = dict(zip(ids[0, is_new].tolist(), np.flatnonzero(is_new).tolist(), strict=True))
+            given |= {node: (rows[n], int(at[n])) for node, n in last.items()}
+            left = np.flatnonzero(~is_new)
+            ids, at, rows = ids[:, left], at[left], rows[left]
             if at.size:
-                fields[name] = torch.from_numpy(ids[0]), rows
+                fields[name] = _nodes(ids[0], called), torch.from_numpy(rows)
         places[name] = at
+    if new.size:  # of several rows of a node the last; one that came with an edge has none
+        brought = [
+            given.get(node, (schema.new_x, at)) for node, at in enumerate(new.tolist(), num_nodes)
+        ]
+        fields["x_add"] = torch.from_numpy(np.stack([row for row, _ in brought]))
+        places["x_add"] = np.array([at for _, at in brought])
+        if called is not None:
+            fields["node_ids"] = [called[node] for node in range(num_nodes, num_nodes + new.size)]
+            places["node_ids"] = places["x_add"]
     return fields, places
+
+
+def _nodes(ids: Ids, called: Mapping[int, Any] | None) -> Any:
+    """Nodes as a delta calls them, `[..., k]`: by number or by name."""
+    if called is None:
+        return torch.from_numpy(ids)
+    names = np.empty(ids.shape, object)
+    names.reshape(-1)[:] = [called[node] for node in ids.reshape(-1).tolist()]
+    return names
 
 
 def _new_nodes(nodes: OfKind, num_nodes: int) -> tuple[OfKind, Ids, dict[int, str]]:

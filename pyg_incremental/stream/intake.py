@@ -13,6 +13,7 @@ from pyg_incremental.errors import InvalidDeltaError, StaleStateError
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.sources.source import Event
 from pyg_incremental.stream.changes import Changes, changes_of, places_of
+from pyg_incremental.stream.naming import numbered
 from pyg_incremental.stream.schema import MalformedError, Schema
 from pyg_incremental.update import Update
 
@@ -128,8 +129,14 @@ class Intake:
         """What events at some places do; more may be refused."""
         if not at:
             return Changes(None, len(events), {}, {})
-        columns = _at(at, lambda: self._schema.read([events[n].value for n in at], self._shapes))
-        changes = changes_of(self._schema, columns, len(at), self._inc.num_nodes)
+        schema, rows, count = self._schema, self._inc.node_rows, self._inc.num_nodes
+        values = [events[n].value for n in at]
+        columns = _at(at, lambda: schema.read(values, self._shapes, rows is not None))
+        if rows is None:
+            changes = changes_of(schema, columns, len(at), count)
+        else:
+            named = numbered(columns, rows, count, schema.new_x is not None)
+            changes = changes_of(schema, named.columns, len(at), count, named)
         refused |= {at[n]: reason for n, reason in changes.refused.items()}
         if len(at) == len(events):
             return changes

@@ -291,7 +291,7 @@ class Stream:
             crossed: Rows that have come to this threshold from below, or fallen below it.
             flipped: Rows that have another label; see `Update.flips`.
             channel: The channel that is held against the threshold, if there are several.
-            nodes: Ids of the nodes that are watched, int64 `[k]`; all by default.
+            nodes: The nodes that are watched, int64 `[k]`, or their names; all by default.
             keep: How many alerts wait for an iterator at most; the oldest go first.
 
         Raises:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Literal, TypeVar, get_args
+from uuid import UUID
 
 import numpy as np
 
@@ -14,6 +15,9 @@ T = TypeVar("T")
 Kind = Literal["edge_add", "edge_del", "edge_change", "node", "node_del"]
 Rows = np.ndarray[Any, np.dtype[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
+ReadIds = Callable[[Sequence[Any], str], Any]
+_NAMES = {str, int, UUID}
+_OF_DATA = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -34,7 +38,7 @@ class OfKind:
 
     Attributes:
         at: Their places in what was read, int64 `[k]`, ascending.
-        ids: The ends of edges, int64 `[2, k]`, or the nodes, int64 `[1, k]`.
+        ids: The ends of edges, int64 `[2, k]`, or the nodes, int64 `[1, k]`; or their names.
         data: Rows that belong to them by name, `[k, ...]`.
     """
 
@@ -62,7 +66,8 @@ class Schema:
     """Which field of an event is what: a mapping such as a row, or an object of JSON.
 
     Attributes:
-        src: The field of the node where an edge starts: an integer.
+        src: The field of the node where an edge starts: its name, if nodes were given names
+            (`node_ids`), else its number.
         dst: The field of the node to which it leads.
         kind: The field that says what an event is; None if all events are edges that come.
         kinds: What its values mean: `'edge_add'`, `'edge_del'`, `'edge_change'` (new data for an
@@ -70,6 +75,9 @@ class Schema:
             number of nodes) and `'node_del'`. By default they are called so.
         node: The field of the node in events that are about one.
         x: The field of its features, a list of numbers, or the fields of one number each.
+        new_x: The features, `[in_channels]`, of nodes that come with their first edge, of which
+            there was no event; None where an edge of a node that is not there is left out. For
+            nodes with names.
         edge_data: For each edge input of the model, such as `'edge_weight'`, the field of its
             value, or the fields of one number each.
         time: The field of the event time, a number; see `Window`.
@@ -88,6 +96,7 @@ class Schema:
     kinds: Mapping[Any, Kind] = field(default_factory=lambda: {kind: kind for kind in KINDS})
     node: str = "node"
     x: str | Sequence[str] = "x"
+    new_x: Sequence[float] | None = None
     edge_data: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     time: str | None = None
     event_id: str | None = None
@@ -99,21 +108,23 @@ class Schema:
             if kind not in KINDS:
                 raise ValueError(f"kinds[{name!r}]: expected one of {KINDS} (got {kind!r})")
 
-    def read(self, values: Sequence[Any], shapes: Shapes) -> Columns:
+    def read(self, values: Sequence[Any], shapes: Shapes, by_name: bool = False) -> Columns:
         """What events say, column by column.
 
         Args:
             values: The events.
             shapes: The shape of a row of `'x'`, and of each edge input, as far as it is known.
+            by_name: Whether nodes have names.
 
         Raises:
             MalformedError: If some do not say what is expected of them.
         """
-        return _each(values, lambda some: self._columns(some, shapes))
+        ids = _node_names if by_name else _integers
+        return _each(values, lambda some: self._columns(some, shapes, ids))
 
-    def _columns(self, values: Sequence[Any], shapes: Shapes) -> Columns:
+    def _columns(self, values: Sequence[Any], shapes: Shapes, ids_of: ReadIds) -> Columns:
         if self.kind is None:
-            return Columns({"edge_add": self._of_kind("edge_add", values, None, shapes)})
+            return Columns({"edge_add": self._of_kind("edge_add", values, None, shapes, ids_of)})
         kinds = self.kinds
         places: dict[Kind, list[int]] = {}
         for at, said in enumerate(map(itemgetter(self.kind), values)):
@@ -123,18 +134,20 @@ class Schema:
             places.setdefault(kind, []).append(at)
         return Columns(
             {
-                kind: self._of_kind(kind, [values[at] for at in own], np.array(own), shapes)
+                kind: self._of_kind(kind, [values[at] for at in own], np.array(own), shapes, ids_of)
                 for kind, own in places.items()
             }
         )
 
-    def _of_kind(self, kind: Kind, values: Sequence[Any], at: Ids | None, shapes: Shapes) -> OfKind:
+    def _of_kind(
+        self, kind: Kind, values: Sequence[Any], at: Ids | None, shapes: Shapes, ids_of: ReadIds
+    ) -> OfKind:
         places: Ids = np.arange(len(values)) if at is None else at
         if kind in ("node", "node_del"):
-            ids = _integers(values, self.node)[None]
+            ids = ids_of(values, self.node)[None]
             data = {} if kind == "node_del" else {"x": _rows(values, self.x, shapes.get("x"))}
             return OfKind(places, ids, data)
-        pairs = np.stack([_integers(values, self.src), _integers(values, self.dst)])
+        pairs = np.stack([ids_of(values, self.src), ids_of(values, self.dst)])
         if kind == "edge_del":
             return OfKind(places, pairs, {})
         named = self.edge_data.items()
@@ -167,12 +180,12 @@ def _each(values: Sequence[Any], read: Callable[[Sequence[Any]], T]) -> T:
     """
     try:
         return read(values)
-    except Exception as error:  # events are anybody's
+    except _OF_DATA as error:  # events are anybody's
         reasons = {}
         for at, value in enumerate(values):
             try:
                 read([value])
-            except Exception as why:
+            except _OF_DATA as why:
                 reasons[at] = _reason(why)
         if not reasons:  # each may be read, but not with the others
             reasons = dict.fromkeys(range(1, len(values)), _reason(error))
@@ -186,6 +199,15 @@ def _integers(values: Sequence[Any], name: str) -> Ids:
     if ids.dtype.kind != "i" or ids.ndim != 1 or bool in set(map(type, found)):
         raise ValueError(f"'{name}' is {found[0]!r}, expected the id of a node, an integer")
     return ids.astype(np.int64, copy=False)
+
+
+def _node_names(values: Sequence[Any], name: str) -> Any:
+    found = [*map(itemgetter(name), values)]
+    if not set(map(type, found)) <= _NAMES:
+        raise ValueError(f"'{name}' is {found[0]!r}, expected the name of a node")
+    names = np.empty(len(found), object)
+    names[:] = found
+    return names
 
 
 def _rows(values: Sequence[Any], names: str | Sequence[str], shape: tuple[int, ...] | None) -> Rows:
