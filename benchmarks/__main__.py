@@ -24,6 +24,7 @@ from benchmarks import (
     readers,
     report,
     side_by_side,
+    streams,
     tasks,
     threads,
     what_ifs,
@@ -49,6 +50,7 @@ WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "readers": readers.run,
     "what-ifs": what_ifs.run,
     "names": by_name.run,
+    "stream": streams.run,
     "sampling": sampling.run,
     "traffic": traffic.run,
     "ranks": speed.run,
@@ -162,6 +164,12 @@ def main(argv: list[str] | None = None) -> None:
         description=what_ifs.__doc__, formatter_class=raw,
     )  # fmt: skip
     what_ifs.add_options(trying)
+
+    streaming = commands.add_parser(
+        "stream", help="a stream beside bare updates, from event to alert, after a kill",
+        description=streams.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    streams.add_options(streaming)
 
     samples = commands.add_parser(
         "sampling", help="samples kept by events: ingestion, queries, accuracy",

@@ -3,6 +3,7 @@
 from pyg_incremental.sources.encoded import decoded, encoded
 from pyg_incremental.sources.json_lines import JsonLinesSource
 from pyg_incremental.sources.kafka import KafkaSource
+from pyg_incremental.sources.queue import QueueSource
 from pyg_incremental.sources.redis_streams import RedisSource
 from pyg_incremental.sources.source import Event, IterableSource, Source
 from pyg_incremental.sources.sqlite import SqliteLog, SqliteSource
@@ -13,6 +14,7 @@ __all__ = [
     "IterableSource",
     "JsonLinesSource",
     "KafkaSource",
+    "QueueSource",
     "RedisSource",
     "Source",
     "SqliteLog",

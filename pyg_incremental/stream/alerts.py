@@ -154,7 +154,7 @@ def finder(
 
 def _changed(update: Update, eps: float, only: set[Any] | None) -> Found:
     ids, old, new = update.changed, _alone(update.old), _alone(update.out)
-    moved = (new - old).reshape(len(ids), -1).abs()
+    moved = (new - old).abs()[..., None].flatten(1)
     far = (~(moved <= eps)).any(1)  # so is a row of NaN, as that of a new node
     return _chosen(ids[far if isinstance(ids, Tensor) else far.numpy()], old[far], new[far], only)
 

@@ -15,14 +15,16 @@ _FIRST = 64
 class Pace:
     """Predicts how long a batch takes, and how large it may be.
 
-    A batch takes `a + b * events + c * reached`, where `reached` is how many out-edges the targets
-    of its edges have: what a changed row is handed on to. The three come from what was measured,
-    by recursive least squares with forgetting.
+    A batch takes `a + b * events` seconds. Both come from what was measured, by recursive least
+    squares with forgetting.
 
     Args:
         max_size: The largest batch.
         max_latency: Within how many seconds of its arrival an event has to be answered; None for
             no such limit.
+
+    Raises:
+        ValueError: If one of them is none.
     """
 
     def __init__(self, max_size: int, max_latency: float | None) -> None:
@@ -31,66 +33,39 @@ class Pace:
         if max_latency is not None and not max_latency > 0:
             raise ValueError(f"max_latency: expected seconds, above 0 (got {max_latency})")
         self.max_size, self.max_latency = max_size, max_latency
-        self._cost = np.array([1e-4, 1e-5, 0.0])
-        self._spread = np.diag([1e-4, 1e-6, 1e-10])
-        self._error = 0.0
+        self._cost = np.array([1e-4, 1e-5])
+        self._spread = np.diag([1e-4, 1e-6])
+        self._variance = 0.0
         self._measured = 0
 
-    def size(self, waited: float) -> int:
-        """The largest batch that is answered in time, if the first event has waited for so long.
+    def size(self) -> int:
+        """The largest batch that is answered in time, if its first event has just come.
 
-        Where it is too late for that one, the batch is as large as one that comes now may be:
-        smaller ones would make those behind it late as well.
+        Events that have waited longer are as many as ever: smaller batches would make those behind
+        them late as well.
         """
         if self.max_latency is None:
             return self.max_size
         if self._measured < 3:
             return min(self.max_size, _FIRST)
-        room = self.max_latency - waited
-        if room <= self.predicted(1, 0.0):
-            room = self.max_latency
-        each = max(float(self._cost[1]) + float(self._cost[2]) * self._reach, 1e-9)
-        fixed = max(float(self._cost[0]), 0.0) + _MARGIN * math.sqrt(self._error)
-        return int(min(self.max_size, max(1.0, (room - fixed) / each)))
+        # An event that comes when a batch has begun waits for that one, and for its own.
+        room = self.max_latency / 2 - self.predicted(0)
+        return int(min(self.max_size, max(1.0, room / max(float(self._cost[1]), 1e-9))))
 
-    _reach = 0.0
-
-    def predicted(self, events: int, reached: float) -> float:
+    def predicted(self, events: int) -> float:
         """How many seconds a batch is expected to take at most."""
-        expected = float(self._cost @ (1.0, events, reached))
-        return max(expected, 0.0) + _MARGIN * math.sqrt(self._error)
+        expected = float(self._cost[0] + self._cost[1] * events)
+        return max(expected, 0.0) + _MARGIN * math.sqrt(self._variance)
 
-    def fits(self, reached: "np.ndarray[tuple[int], np.dtype[np.float64]]", waited: float) -> int:
-        """How many of some events fit into the time that is left, at least one.
-
-        Args:
-            reached: How many out-edges the target of each has, `[k]`.
-            waited: How long the first one has waited, in seconds.
-        """
-        count = len(reached)
-        if self.max_latency is None or self._measured < 3 or not count:
-            return count
-        room = self.max_latency - waited
-        if room <= self.predicted(1, float(reached[0])):
-            room = self.max_latency
-        events = np.arange(1, count + 1)
-        expected = self._cost[0] + self._cost[1] * events + self._cost[2] * np.cumsum(reached)
-        late = expected + _MARGIN * math.sqrt(self._error) > room
-        return max(1, int(np.argmax(late))) if late.any() else count
-
-    def note(self, events: int, reached: float, seconds: float) -> None:
+    def note(self, events: int, seconds: float) -> None:
         """Take a measurement in."""
-        if not events:
-            return
-        at = np.array([1.0, events, reached])
+        at = np.array([1.0, events])
         error = seconds - float(self._cost @ at)
         gain = self._spread @ at / (_FORGET + at @ self._spread @ at)
-        self._cost = self._cost + gain * error
+        self._cost = np.maximum(self._cost + gain * error, 0.0)
         spread = (self._spread - np.outer(gain, at @ self._spread)) / _FORGET
-        if np.trace(spread) < 1e3:  # else batches have been alike for long: nothing to forget
+        if np.trace(spread) < 1.0:  # else batches have been alike for long: nothing to forget
             self._spread = spread
-        self._cost[1:] = np.maximum(self._cost[1:], 0.0)
         weight = max(1 - _FORGET, 1 / (1 + self._measured))
-        self._error += weight * (error * error - self._error)
-        self._reach += weight * (reached / events - self._reach)
+        self._variance += weight * (error * error - self._variance)
         self._measured += 1

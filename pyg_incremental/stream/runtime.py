@@ -148,7 +148,7 @@ class Stream:
             if self._folder is not None:
                 self._folder.raise_what_failed()
             if not self._rest:
-                self._rest.extend(self._source.next_batch(self._pace.size(0.0)))
+                self._rest.extend(self._source.next_batch(self._pace.size()))
                 self._read_at = self._clock()
             count = self._group()
             if not count:
@@ -168,7 +168,7 @@ class Stream:
             dead = self._commit(taken, version)
             self._tell(taken, dead)
             events = events[len(taken.events) :]
-            self._pace.note(len(taken.events), 0.0, self._clock() - began)
+            self._pace.note(len(taken.events), self._clock() - began)
             if self._replay and version is not None:
                 break
 
@@ -265,8 +265,11 @@ class Stream:
         given = [self._dead, *(watch.to for watch in self._watches)]
         self.stats.failed = sum(of.failed for of in given if of is not None)
         now = self._clock()
-        at = [now - (self._read_at if e.at is None else e.at) for e in taken.events]
-        self.stats.note(np.array(at), self._pace.max_latency)
+        if taken.events[0].at is None:
+            waited = np.full(len(taken.events), now - self._read_at)
+        else:
+            waited = now - np.array([event.at for event in taken.events])
+        self.stats.note(waited, self._pace.max_latency)
 
     # Alerts --------------------------------------------------------------------------------------
 

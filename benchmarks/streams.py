@@ -1,0 +1,206 @@
+"""A stream beside bare updates, from event to alert, and after a kill.
+
+The graph is drawn, in the size of arXiv. Four measurements, and one line at the end:
+
+* runtime: events of a list, as mappings, in batches of 1,000, with a folder for checkpoints, beside
+  `apply_delta` on the same deltas made before, in turns;
+* alerts: events are pushed at a rate, and it is measured when their alerts are handed over;
+* restart: a stream is left after many events and no checkpoint, and made again;
+* exactness: the output beside a full pass of the model, and each event counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.graphs import SIZES, draw
+from benchmarks.models import build
+from benchmarks.stream import Stream as Updates
+from benchmarks.workload import ADD, DELETE, Workload
+from pyg_incremental import to_incremental
+from pyg_incremental.sources import IterableSource, JsonLinesSource, QueueSource
+from pyg_incremental.stream import Schema, Stream
+
+SCHEMA = Schema(kind="kind")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batch", type=int, default=1000, help="events in a batch")
+    parser.add_argument("--rate", type=int, default=10_000, help="events a second for alerts")
+    parser.add_argument("--seconds", type=float, default=5.0, help="how long each part takes")
+    parser.add_argument("--restart", type=int, default=100_000, help="events since a checkpoint")
+    parser.add_argument("--max-latency", type=float, default=0.005, help="seconds to answer in")
+    parser.add_argument("--quick", action="store_true", help="a tiny graph: whether it runs")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the nodes of arXiv")
+
+
+def events_of(work: Workload) -> list[dict[str, Any]]:
+    """The edges of a workload as they come and go, again and again the other way round."""
+    found = []
+    for kind, a, b in zip(work.kind.tolist(), work.a.tolist(), work.b.tolist(), strict=True):
+        if kind in (ADD, DELETE):
+            found.append({"kind": "edge_add" if kind == ADD else "edge_del", "src": a, "dst": b})
+    return found
+
+
+def turned(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What takes events back."""
+    other = {"edge_add": "edge_del", "edge_del": "edge_add"}
+    return [{**event, "kind": other[event["kind"]]} for event in reversed(events)]
+
+
+def forth_and_back(events: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """As many events as asked for."""
+    both = [*events, *turned(events)]
+    return (both * -(-count // len(both)))[:count]
+
+
+def ratio(work: Workload, batch: int, seconds: float, folder: Path) -> dict[str, float]:
+    """Events a second of a stream and of bare updates; batches take turns."""
+    model = build("sage", work.x.shape[1], 128, work.classes, 2)
+    only_edges = events_of(work)
+    bare = to_incremental(model)
+    bare(work.x, work.edge_index)
+    with Stream(
+        model, IterableSource(lambda: iter(forth_and_back(only_edges, 10**7))), SCHEMA,
+        first=(work.x, work.edge_index), directory=folder, max_size=batch,
+    ) as stream:  # fmt: skip
+        deltas = Updates(_edges_only(work))
+        took: dict[str, list[float]] = {"stream": [], "bare": []}
+        ends = time.perf_counter() + seconds
+        while time.perf_counter() < ends or len(took["bare"]) < 12:
+            delta = deltas.take(batch)
+            began = time.perf_counter()
+            bare.apply_delta(delta)
+            between = time.perf_counter()
+            count = stream.step()
+            took["stream"].append((time.perf_counter() - between) / count)
+            took["bare"].append((between - began) / batch)
+        means = {name: float(np.mean(values[5:])) for name, values in took.items()}
+        return {
+            "stream_per_s": 1 / means["stream"], "bare_per_s": 1 / means["bare"],
+            "ratio": means["bare"] / means["stream"], "off": float(stream.inc.verify()),
+            "events": stream.stats.events, "dead": stream.stats.dead,
+        }  # fmt: skip
+
+
+def _edges_only(work: Workload) -> Workload:
+    keep = (work.kind == ADD) | (work.kind == DELETE)
+    return Workload(
+        work.x, work.edge_index, work.kind[keep], work.a[keep], work.b[keep], work.rows[:1]
+    )
+
+
+def alerts(work: Workload, rate: int, seconds: float, max_latency: float) -> dict[str, float]:
+    """From the moment at which an event is pushed to that at which its alerts are handed over."""
+    model = build("sage", work.x.shape[1], 128, work.classes, 2)
+    source = QueueSource()
+    stream = Stream(model, source, SCHEMA, first=(work.x, work.edge_index), max_latency=max_latency)
+    events = forth_and_back(events_of(work), int(rate * (seconds + 1)))
+    for _ in range(2):  # compiled code for small and large updates
+        source.push(*events[:500], *turned(events[:500]))
+        while stream.step():
+            pass
+    watch = stream.on(lambda alert: None, flipped=True)
+    for n in range(10):  # the first updates with OLD rows
+        source.push(*events[: 10 * (n + 1)], *turned(events[: 10 * (n + 1)]))
+        while stream.step():
+            pass
+    stream.stats.missed = 0
+    stream.stats._waited.clear()
+    before = stream.stats.events
+
+    def offer() -> None:
+        began, given = time.perf_counter(), 0
+        while given < rate * seconds:
+            due = min(int(rate * (time.perf_counter() - began)), int(rate * seconds))
+            source.push(*events[given:due])
+            given = due
+            time.sleep(0.0005)
+
+    producer = threading.Thread(target=offer)
+    producer.start()
+    while producer.is_alive():
+        stream.step()
+    producer.join()
+    stream.drain()
+    count = stream.stats.events - before
+    return {
+        "offered_per_s": rate, "events": count, "alerts": watch.given,
+        "p50_ms": 1e3 * stream.stats.latency(0.5), "p99_ms": 1e3 * stream.stats.latency(0.99),
+        "missed": stream.stats.missed / count, "dead": stream.stats.dead,
+        "off": float(stream.inc.verify()),
+    }  # fmt: skip
+
+
+def restart(work: Workload, count: int, batch: int, folder: Path) -> dict[str, float]:
+    """How long a stream takes that was left so many events after its checkpoint."""
+    model = build("sage", work.x.shape[1], 128, work.classes, 2)
+    events = forth_and_back(events_of(work), count)
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+
+    def opened() -> Stream:
+        return Stream(
+            model, JsonLinesSource(folder / "events.jsonl"), SCHEMA, max_size=batch,
+            first=(work.x, work.edge_index), directory=folder / "state",
+        )  # fmt: skip
+
+    stream = opened()
+    stream.drain()
+    version, out = stream.inc.version, stream.inc.out.clone()
+    stream._let_go()  # as a kill does
+    began = time.perf_counter()
+    with opened() as again:
+        loaded = time.perf_counter()
+        again.drain()
+        ended = time.perf_counter()
+        return {
+            "events": count, "load_s": loaded - began, "replay_s": ended - loaded,
+            "lost": count - again.stats.events, "twice": max(0, again.stats.events - count),
+            "versions": again.inc.version - version,
+            "off": float((again.inc.out - out).abs().max()), "dead": again.stats.dead,
+        }  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print what was measured, part by part, and the line at the end."""
+    size = SIZES["arxiv"].scaled(args.scale)
+    if args.quick:
+        size = SIZES["arxiv"].scaled(0.005)
+        args.seconds, args.restart, args.batch = 0.3, 2000, 100
+    work = draw(size, 60_000, args.seed)
+    print(f"{len(work.x):,} nodes, {work.edge_index.shape[1]:,} edges, {args.batch} events a batch")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        speed = ratio(work, args.batch, args.seconds, folder / "ratio")
+        _show("runtime", speed)
+        told = alerts(work, args.rate, args.seconds, args.max_latency)
+        _show("alerts", told)
+        again = restart(work, args.restart, args.batch, folder)
+        _show("restart", again)
+    parts = (speed, told, again)
+    off = max(part["off"] for part in parts)
+    dead = sum(part["dead"] for part in parts)
+    events = sum(part["events"] for part in parts)
+    is_ok = not (again["lost"] or again["twice"] or dead or again["versions"]) and off < 1e-3
+    print(
+        f"stream {'ok' if is_ok else 'WRONG'}: events={events:.0f} "
+        f"events_per_s={speed['stream_per_s']:.0f} p99_ms={told['p99_ms']:.2f} "
+        f"missed={told['missed']:.4f} lost={again['lost']:.0f} twice={again['twice']:.0f} "
+        f"off={off:.1e}"
+    )
+    if not is_ok:
+        raise SystemExit(1)
+
+
+def _show(name: str, found: dict[str, float]) -> None:
+    print(f"{name:8}", "  ".join(f"{k}={v:.6g}" for k, v in found.items()))
