@@ -106,6 +106,11 @@ demo-quick: $(STAMPS)/examples
 	@echo "the demo in short; loading torch and PyG"
 	@$(BIN)/python examples/quickstart.py --quick $(ARGS)
 
+## stream       A stream beside bare updates, from event to alert, after a kill (two minutes); ARGS="--help"
+.PHONY: stream
+stream: $(STAMPS)/bench
+	$(BIN)/python -m benchmarks stream $(ARGS)
+
 ## bench        The package and its peers side by side (15 minutes); ARGS="--help" tells what else
 .PHONY: bench
 bench: $(STAMPS)/bench

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.sources.source import Event, num_events
 
 Decode = Callable[[Any], Any]
@@ -45,7 +46,7 @@ class LogSource(ABC):
             if not ahead and not self._read(wait=not found):
                 break
             event = ahead[0]
-            count += num_events(event.value)
+            count += num_events(event.value) if type(event.value) is GraphDelta else 1
             if found and count > max_events:
                 break
             found.append(ahead.popleft())
@@ -55,12 +56,13 @@ class LogSource(ABC):
 
     def _read(self, wait: bool) -> bool:
         """Read some records ahead; returns whether there were any."""
-        decode, records = self._decode, self._records(self._read_to, wait)
+        decode, ahead = self._decode, self._ahead
+        records = self._records(self._read_to, wait)
         for position, data in records:
             try:
-                self._ahead.append(Event(position, decode(data)))
+                ahead.append(Event(position, decode(data)))
             except Exception as error:  # `decode` may be anybody's
-                self._ahead.append(Event(position, data, error))
+                ahead.append(Event(position, data, error))
         if records:
             self._read_to = records[-1][0]
         return bool(records)

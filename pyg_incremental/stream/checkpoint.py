@@ -61,9 +61,12 @@ class Folder:
         return entries_after(self._path, inc.version)
 
     def note(self, entry: Entry) -> None:
-        """An update is in, and nobody has heard of it yet."""
+        """An update is in, and nobody has heard of it yet; an error is raised by what follows."""
         if self._journal is not None:
-            self._journal.note(entry)
+            try:
+                self._journal.note(entry)
+            except OSError as error:
+                self._failed = error
 
     def write(self, inc: IncrementalModel, extra: Any, wait: bool) -> None:
         """Write a checkpoint; updates wait while the state is copied.
@@ -111,7 +114,7 @@ class Folder:
         self.raise_what_failed()
 
     def raise_what_failed(self) -> None:
-        """Raise what has happened to a checkpoint in the background, once.
+        """Raise what has happened to a checkpoint in the background or to the journal, once.
 
         Raises:
             OSError: If it could not be written.

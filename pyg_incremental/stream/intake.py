@@ -78,9 +78,11 @@ class Intake:
         """
         if isinstance(events[0].value, GraphDelta) and events[0].error is None:
             return self._take_delta(events[:1], known, old)
-        later = (n for n, e in enumerate(events) if type(e.value) is GraphDelta)
-        events = events[: next(later, len(events))]
-        refused = known | {n: _reason(e.error) for n, e in enumerate(events) if e.error is not None}
+        if GraphDelta in set(map(type, [e.value for e in events])):
+            later = (n for n, e in enumerate(events) if type(e.value) is GraphDelta)
+            events = events[: next(later, len(events))]
+        unread = [n for n, event in enumerate(events) if event.error is not None]
+        refused = known | {n: _reason(events[n].error) for n in unread}
         while True:
             try:
                 at, names, repeated = self._new(events, refused)
@@ -92,9 +94,7 @@ class Intake:
             if repeated and len(refused) > before:
                 continue  # what comes again may be what was meant by one that does not fit
             end = changes.taken
-            named = [
-                name for n, name in zip(at, names, strict=False) if n < end and n not in refused
-            ]
+            named = [n for m, n in zip(at, names, strict=False) if m < end and m not in refused]
             again, left = [n for n in repeated if n < end], _before(end, refused)
             done = self._apply(changes, Taken(events[:end], None, left, again, named), old)
             if isinstance(done, Taken):

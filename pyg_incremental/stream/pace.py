@@ -1,22 +1,21 @@
 """How many events to take at once, so that their answers are there in time."""
 
-import math
+from collections import deque
+from statistics import median
 
-import numpy as np
-
-_FORGET = 0.98
-"""What a measurement counts for after one more."""
-_MARGIN = 2.0
-"""Standard deviations of what was measured that a prediction is raised by."""
+_KEPT = 16
+"""So many of the last batches of a class of sizes count."""
+_OLD = 512
+"""... but none that was measured so many batches ago."""
 _FIRST = 64
-"""Events in the first batches, of which nothing is known yet."""
+"""The largest batch while nothing is known."""
 
 
 class Pace:
-    """Predicts how long a batch takes, and how large it may be.
+    """Chooses the size of batches by what batches have taken so far.
 
-    A batch takes `a + b * events` seconds. Both come from what was measured, by recursive least
-    squares with forgetting.
+    Sizes are classes by powers of two. What a class takes is the median of what it took last; one
+    that was not measured is taken for twice the one below it.
 
     Args:
         max_size: The largest batch.
@@ -33,39 +32,42 @@ class Pace:
         if max_latency is not None and not max_latency > 0:
             raise ValueError(f"max_latency: expected seconds, above 0 (got {max_latency})")
         self.max_size, self.max_latency = max_size, max_latency
-        self._cost = np.array([1e-4, 1e-5])
-        self._spread = np.diag([1e-4, 1e-6])
-        self._variance = 0.0
+        self._took: list[deque[tuple[int, float]]] = []
         self._measured = 0
+        self._late = 0
 
-    def size(self) -> int:
-        """The largest batch that is answered in time, if its first event has just come.
+    def size(self, waited: float) -> int:
+        """The largest batch that is answered in time, or a larger one to catch up.
 
-        Events that have waited longer are as many as ever: smaller batches would make those behind
-        them late as well.
+        An event that comes when a batch has begun waits for that one and for its own, so a batch
+        may take half of the time. Where events are late already, smaller batches would make those
+        behind them later still, as each has a price of its own: sizes double until they are not.
+
+        Args:
+            waited: How long the first event of the last batch had waited when it was answered.
         """
         if self.max_latency is None:
             return self.max_size
-        if self._measured < 3:
-            return min(self.max_size, _FIRST)
-        # An event that comes when a batch has begun waits for that one, and for its own.
-        room = self.max_latency / 2 - self.predicted(0)
-        return int(min(self.max_size, max(1.0, room / max(float(self._cost[1]), 1e-9))))
+        self._late = min(self._late + 1, 32) if waited > self.max_latency else self._late // 2
+        room = self.max_latency / 2
+        fits = max((c for c in range(len(self._took)) if self.predicted(c) <= room), default=0)
+        if self._took and fits == len(self._took) - 1:
+            fits += self.predicted(fits + 1) <= room
+        largest = (2 << fits) - 1 if self._took else _FIRST
+        return min(self.max_size, largest << self._late)
 
-    def predicted(self, events: int) -> float:
-        """How many seconds a batch is expected to take at most."""
-        expected = float(self._cost[0] + self._cost[1] * events)
-        return max(expected, 0.0) + _MARGIN * math.sqrt(self._variance)
+    def predicted(self, size_class: int) -> float:
+        """How many seconds a batch of `2 ** size_class` events, or less than twice that, takes."""
+        for known in range(min(size_class, len(self._took) - 1), -1, -1):
+            took = [t for at, t in self._took[known] if self._measured - at < _OLD]
+            if took:
+                return float(median(took)) * float(1 << (size_class - known))
+        return 0.0
 
     def note(self, events: int, seconds: float) -> None:
         """Take a measurement in."""
-        at = np.array([1.0, events])
-        error = seconds - float(self._cost @ at)
-        gain = self._spread @ at / (_FORGET + at @ self._spread @ at)
-        self._cost = np.maximum(self._cost + gain * error, 0.0)
-        spread = (self._spread - np.outer(gain, at @ self._spread)) / _FORGET
-        if np.trace(spread) < 1.0:  # else batches have been alike for long: nothing to forget
-            self._spread = spread
-        weight = max(1 - _FORGET, 1 / (1 + self._measured))
-        self._variance += weight * (error * error - self._variance)
+        size_class = events.bit_length() - 1
+        while len(self._took) <= size_class:
+            self._took.append(deque(maxlen=_KEPT))
         self._measured += 1
+        self._took[size_class].append((self._measured, seconds))

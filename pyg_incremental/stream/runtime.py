@@ -91,7 +91,7 @@ class Stream:
         self._watches: list[Watch] = []
         self._intake = Intake(self.inc, self._schema)
         self._rest: deque[Event] = deque()
-        self._read_at = 0.0
+        self._read_at = self._waited = 0.0
         self._refused: list[tuple[Any, str]] = []
         self._replay: deque[Entry] = deque()
         self._lock, self._stopping = threading.RLock(), threading.Event()
@@ -148,7 +148,7 @@ class Stream:
             if self._folder is not None:
                 self._folder.raise_what_failed()
             if not self._rest:
-                self._rest.extend(self._source.next_batch(self._pace.size()))
+                self._rest.extend(self._source.next_batch(self._pace.size(self._waited)))
                 self._read_at = self._clock()
             count = self._group()
             if not count:
@@ -234,11 +234,14 @@ class Stream:
         dead = [
             DeadLetter(events[n].position, events[n].value, refused[n]) for n in sorted(refused)
         ]
-        for _ in events:
-            self._rest.popleft()
+        if len(events) == len(self._rest):
+            self._rest.clear()
+        else:
+            for _ in events:
+                self._rest.popleft()
         self._position = events[-1].position
         self._intake.committed(taken.names)
-        count = sum(num_events(e.value) for e in events)
+        count = num_events(events[0].value) if len(events) == 1 else len(events)
         self._since += count
         stats.events += count
         stats.repeated += len(taken.repeated)
@@ -251,7 +254,7 @@ class Stream:
             if self._replay:
                 self._replay.popleft()
             elif self._folder is not None:
-                self._folder.note(entry)
+                self._folder.note(entry)  # an error comes with the next step
         return dead
 
     def _tell(self, taken: Taken, dead: list[DeadLetter]) -> None:
@@ -270,6 +273,7 @@ class Stream:
         else:
             waited = now - np.array([event.at for event in taken.events])
         self.stats.note(waited, self._pace.max_latency)
+        self._waited = float(waited[0])
 
     # Alerts --------------------------------------------------------------------------------------
 

@@ -125,19 +125,19 @@ class Schema:
     def _columns(self, values: Sequence[Any], shapes: Shapes, ids_of: ReadIds) -> Columns:
         if self.kind is None:
             return Columns({"edge_add": self._of_kind("edge_add", values, None, shapes, ids_of)})
-        kinds = self.kinds
-        places: dict[Kind, list[int]] = {}
-        for at, said in enumerate(map(itemgetter(self.kind), values)):
-            kind = kinds.get(said)
-            if kind is None:
-                raise ValueError(f"'{self.kind}' is {said!r}, expected one of {[*map(str, kinds)]}")
-            places.setdefault(kind, []).append(at)
-        return Columns(
-            {
-                kind: self._of_kind(kind, [values[at] for at in own], np.array(own), shapes, ids_of)
-                for kind, own in places.items()
-            }
-        )
+        said = [*map(itemgetter(self.kind), values)]
+        kinds = set(map(self.kinds.get, said))
+        if None in kinds:
+            wrong = next(name for name in said if name not in self.kinds)
+            raise ValueError(f"'{self.kind}' is {wrong!r}, expected one of {[*self.kinds]}")
+        found = {}
+        for kind in KINDS:
+            if kind in kinds:
+                names = {name for name, meant in self.kinds.items() if meant == kind}
+                at = [n for n, name in enumerate(said) if name in names]
+                own = [values[n] for n in at]
+                found[kind] = self._of_kind(kind, own, np.array(at), shapes, ids_of)
+        return Columns(found)
 
     def _of_kind(
         self, kind: Kind, values: Sequence[Any], at: Ids | None, shapes: Shapes, ids_of: ReadIds

@@ -135,6 +135,17 @@ def test_train_and_update(script, capsys):
     assert len(re.findall("^round", printed, re.MULTILINE)) == 2
 
 
+def test_fraud(script, capsys, tmp_path):
+    for again, applied in ((0, 400), (400, 400)):  # the second time all of them are known
+        script("fraud.py", "--transfers", "400", "--folder", str(tmp_path))
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert f"fraud ok: transfers={applied} again={again} " in last
+        assert "left_out=0" in last
+        assert float(last.rpartition("=")[2]) < 1e-4
+    alerts = (tmp_path / "alerts.jsonl").read_text()
+    assert all(f"collector {k}" in alerts for k in range(3))
+
+
 def test_own_convs(script, capsys, monkeypatch):
     monkeypatch.setattr(registry, "_BUILDERS", dict(registry._BUILDERS))
     # Imported and not run as a script: PyG looks for the module in which a conv is defined.

@@ -1,0 +1,53 @@
+"""Batches are as large as the deadline allows, by what they took."""
+
+import pytest
+
+from pyg_incremental.stream.pace import Pace
+
+
+def run(pace, offered, seconds, fixed, each):
+    """Events come at a rate; what each waited, by a clock that only batches move."""
+    now, taken, waited, sizes, last = 0.0, 0, [], [], 0.0
+    while now < seconds:
+        there = int(now * offered + 1e-6) - taken
+        if there < 1:
+            now = (taken + 1) / offered + 1e-9
+            continue
+        size = min(pace.size(last), there)
+        took = fixed + each * size
+        now += took
+        pace.note(size, took)
+        waits = [now - (taken + k + 1) / offered for k in range(size)]
+        last, taken = waits[0], taken + size
+        waited += waits
+        sizes.append(size)
+    return waited, sizes
+
+
+@pytest.mark.parametrize("offered", [100, 5_000, 50_000])
+def test_no_event_is_late_where_none_need_be(offered):
+    pace = Pace(10_000, 0.01)
+    waited, _ = run(pace, offered, 2.0, fixed=2e-4, each=1e-5)
+    late = sum(w > 0.01 for w in waited) / len(waited)
+    assert late < 0.001
+
+
+def test_a_burst_is_caught_up_with_by_larger_batches():
+    pace = Pace(10_000, 0.005)
+    for _ in range(20):
+        pace.note(1, 1e-3)
+    # Of one event each, ten thousand a second would never be answered.
+    waited, sizes = run(pace, 10_000, 3.0, fixed=1e-3, each=2e-5)
+    assert max(sizes) >= 15
+    assert sum(w > 0.005 for w in waited[len(waited) // 2 :]) / len(waited) < 0.01
+
+
+def test_what_took_long_once_does_not_count_for_ever():
+    pace = Pace(1000, 0.01)
+    for took in (3.0, 1e-3, 1e-3):  # compiled code was made meanwhile
+        pace.note(40, took)
+    assert pace.size(0.0) >= 63
+
+
+def test_without_a_deadline():
+    assert Pace(123, None).size(1e9) == 123
