@@ -27,6 +27,7 @@ from benchmarks import (
     streams,
     tasks,
     threads,
+    traced,
     what_ifs,
     without,
 )
@@ -46,6 +47,7 @@ WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "evaluate": evaluate.run,
     "evaluation": evaluation.run,
     "threads": threads.run,
+    "traced": traced.run,
     "without": without.run,
     "readers": readers.run,
     "what-ifs": what_ifs.run,
@@ -100,6 +102,12 @@ def main(argv: list[str] | None = None) -> None:
         description=bound.__doc__, formatter_class=raw,
     )  # fmt: skip
     bound.add_options(least)
+
+    written = commands.add_parser(
+        "traced", help="programs of convs that are written by hand against what the tracer finds",
+        description=traced.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    traced.add_options(written)
 
     worth = commands.add_parser(
         "without", help="what some mechanisms are worth: updates with and without them",

@@ -96,11 +96,11 @@ class _Case:
         work = graphs.draw(size, 60, args.seed)
         x = work.x[:, : args.channels].contiguous()
         self.inc = to_incremental(model)
-        data = {d: _drawn(d, work.edge_index.shape[1], generator) for d in sample.data}
+        data = {d: drawn(d, work.edge_index.shape[1], generator) for d in sample.data}
         none = [torch.empty(2, 0, dtype=torch.int64)] * (name == "SignedConv")
         self.inc(x, work.edge_index, *none, *data.values())
         pairs = torch.randint(len(x), (args.updates, 2, args.batch), generator=generator)
-        self._deltas = [d for pair in pairs for d in _there_and_back(pair, sample, generator)]
+        self._deltas = [d for pair in pairs for d in there_and_back(pair, sample, generator)]
         self._args = args
 
     def timed(self) -> tuple[float, dict[str, float]]:
@@ -129,14 +129,14 @@ def _leaves(inc: IncrementalModel) -> str:
     return inc._require().engine.stops_at
 
 
-def _drawn(name: str, count: int, generator: torch.Generator) -> torch.Tensor:
+def drawn(name: str, count: int, generator: torch.Generator) -> torch.Tensor:
     """Edge data of a name."""
     if name == TYPE:
         return torch.randint(TYPES, (count,), generator=generator)
     return torch.rand((count, ATTRIBUTES) if name == ATTR else (count,), generator=generator)
 
 
-def _there_and_back(
+def there_and_back(
     pair: torch.Tensor, sample: Sample, generator: torch.Generator
 ) -> Iterator[Delta]:
     """A delta that adds edges `[2, k]`, and one that takes them away."""
@@ -144,7 +144,7 @@ def _there_and_back(
     def named(value: torch.Tensor) -> Any:
         return {sample.key: value} if sample.key else value
 
-    more = {d: _drawn(d, pair.shape[1], generator) for d in sample.data}
+    more = {d: drawn(d, pair.shape[1], generator) for d in sample.data}
     yield {"edge_index_add": named(pair), **({"edge_data_add": more} if more else {})}
     yield {"edge_index_del": named(pair)}
 

@@ -5,17 +5,16 @@
 | SimpleConv | `Aggr(w x)`, the features themselves added, beside it, or as a self-loop |
 | LEConv (Ranjan et al., 2020, Eq. 9) | `sum w (lin1(x_j) - lin2(x_i)) + lin3(x_i)` |
 | ClusterGCNConv (Chiang et al., 2019, Eq. 11) | `lin_out(A x + lambda diag(A) x) + lin_root(x)` |
-| WLConvContinuous (Togninalli et al., 2019, Eq. 3) | `(x + sum w x_j / sum w) / 2` |
 """
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import ClusterGCNConv, LEConv, SimpleConv, WLConvContinuous
+from torch_geometric.nn import ClusterGCNConv, LEConv, SimpleConv
 
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.hop import Hop
 from pyg_incremental.conv.linear import linear
-from pyg_incremental.conv.normalize import inverse, plain_hop
+from pyg_incremental.conv.normalize import plain_hop
 from pyg_incremental.conv.own_loop import reduced_with_loop
 from pyg_incremental.conv.push_down import pays
 from pyg_incremental.conv.registry import register
@@ -111,19 +110,3 @@ def cluster_gcn(call: ConvCall) -> Value:
         return call.map("out", torch.add, hop(x, "hop", linear(lin, bias=False)), root)
     rel = linear(lin, bias=False)
     return call.map("out", lambda h, r: rel(h) + r, hop(x, "hop"), root, costly=True)
-
-
-@register(WLConvContinuous)
-def wl_continuous(call: ConvCall) -> Value:
-    """`WLConvContinuous` as steps: a weighted mean of the neighbours, then with the node itself."""
-    call.only("x", "edge_weight")
-    call.only_coo()
-    source, target = call.ends()
-    weight = call.weight()
-    # PyG divides by the degree at the second row of `edge_index`, whatever `flow` says.
-    forward = call.conv.flow == "source_to_target"
-    degree = call.degree(weight) if forward else call.out_degree(weight)
-    total = call.reduce(source, weight)
-    if target is None:
-        return call.map("out", lambda s, d: inverse(d) * s, total, degree)
-    return call.map("out", lambda s, d, x: 0.5 * (x + inverse(d) * s), total, degree, target)

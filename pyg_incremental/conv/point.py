@@ -1,9 +1,7 @@
-"""Convs of point clouds: EdgeConv, PointNetConv, PPFConv and PointGNNConv.
+"""Convs of point clouds: PointNetConv and PPFConv.
 
-    Edge      out = Aggr(nn(x_i, x_j - x_i))
     PointNet  out = global_nn(Aggr(local_nn(x_j, pos_j - pos_i)))
     PPF       out = global_nn(Aggr(local_nn(x_j, point pair features)))
-    PointGNN  out = x + mlp_g(Aggr(mlp_f(pos_j - pos_i + mlp_h(x_i), x_j)))
 
 Differences of rows are taken on the edge and not moved through the first linear layer: two large
 coordinates that lie close together would lose their difference in the products.
@@ -13,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import EdgeConv, PointGNNConv, PointNetConv, PPFConv
+from torch_geometric.nn import PointNetConv, PPFConv
 from torch_geometric.nn.conv.ppf_conv import point_pair_features
 
 from pyg_incremental.conv.call import ConvCall
@@ -21,20 +19,6 @@ from pyg_incremental.conv.inner import row_wise
 from pyg_incremental.conv.own_loop import reduced_with_loop
 from pyg_incremental.conv.registry import register
 from pyg_incremental.program.steps import NotIncremental, Value
-
-
-@register(EdgeConv)
-def edge_conv(call: ConvCall) -> Value:
-    """`EdgeConv` (Wang et al., 2019, Eq. 8)."""
-    call.only("x")
-    source, target = call.both_ends()
-    nn = row_wise(call.conv.nn, "nn")
-
-    def message(far: Tensor, own: Tensor) -> Tensor:
-        rows: Tensor = nn(torch.cat([own, far - own], dim=-1))
-        return rows
-
-    return call.reduce(call.message(message, (source,), (target,)))
 
 
 @register(PointNetConv)
@@ -87,20 +71,3 @@ def _around_points(
     if conv.global_nn is None:
         return out
     return call.map("out", global_nn, out, costly=True)
-
-
-@register(PointGNNConv)
-def point_gnn(call: ConvCall) -> Value:
-    """`PointGNNConv` (Shi and Rajkumar, 2020, Eq. 4)."""
-    conv = call.conv
-    call.only("x", "pos")
-    x, pos = call.node("x"), call.node("pos")
-    mlp_h, mlp_f, mlp_g = (row_wise(getattr(conv, n), n) for n in ("mlp_h", "mlp_f", "mlp_g"))
-    shift = call.map("shift", mlp_h, x, costly=True)
-
-    def message(far: Tensor, far_x: Tensor, own: Tensor, shift: Tensor) -> Tensor:
-        rows: Tensor = mlp_f(torch.cat([far - own + shift, far_x], dim=-1))
-        return rows
-
-    rows = call.reduce(call.message(message, (pos, x), (pos, shift)))
-    return call.map("out", lambda x, rows: x + mlp_g(rows), x, rows, costly=True)

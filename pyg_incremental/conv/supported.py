@@ -156,7 +156,7 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
     "CuGraphSAGEConv": ("refused", "", f"{_NO_KERNEL} `SAGEConv`"),
     "GraphConv": ("incremental", "", ""),
     "GravNetConv": ("refused", "", f"{_NO_KNN}; PyG needs pyg-lib"),
-    "GatedGraphConv": ("incremental", "", ""),
+    "GatedGraphConv": ("incremental", "each layer a sum and a GRU cell", ""),
     "ResGatedGraphConv": (
         "constrained",
         "key at the target, query and value at the source; sum of gated values, plus skip and bias",
@@ -199,7 +199,7 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
     "NNConv": ("incremental", "", _MIXES),
     "CGConv": (
         "constrained",
-        "both linear layers in parts at target, source and edge; sum of gated parts, plus `x`",
+        "both linear layers of each edge; sum of gated parts, plus `x`",
         "",
     ),
     "EdgeConv": ("constrained", "`nn(x_i, x_j - x_i)` of each edge, reduced", _MIXES),
@@ -229,7 +229,7 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
     "WLConv": (
         "full pass", "", "colours are numbered as they are first seen, in all calls of the model"
     ),
-    "WLConvContinuous": ("incremental", "", ""),
+    "WLConvContinuous": ("incremental", "weighted mean of neighbours, and the node itself", ""),
     "FiLMConv": (
         "constrained", "",
         f"several relations beside {_BEYOND}: row recompute",

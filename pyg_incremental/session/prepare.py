@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
+from torch_geometric.nn import MessagePassing
 
 from pyg_incremental.call import full_pass
 from pyg_incremental.call.learned import why_fixed
@@ -18,6 +19,7 @@ from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import NotTraceable, Output, Traced
+from pyg_incremental.conv import has_program
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph.dynamic import DynamicGraph
@@ -145,40 +147,53 @@ def _on_probe(site: CallSite, roles: Roles) -> Trial:
 
 
 def _traced(site: CallSite, roles: Roles, tried: Trial, in_one: bool) -> Traced:
-    """The program of a call; where some rows are computed anew, more is looked into.
+    """The program of a call.
 
-    Convs without a program are then written down as what they do, and after that every graph is
-    taken to keep two edges, so that a branch or a `squeeze` that asks for that goes one way. That
-    is kept where fewer steps run on all rows, or as few of them and fewer on whole neighbourhoods.
+    Convs without a program are written down as what they do, where all of that can be followed;
+    else as one call each, if fewer steps run on all rows then, or as few of them and fewer on whole
+    neighbourhoods. At last every graph is taken to keep two edges, so that a branch or a `squeeze`
+    that asks for that goes one way.
 
     Raises:
         NotTraceable: If there is none.
     """
+
+    def inside(edges: int) -> Traced | None:
+        """With what convs do inside; None if that cannot be followed."""
+        try:
+            again = tried_on(site, roles, tried.probe, tried.copied, True, edges)
+            return trace(site, roles, again, in_one)
+        except MemoryError:
+            raise
+        except Exception:  # a conv may raise anything where it is looked into
+            return None
+
+    modules = site.model.modules()
+    opens = any(isinstance(m, MessagePassing) and not has_program(m) for m in modules)
+    first = inside(0) if opens else None
+    if first is not None and not any(_anew(first.program)):
+        return first
     best, why = None, None
     try:
         best = trace(site, roles, tried, in_one)
     except NotTraceable as error:
         why = error
+    best = _better(best, first)
     least = min([2, *(_num_edges(site.tensors[r.graph]) for r in roles.given)])
-    for edges in (0, least) if least else (0,):
-        if best is not None and not (
-            best.program.whole_steps if edges else any(_anew(best.program))
-        ):
-            break
-        try:
-            again = tried_on(site, roles, tried.probe, tried.copied, True, edges)
-            other = trace(site, roles, again, in_one)
-        except MemoryError:
-            raise
-        except Exception:  # a conv may raise anything where it is looked into
-            continue
-        if best is None or (
-            not other.program.whole_steps and _anew(other.program) < _anew(best.program)
-        ):
-            best = other
+    for edges in dict.fromkeys((0, least)[opens:]):
+        if best is None or best.program.whole_steps:
+            best = _better(best, inside(edges))
     if best is None:
         raise why or NotTraceable("")
     return best
+
+
+def _better(one: Traced | None, other: Traced | None) -> Traced | None:
+    """The other program, if there is only that, or nothing of it runs on all rows and less anew."""
+    if one is None or other is None:
+        return one or other
+    fewer = _anew(other.program) < _anew(one.program)
+    return other if fewer and not other.program.whole_steps else one
 
 
 def _anew(program: Program) -> tuple[int, int]:

@@ -28,7 +28,7 @@ from pyg_incremental.program.steps import (  # fmt: skip
 from pyg_incremental.trace.ids import End, EndIds, arguments_of, is_fixed, same_shape
 from pyg_incremental.trace.looped import Looped, lists_all, with_own_row
 from pyg_incremental.trace.names import name_of
-from pyg_incremental.trace.sides import Sides, of_sides
+from pyg_incremental.trace.sides import Sides, beside, of_sides
 from pyg_incremental.trace.written import Written
 
 READOUTS = frozenset(
@@ -73,7 +73,7 @@ class Ends:
         if name == "cat":
             return self._ids.joined(node)
         if name == "stack":
-            return self._to_graphs(node)
+            return self._to_graphs(node) or beside(self._written, node)
         back = self._ids.turned_back(node, name)
         if back is not None or self._ids.note_pairs(node, name):
             return back
@@ -117,7 +117,7 @@ class Ends:
             return self._at_both(node, self.env[rows], self._ids.pairs[ids])
         graph = self.env[ids]
         relation = self.program.graphs.get(graph) if isinstance(graph, Value) else None
-        if relation is not None and relation.format == "coo" and name == "__getitem__":
+        if relation is not None and name == "__getitem__":
             both = self._at_both(node, self.env[rows], (End(relation, False), End(relation, True)))
             if both is not None:
                 self.examples.setdefault(both, self.recorded.real[node].transpose(0, 1))
@@ -250,6 +250,8 @@ class Ends:
         if made is None:
             return None
         tail, dtype = list(result.shape[1:]), result.dtype
+        if len(tail) == 1 and dtype == rows.dtype and reduce in ("sum", *_EXTREMA):
+            return made
         return self.program.map(
             f"{node.name}_rows", lambda r: r.reshape(len(r), *tail).to(dtype), [made]
         )

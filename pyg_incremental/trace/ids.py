@@ -105,7 +105,7 @@ class EndIds:
         relation = self._written.program.graphs.get(self._written.turned.get(graph, graph))
         if isinstance(first, fx.Node) and loops:
             relation = self.looped[first]
-        if relation is None or relation.format != "coo":
+        if relation is None:
             return None
         return End(relation, (at % 2 == 1) != turned, loops)
 
@@ -130,7 +130,7 @@ class EndIds:
         if not isinstance(graph, Value) or not _swaps(node, name):
             return False
         relation = self._written.program.graphs.get(graph)
-        if relation is None or relation.format != "coo":
+        if relation is None:
             return False
         self._graphs[node] = graph
         self.pairs[node] = End(relation, False), End(relation, True)
@@ -158,7 +158,7 @@ class EndIds:
         )
         relation = self._written.program.graphs.get(first)  # type: ignore[arg-type]
         fake = self.fake(parts[1]) if isinstance(parts[1], fx.Node) else None
-        if relation is not None and relation.format == "coo" and parts[1] in self.every:
+        if relation is not None and parts[1] in self.every:
             beside = dim in (1, -1) and fake is not None and fake.dim() == 2
             at_home = relation.source == relation.target
             if beside and at_home and same_size(fake.shape[1], sizes.nodes[relation.source]):  # type: ignore[union-attr]

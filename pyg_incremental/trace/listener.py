@@ -9,6 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 from pyg_incremental.trace.names import name_of
 from pyg_incremental.trace.nested import holds_tensors
+from pyg_incremental.trace.sealed import Matrix, as_given
 
 
 class Observer(Protocol):
@@ -54,6 +55,9 @@ class Listener(TorchFunctionMode):
         """A function of torch, or a method or property of a tensor."""
         if self.is_busy:
             return func(*args, **(kwargs or {}))
+        if args and type(args[0]) is Matrix:
+            with self:  # what that does is seen
+                return Matrix.__torch_function__(func, types, args, kwargs)
         return self._call(name_of(func), func, args, kwargs or {})
 
     def module(self, path: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -67,7 +71,7 @@ class Listener(TorchFunctionMode):
     def _call(self, name: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         self.is_busy = True
         try:
-            result = run(*args, **kwargs)
+            result = run(*as_given(args), **as_given(kwargs))
             if gives_tensors(name, result):
                 self.calls.append(name)
         finally:

@@ -28,7 +28,7 @@ from pyg_incremental.trace.listener import gives_tensors
 from pyg_incremental.trace.memory import Held, counts_writes, is_same_place, memory_of
 from pyg_incremental.trace.names import asks_for_values, name_of
 from pyg_incremental.trace.nested import alike, holds_tensors, leaves, rebuilt, tensors_as
-from pyg_incremental.trace.sealed import Sealed
+from pyg_incremental.trace.sealed import Matrix, Sealed, edges_of_matrix, values_of_matrix
 from pyg_incremental.trace.sizes import SYMBOLIC, Size, Sizes, is_fake
 from pyg_incremental.trace.where import here
 
@@ -99,6 +99,18 @@ class Recorder(TorchFunctionMode):
         self._hold(given, node, real)
         return given
 
+    def matrix(self, name: str, real: Tensor, count: Size, sizes: Sequence[Size]) -> Matrix:
+        """A sparse adjacency `[*sizes]` with so many entries, whose edges are looked at."""
+        node, held = self.graph.placeholder(name), list[Tensor]()
+        for part in (edges_of_matrix, values_of_matrix):
+            rows = part(real)
+            shape = [2, count] if part is edges_of_matrix else [count, *rows.shape[1:]]
+            held.append(self.sizes.fake(rows, shape))
+            self._hold(held[-1], self.graph.call_function(part, (node,)), rows)
+        made = Matrix(real, self.refuse, held[0], held[1], sizes)
+        self._hold(made, node, real)
+        return made
+
     def members(self, fake: Tensor, relation: Relation) -> None:
         """Tell that an argument, int64 `[num_nodes]`, may say which graph each node belongs to."""
         self._members[self._held[id(fake)].node] = relation
@@ -164,6 +176,9 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.is_busy:
             return func(*args, **kwargs)
+        if args and type(args[0]) is Matrix:
+            with self:  # what that does is seen
+                return Matrix.__torch_function__(func, types, args, kwargs)
         name = name_of(func)
         if asks_for_values(name):
             size = self.count(args[0]) if name == "item" else None
@@ -222,7 +237,7 @@ class Recorder(TorchFunctionMode):
             self.refuse(f"what it does depends on sizes or values ('{call.shown}')", error)
 
     def _run_without_values(self, call: Call) -> Any:
-        if any(type(v) is Sealed for v in leaves((call.args, call.kwargs))):
+        if any(issubclass(type(v), Sealed) for v in leaves((call.args, call.kwargs))):
             raise NotTraceable(f"it asks a graph that is no edge_index for '{call.shown}'")
         with self.sizes.without_values():
             return call.run(*call.args, **call.kwargs)

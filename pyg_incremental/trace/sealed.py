@@ -1,7 +1,13 @@
 """What a model sees of a graph that is no plain tensor while it is recorded."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.utils import scatter
+
+from pyg_incremental.trace.nested import rebuilt
 
 
 class Sealed:
@@ -21,3 +27,114 @@ class Sealed:
 
     def __getitem__(self, index: Any) -> Any:
         return self.__getattr__("__getitem__")
+
+
+class Matrix(Sealed):
+    """Stands for a sparse adjacency, transposed as PyG has it, that a conv is looked into with.
+
+    It has the layout of which PyG takes ends and values one by one, whatever that of the real one:
+    a conv computes the same, and its edges and values are followed like those of an `edge_index`.
+
+    Args:
+        real: The adjacency.
+        refuse: Ends the trace where something else is asked of it.
+        edges: Its entries, int64 `[2, num_edges]`, sources first.
+        values: Their values, `[num_edges, ...]`.
+        sizes: How many targets and sources there are.
+    """
+
+    layout = torch.sparse_coo
+    is_sparse, is_sparse_csr, is_cuda, requires_grad = True, False, False, False
+
+    def __init__(
+        self,
+        real: Tensor,
+        refuse: Callable[[str], Any],
+        edges: Tensor,
+        values: Tensor,
+        sizes: Sequence[Any],
+    ) -> None:
+        super().__init__(real, refuse)
+        self.__dict__.update(edges=edges, entries=values, sizes=sizes)
+
+    dtype = property(lambda self: self.entries.dtype)
+    device = property(lambda self: self.entries.device)
+    shape = property(lambda self: self.sizes)
+
+    def size(self, dim: int | None = None) -> Any:
+        """Of one dimension, or both."""
+        return self.sizes if dim is None else self.sizes[dim]
+
+    def dim(self) -> int:
+        """Of a matrix."""
+        return 2
+
+    def indices(self) -> tuple[Tensor, Tensor]:
+        """The targets and the sources of its entries, each int64 `[num_edges]`."""
+        return self.edges[1], self.edges[0]
+
+    def values(self) -> Tensor:
+        """Those of its entries, `[num_edges, ...]`."""
+        values: Tensor = self.entries
+        return values
+
+    _indices, _values = indices, values
+
+    def to_sparse_csr(self) -> "Matrix":
+        """The same, to be multiplied."""
+        made = Matrix(self.real, self.refuse, self.edges, self.entries, self.sizes)
+        made.__dict__["layout"] = torch.sparse_csr
+        return made
+
+    def __matmul__(self, rows: Tensor) -> Tensor:
+        return self.product(rows)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The only function of torch that is followed is its product with rows."""
+        matrix = args[0]
+        if func is not torch.sparse.mm:
+            return matrix.refuse(f"it calls '{getattr(func, '__name__', func)}' on its matrix")
+        return matrix.product(*args[1:], **(kwargs or {}))
+
+    def product(self, rows: Tensor, reduce: str = "sum") -> Tensor:
+        """The rows of its sources, `[num_sources, channels]`, reduced to one for each target."""
+        sent = rows.index_select(0, self.edges[0]) * self.entries.view(-1, 1)
+        made: Tensor = scatter(sent, self.edges[1], 0, dim_size=self.sizes[0], reduce=reduce)
+        return made
+
+
+def edges_of_matrix(matrix: Tensor) -> Tensor:
+    """The entries of a transposed adjacency `[n, m]` as edges, int64 `[2, num_edges]`."""
+    targets, sources = matrix.to_sparse_coo()._indices()
+    return torch.stack([sources, targets])
+
+
+def values_of_matrix(matrix: Tensor) -> Tensor:
+    """Their values, `[num_edges, ...]`."""
+    values: Tensor = matrix.to_sparse_coo()._values()
+    return values
+
+
+def is_matrix(graph: Any) -> bool:
+    """Whether a graph is a sparse tensor of PyTorch."""
+    return isinstance(graph, Tensor) and graph.layout is not torch.strided
+
+
+def opened(graph: Any) -> Any:
+    """A graph as a conv is looked into with it, whose values are all there."""
+    if not is_matrix(graph):
+        return graph
+
+    def refuse(reason: str) -> Any:
+        raise TypeError(reason)
+
+    edges, values = edges_of_matrix(graph), values_of_matrix(graph)
+    return Matrix(graph, refuse, edges, values, graph.shape)
+
+
+def as_given(value: Any) -> Any:
+    """Arguments with matrices themselves in place of what stands for them."""
+    if type(value) is Matrix:
+        return value.__dict__["real"]
+    return rebuilt(value, as_given)

@@ -1,7 +1,8 @@
 """Rows at both ends of pairs at once: `h[edge_label_index]`, `[2, num_pairs, channels]`.
 
 They are rows of the pairs with the ends in a dimension of their own, `[num_pairs, 2, channels]`.
-What picks an end, or reduces over both, is a row map.
+What picks an end, or reduces over both, is a row map. So it is with several rows of each node that
+are stacked in front of each other, as where a conv combines aggregations.
 """
 
 from dataclasses import dataclass
@@ -11,21 +12,22 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from pyg_incremental.program.steps import Value
+from pyg_incremental.program.steps import Domain, Value
 from pyg_incremental.trace.ids import arguments_of
 from pyg_incremental.trace.looped import Looped
 from pyg_incremental.trace.one_step import OneStep
 from pyg_incremental.trace.written import Written
 
 _REDUCES = ("sum", "prod", "mean", "amax", "amin")
+_PICKS = ("max", "min", "median")
 
 
 @dataclass(frozen=True)
 class Sides:
-    """Rows at both ends of pairs, `[2, num_pairs, ...]`.
+    """Rows at both ends of pairs, `[2, num_pairs, ...]`, or several of each node.
 
     Attributes:
-        rows: The same as `[num_pairs, 2, ...]`, a value of domain `EDGE`.
+        rows: The same as `[num_pairs, 2, ...]`, a value of domain `EDGE` or `NODE`.
     """
 
     rows: Value
@@ -52,22 +54,52 @@ def of_sides(written: Written, node: fx.Node, name: str, held: Sides) -> Any:
             at = at[0]
     elif name == "select" and given.get("dim") == 0:
         at = given.get("index")
-    if type(at) is int and at in (0, 1, -1, -2):
+    count = len(written.recorded.real[node.args[0]])  # type: ignore[index]
+    if type(at) is int and -count <= at < count:
         return program.map(node.name, partial(_one, at), [held.rows])
     if name == "unbind" and given.get("dim", 0) == 0:
         return tuple(
-            program.map(f"{node.name}_{i}", partial(_one, i), [held.rows]) for i in range(2)
+            program.map(f"{node.name}_{i}", partial(_one, i), [held.rows]) for i in range(count)
         )
     dims = given.get("dim")
     if isinstance(dims, (list, tuple)) and len(dims) == 1:
         (dims,) = dims
     if name in _REDUCES and dims == 0 and given.keys() == {"input", "dim"}:
         return program.map(node.name, partial(_reduced, name), [held.rows])
+    if name in _PICKS and dims == 0 and given.keys() == {"input", "dim"}:
+        return tuple(
+            program.map(f"{node.name}_{i}", partial(_picked, name, i), [held.rows])
+            for i in range(2)
+        )
     return None
+
+
+def beside(written: Written, node: fx.Node) -> Sides | None:
+    """`stack` of rows of the same nodes in front of each other; None if it is something else."""
+    given = arguments_of(node, ("tensors", "dim"))
+    parts = given["tensors"]
+    if not isinstance(parts, (list, tuple)) or given.get("dim", 0) != 0:
+        return None
+    held = [written.env.get(part) if isinstance(part, fx.Node) else None for part in parts]
+    rows = [v for v in held if isinstance(v, Value) and v.domain is Domain.NODE]
+    if len(rows) < len(held) or len({v.kind for v in rows}) != 1:
+        return None
+    made = written.program.map(node.name, _stacked, rows)
+    written.examples.setdefault(made, written.recorded.real[node].transpose(0, 1))
+    return Sides(made)
+
+
+def _stacked(*rows: Tensor) -> Tensor:
+    return torch.stack(rows, 1)
 
 
 def _one(at: int, rows: Tensor) -> Tensor:
     return rows[:, at]
+
+
+def _picked(name: str, part: int, rows: Tensor) -> Tensor:
+    made: Tensor = getattr(torch, name)(rows, dim=1)[part]
+    return made
 
 
 def _reduced(name: str, rows: Tensor) -> Tensor:

@@ -42,6 +42,7 @@ from pyg_incremental.trace.listener import Listener, Observer, recorded_modules
 from pyg_incremental.trace.nested import tensors_as
 from pyg_incremental.trace.probe import Probe
 from pyg_incremental.trace.recorder import Recorder
+from pyg_incremental.trace.sealed import is_matrix, opened
 from pyg_incremental.trace.sizes import Sizes, is_fake
 from pyg_incremental.trace.where import raised_at
 from pyg_incremental.trace.writer import Writer
@@ -109,6 +110,8 @@ def tried_on(
     """
     listener, on_copy = Listener(), site.on(copied.model)
     given = [t.clone() if isinstance(t, Tensor) else t for t in probe.arguments(site, roles)]
+    if is_open:
+        given = list(map(opened, given))
     with _calls_seen_by(listener, on_copy, is_open):
         output = on_copy(*given)
     return Trial(probe, copied, output, listener.calls, is_open, least_edges)
@@ -155,9 +158,14 @@ def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
     recorder = Recorder(sizes, leaf_sizes, trial.copied.originals())
     leaf_sizes.members_of = recorder.members_of
     _tell_attributes(recorder, on_copy)
-    given = []
+    given: list[Any] = []
     for name, real in zip(site.names, probe.arguments(site, roles), strict=True):
         own = real.clone() if isinstance(real, Tensor) else real
+        relation = next((r for r in roles.given if r.graph == name), None)
+        if trial.is_open and relation is not None and is_matrix(own):
+            counts = [sizes.nodes[relation.target], sizes.nodes[relation.source]]
+            given.append(recorder.matrix(name, own, sizes.edges[name], counts))
+            continue
         given.append(recorder.placeholder(name, own, sizes_of(sizes, roles, name, own)))
         if name in roles.nodes and may_name_graphs(own):
             recorder.members(given[-1], membership(roles, name))

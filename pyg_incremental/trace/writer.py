@@ -31,6 +31,7 @@ from pyg_incremental.trace.one_step import OneStep, OneSteps
 from pyg_incremental.trace.probe import Probe
 from pyg_incremental.trace.recorder import Recorder
 from pyg_incremental.trace.row_rules import squeezes_all, why_not_by_rows
+from pyg_incremental.trace.sealed import edges_of_matrix, values_of_matrix
 from pyg_incremental.trace.sides import ARRANGED, Sides
 from pyg_incremental.trace.sizes import is_fake
 from pyg_incremental.trace.written import Written
@@ -170,6 +171,10 @@ class Writer:
                 values[i] = self.program.map("out", as_it_is, [value])
 
     def _operation(self, node: fx.Node) -> Any:
+        if node.target in (edges_of_matrix, values_of_matrix):
+            graph: Any = self.env[node.all_input_nodes[0]]
+            is_graph = node.target is edges_of_matrix
+            return graph if is_graph else self.weights[self.program.graphs[graph].graph]
         made = self.ends.read(node)
         if made is not None:
             self._remember_parts(made, self.results[node])

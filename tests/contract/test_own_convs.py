@@ -178,6 +178,13 @@ class OtherSAGE(gnn.SAGEConv):
         return x_j.abs().sqrt()
 
 
+class Doubled(gnn.SAGEConv):
+    """A conv of PyG that adds what it makes to itself."""
+
+    def update(self, inputs):
+        return inputs + inputs
+
+
 class Sharpened(MessagePassing):
     """Takes a number and a second set of node rows, both by keyword."""
 
@@ -728,11 +735,23 @@ def test_hooks_see_all_rows():
     assert "hooks" in inc.program.whole_steps[0].reason
 
 
-def test_a_sparse_adjacency_is_not_taken_apart(seed):
+@pytest.mark.filterwarnings("ignore:Converting sparse tensor to CSR:UserWarning")
+@pytest.mark.parametrize("fmt", ["csr", "csc"])
+@pytest.mark.parametrize("aggr", ["add", "mean", "max"])
+def test_entries_of_a_sparse_adjacency_are_edges(aggr, fmt, seed):
+    """A product with a matrix is a reduction of weighted rows."""
+    sides = SideBySide(Case("matrix", lambda: Doubled(CHANNELS, 4, aggr=aggr)), fmt, seed=seed)
+    assert sides.inc.mode == "incremental"
+    assert "rows" not in {s.kind for s in sides.inc.program.steps}
+    sides.walk(kinds=6)
+
+
+@from_outside
+def test_a_sparse_adjacency_is_not_taken_apart_from_outside(seed):
     sides = SideBySide(Case("csr", lambda: OtherSAGE(CHANNELS, 4)), "csr", seed=seed)
     assert sides.inc.mode == "mixed"
     assert "sparse adjacency" in sides.inc.program.whole_steps[0].reason
-    sides.walk()
+    sides.walk(kinds=6)
 
 
 def test_a_call_that_the_program_does_not_cover_is_recomputed(seed):
