@@ -30,7 +30,7 @@ OBJECT: Form = {
 }  # fmt: skip
 CALL: Form = {
     "names": [str], "constants": {str: object}, "positional": [str], "objects": [OBJECT],
-    "beside": [str],
+    "beside": [str], "counted": str,
     "unread": [str], "packed": [[object]], "relations": [[object]], "nodes": {str: str},
     "edges": {str: str}, "fixed": {str: str}, "matrices": [str],
     "leaving": [str], "num_nodes": {str: int}, "ids": {str: str}, "asked": [[object]],
@@ -133,6 +133,8 @@ class Checked:
             self._known(name, content["nodes"], "an input with rows of removed nodes")
         for name in (*graphs, *(n for n in content["nodes"] if not is_everyone(n))):
             self._known(name, content["names"], "an input")
+        if content["counted"]:
+            self._known(content["counted"], content["nodes"], "what num_nodes counts")
         for name in self._inside(content):
             self._known(name, content["names"], "a tensor")
         for entry in content["asked"]:

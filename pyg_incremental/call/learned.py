@@ -57,17 +57,25 @@ _MOST_TABLES, _MOST_STACKS = 4, 64
 """How many tables are taken to be stacked, and how many such stacks are looked at, at most."""
 
 
+def count_told(site: CallSite, least: int = 0) -> int | None:
+    """The number of nodes that a call says, at least `least`; None if it says none."""
+    told = site.constants.get("num_nodes")
+    return told if type(told) is int and told >= least else None
+
+
 def learned_count(site: CallSite, graphs: list[str], where: str) -> int:
     """The number of nodes of a call without node features.
 
-    Graphs that know their size tell it, else the model does: its `num_nodes`, or its embedding, or
-    several of these together, as far as there are ids that high.
+    An argument `num_nodes` tells it, or graphs that know their size; else the model does: its
+    `num_nodes`, or its embedding, or several of these together, as far as there are ids that high.
 
     Raises:
         UnsupportedModelError: If it is not clear, or no parameter has a row for each node.
     """
     modules = list(site.model.modules())
     least = max((_ids_in(site.tensors[name]) for name in graphs), default=0)
+    if (told := count_told(site, least)) is not None:
+        return told
     found = (
         {n for name in graphs for n in _sizes(site.tensors[name])}
         or {n for m in modules if type(n := vars(m).get("num_nodes")) is int}
@@ -77,14 +85,14 @@ def learned_count(site: CallSite, graphs: list[str], where: str) -> int:
         (count,) = found
         if why_fixed(site.model, count) is not None:
             return count
-    told = misgiven(site.constants) or _no_graphs(site, graphs)
-    cure = "" if told else (
+    given = misgiven(site.constants) or _no_graphs(site, graphs)
+    cure = "" if given else (
         "; pass features, or pass the graph as EdgeIndex(edge_index, sparse_size=(num_nodes, "
-        "num_nodes)) to say how many nodes there are"
+        "num_nodes)) to say how many nodes there are, or take an argument num_nodes in forward"
     )  # fmt: skip
     raise UnsupportedModelError(
         f"{where}: expected node features among its arguments, or a parameter of the model with a "
-        f"row for each node (got {site.names}, and {_written(found)}){told}{cure}"
+        f"row for each node (got {site.names}, and {_written(found)}){given}{cure}"
     )
 
 

@@ -12,7 +12,7 @@ from pyg_incremental.call.asked import IDS
 from pyg_incremental.call.formats import edges_of_graph
 from pyg_incremental.call.graphs import graphs_of, is_graph
 from pyg_incremental.call.hyperedges import hyperedges_of
-from pyg_incremental.call.learned import learned_count, why_fixed
+from pyg_incremental.call.learned import count_told, learned_count, why_fixed
 from pyg_incremental.call.misgiven import misgiven
 from pyg_incremental.call.said import Role
 from pyg_incremental.call.site import CallSite
@@ -193,6 +193,9 @@ def classify(
             values[name] = held
     sizes = {*num_nodes.values(), *(edges.shape[1] for edges in edge_index.values())}
     site.refuse_untold(where, said, sizes)
+    x, told = next((n for n, kind in nodes.items() if not kind), ""), count_told(site)
+    follows = told is not None and told == num_nodes.get("") and "num_nodes" not in site.fixed
+    site.counted = x if follows else ""
     left = tuple(site.unread)
     roles = Roles(tuple(relations), nodes, {}, (), num_nodes, edge_index, values, fixed, left)
     others = []
@@ -277,7 +280,10 @@ def _nodes(
     )
     if x is None:
         count = learned_count(site, graphs, where)
-        return {}, {"": count}, {"": str(why_fixed(site.model, count))}
+        why = why_fixed(site.model, count) or (
+            f"the model is called with num_nodes={count}; call it again with another number"
+        )
+        return {}, {"": count}, {"": why}
     return {x: ""}, {"": _features(site, x, where).shape[0]}, {}
 
 

@@ -59,6 +59,7 @@ class CallSite(nn.Module):
         returned: What is kept of objects that the model returns, once it has run.
         packed: For each argument that is a dict or pair of tensors, what it holds: the name of a
             tensor, or None, under each key.
+        counted: The node input whose rows the argument `num_nodes` counts, or an empty string.
         asked: For each tensor that stands for arguments with ids which these are.
         keeps: What the model keeps from call to call, if it does; every full pass then runs on a
             copy, for which it is the first call.
@@ -75,7 +76,7 @@ class CallSite(nn.Module):
     ) -> None:
         super().__init__()
         self.positional, self.fixed = list(positional), frozenset(fixed)
-        self.beside = list(beside)
+        self.beside, self.counted = list(beside), ""
         self.model = model
         self.constants: dict[str, Any] = {}
         self.objects: dict[str, HeldObject] = {}
@@ -205,6 +206,8 @@ class CallSite(nn.Module):
         arguments.update(given)
         for name in self.beside:
             del arguments[name]
+        if self.counted:
+            arguments["num_nodes"] = tensors[self.names.index(self.counted)].shape[0]
         result = self.model(*[arguments.pop(name) for name in self.positional], **arguments)
         return self._without_objects(result, handed) if self.objects else result
 

@@ -24,6 +24,7 @@ def described(site: CallSite, roles: Roles) -> dict[str, Any]:
         "constants": site.constants,
         "positional": site.positional,
         "beside": site.beside,
+        "counted": site.counted,
         "objects": [written(held) for held in site.objects.values()],
         "unread": list(site.unread),
         "packed": [[k, list(names.items())] for k, names in site.packed.items()],
@@ -76,7 +77,7 @@ def site_of(content: Mapping[str, Any], model: nn.Module, tensors: Mapping[str, 
     site = CallSite(model, arguments, content["positional"], (), content["beside"])
     for held in objects:
         site.hold(held, {name: given[name] for name in held.places})
-    site.names, site.unread = names, content["unread"]
+    site.names, site.unread, site.counted = names, content["unread"], content["counted"]
     return site.asking(groups)
 
 

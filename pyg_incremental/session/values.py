@@ -38,6 +38,11 @@ def current(session: Session, names: Mapping[str, Any]) -> dict[str, Any]:
     others, plain = session.others(), session.plan.site.constants
     found = {}
     for name in names:
+        if name == "num_nodes" and plain.get(name) is not None and name not in others:
+            raise InvalidDeltaError(
+                "values: 'num_nodes' is how many nodes there are, which follows those that come "
+                "with x_add; without node features call the model again with another number"
+            )
         if name in session.roles.ids or (name not in others and name not in plain):
             known = [n for n in others if n not in session.roles.ids]
             known += [n for n, value in plain.items() if isinstance(value, _PLAIN)]
