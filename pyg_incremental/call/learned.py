@@ -73,7 +73,7 @@ def learned_count(site: CallSite, graphs: list[str], where: str) -> int:
         UnsupportedModelError: If it is not clear, or no parameter has a row for each node.
     """
     modules = list(site.model.modules())
-    least = max((_ids_in(site.tensors[name]) for name in graphs), default=0)
+    least = max((ids_in(site.tensors[name]) for name in graphs), default=0)
     if (told := count_told(site, least)) is not None:
         return told
     found = (
@@ -118,8 +118,8 @@ def _counted_by_tables(tables: list[nn.Embedding], least: int) -> set[int]:
     return {n for n in (*sizes, *([sum(sizes)] if alike else [])) if n >= least}
 
 
-def _ids_in(graph: Any) -> int:
-    """One more than the largest id in an edge_index; 0 for any other graph."""
+def ids_in(graph: Any) -> int:
+    """One more than the largest id in an edge_index, `[2, num_edges]`; 0 for any other graph."""
     plain = isinstance(graph, Tensor) and graph.layout is torch.strided and graph.numel() > 0
     return int(graph.max()) + 1 if plain else 0
 

@@ -10,9 +10,9 @@ from torch_geometric import EdgeIndex
 
 from pyg_incremental.call.asked import IDS
 from pyg_incremental.call.formats import edges_of_graph
-from pyg_incremental.call.graphs import graphs_of, is_graph
+from pyg_incremental.call.graphs import graphs_of
 from pyg_incremental.call.hyperedges import hyperedges_of
-from pyg_incremental.call.learned import count_told, learned_count, why_fixed
+from pyg_incremental.call.learned import count_told, ids_in, learned_count, why_fixed
 from pyg_incremental.call.misgiven import misgiven
 from pyg_incremental.call.said import Role
 from pyg_incremental.call.site import CallSite
@@ -135,7 +135,7 @@ def unsaid_pairs(site: CallSite) -> list[str]:
         and name not in site.keys
         and is_label(name)
         and name not in site.joins
-        and is_graph(name, site)
+        and site.is_graph(name)
     ]
 
 
@@ -284,7 +284,7 @@ def _nodes(
             f"the model is called with num_nodes={count}; call it again with another number"
         )
         return {}, {"": count}, {"": why}
-    return {x: ""}, {"": _features(site, x, where).shape[0]}, {}
+    return {x: ""}, {"": _features(site, x, where, x in told).shape[0]}, {}
 
 
 def counts_nodes(site: CallSite, name: str) -> bool:
@@ -297,15 +297,38 @@ def _may_be_of_nodes(site: CallSite, argument: str, name: str) -> bool:
     return site.levels.get(name, "edge" if argument.startswith("edge") else "node") == "node"
 
 
-def _features(site: CallSite, name: str, where: str) -> Tensor:
+def _features(site: CallSite, name: str, where: str, is_said: bool = False) -> Tensor:
+    """Node features, `[num_nodes, ...]`; of more than two dimensions the first may be another.
+
+    Raises:
+        UnsupportedModelError: If they are no dense tensor, or have no row for each node.
+        InvalidDeltaError: If it may be that they have none.
+    """
     features: Tensor = site.tensors[name]
-    if features.layout is not torch.strided or features.dim() not in (1, 2):
+    shape = list(features.shape)
+    batched = f"run static graphs [batch, num_nodes, channels] one batch entry at a time{_OR_MOVE}"
+    if features.layout is not torch.strided or not shape:
         raise UnsupportedModelError(
             f"{where}: '{name}' must be a dense tensor of shape [num_nodes, channels] (got "
-            f"{list(features.shape)}, layout {features.layout}); run static graphs [batch, "
-            "num_nodes, channels] one batch entry at a time"
+            f"{shape}, layout {features.layout}); {batched}"
         )
+    if len(shape) > 2 and not is_said:
+        least = max((ids_in(site.tensors[n]) for n in graphs_of(site)), default=0)
+        if shape[0] < least:
+            raise UnsupportedModelError(
+                f"{where}: '{name}' must have a row for each node, [num_nodes, ...] (got {shape}, "
+                f"and edges between {least} nodes); {batched}"
+            )
+        if shape[1] >= least:
+            raise InvalidDeltaError(
+                f"{where}: '{name}' {shape} may have a row for each of {shape[0]} nodes, or be "
+                f"features of {shape[1]} nodes in a batch; if it is the former, say so: "
+                f"to_incremental(model, roles={{{name!r}: 'node'}}); else {batched}"
+            )
     return features
+
+
+_OR_MOVE = ", or write a forward that takes [num_nodes, batch, channels]"
 
 
 def ends_of(key: Any, num_nodes: dict[str, int], where: str, name: str) -> tuple[str, str]:

@@ -7,11 +7,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch_geometric import EdgeIndex
 from torch_geometric.data import HeteroData
 from torch_geometric.data.data import BaseData
 
 from pyg_incremental.call.asked import Asked
 from pyg_incremental.call.from_data import spread
+from pyg_incremental.call.held_graphs import held_graphs, holding
+from pyg_incremental.call.listed import opened
 from pyg_incremental.call.misgiven import takes_dicts, types_taken
 from pyg_incremental.call.objects import (
     ALWAYS,
@@ -23,12 +26,13 @@ from pyg_incremental.call.objects import (
 )
 from pyg_incremental.call.reading import names_read
 from pyg_incremental.call.returned import ReturnedObject, objects_in, with_objects
-from pyg_incremental.call.said import said_of
+from pyg_incremental.call.said import Role, said_of
 from pyg_incremental.call.untold import refuse_constants
 from pyg_incremental.errors import InvalidDeltaError
 
 TIMES = ("edge_time", "node_time")
 """Times of edges and nodes that may be given beside a call of any model: see `expire`."""
+_SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 _DICTS = ("x_dict", "edge_index_dict", "adj_t_dict")
 
 
@@ -61,6 +65,10 @@ class CallSite(nn.Module):
             tensor, or None, under each key.
         counted: The node input whose rows the argument `num_nodes` counts, or an empty string.
         asked: For each tensor that stands for arguments with ids which these are.
+        lists: For each argument that is a list its class, and what its entries are called.
+        held: Tensors that the model holds by itself, by their paths in it: a graph, say.
+        sparse: The layouts of features that came as sparse tensors; their rows are kept dense.
+        takes_dense: Whether the model is given dense rows in their place, as while it is traced.
         keeps: What the model keeps from call to call, if it does; every full pass then runs on a
             copy, for which it is the first call.
         whole: Why the model is not to be traced, if it is not.
@@ -87,6 +95,10 @@ class CallSite(nn.Module):
         self.packed: dict[str, dict[Any, str | None]] = {}
         self.asked: dict[str, Asked] = {}
         self.keys: dict[str, Any] = {}
+        arguments, self.lists = opened(arguments)
+        self.held: dict[str, Any] = {}
+        self.sparse: dict[str, torch.layout] = {}
+        self.takes_dense = False
         several = sum(isinstance(v, BaseData) for v in arguments.values()) > 1
         self.tensors: dict[str, Any] = {}
         for key, value in arguments.items():
@@ -136,6 +148,28 @@ class CallSite(nn.Module):
         self.levels |= held.levels
         self.keys |= held.keys
         self.joins |= held.joins
+
+    def is_graph(self, name: str) -> bool:
+        """Whether a tensor of the call is a graph, by its type, name or shape."""
+        value: Any = self.tensors[name]
+        if name in self.levels:
+            return False
+        if is_sparse_tensor(value) or isinstance(value, EdgeIndex):
+            return True
+        if value.layout is not torch.strided:
+            return True
+        argument = name.rpartition("/")[2].removesuffix("_dict")
+        if isinstance(self.keys.get(name), str):
+            return False
+        named = argument in ("edge_index", "adj", "adj_t") or argument.endswith("edge_index")
+        looks = not value.dtype.is_floating_point and value.dim() == 2 and value.shape[0] == 2
+        return named or bool(looks)
+
+    def take_held(self) -> None:
+        """Take the graph that the model holds, as it is given none."""
+        self.held = held_graphs(self.model)
+        self.tensors |= self.held
+        self.names = list(self.tensors)
 
     def leave(self, names: Iterable[str]) -> None:
         """Leave tensors of objects behind that the model does not read."""
@@ -203,12 +237,19 @@ class CallSite(nn.Module):
             parts = {k: given.pop(name) if name is not None else None for k, name in names.items()}
             pair = list(names) == [0, 1]
             arguments[key] = tuple(parts.values()) if pair else parts
+        if not self.takes_dense:
+            for name, layout in self.sparse.items():
+                given[name] = given[name].to_sparse(layout=layout)
+        held = {path: given.pop(path) for path in self.held}
         arguments.update(given)
         for name in self.beside:
             del arguments[name]
         if self.counted:
             arguments["num_nodes"] = tensors[self.names.index(self.counted)].shape[0]
-        result = self.model(*[arguments.pop(name) for name in self.positional], **arguments)
+        for key, (kind, entries) in self.lists.items():
+            arguments[key] = kind(arguments.pop(entry) for entry in entries)
+        with holding(self.model, held):
+            result = self.model(*[arguments.pop(name) for name in self.positional], **arguments)
         return self._without_objects(result, handed) if self.objects else result
 
     def _without_objects(self, result: Any, handed: Mapping[str, Any]) -> Any:
@@ -246,6 +287,13 @@ def _holds_tensors(value: Any) -> bool:
     )
 
 
+def _is_sparse_rows(name: str, value: Any, role: Role | None) -> bool:
+    """Whether an argument is node features as a sparse tensor, `[num_nodes, channels]`."""
+    if not isinstance(value, Tensor) or value.layout not in _SPARSE:
+        return False
+    return name == "x" if role is None else role.what == "node"
+
+
 def bind(
     model: nn.Module,
     args: tuple[Any, ...],
@@ -281,7 +329,13 @@ def bind(
                 positional.append(name)
     told = said_of(model, roles)
     fixed = [name for name, role in told.items() if role.what in ("constant", "value")]
+    sparse = {n: v.layout for n, v in arguments.items() if _is_sparse_rows(n, v, told.get(n))}
+    arguments |= {n: arguments[n].to_dense() for n in sparse}
     site = CallSite(model, arguments | beside, positional, fixed, beside)
+    site.sparse = sparse
+    graphs = [name for name, role in told.items() if role.what == "graph"]
+    if not graphs and not any(map(site.is_graph, site.names)):
+        site.take_held()
     if any(field not in ALWAYS for h in site.objects.values() for _, field in h.places.values()):
         read = _read(site, arguments)
         site.leave([name for held in site.objects.values() for name in held.left(read)])

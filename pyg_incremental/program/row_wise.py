@@ -22,7 +22,16 @@ _ROW_MODULES = (
     nn.Bilinear, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.Embedding, nn.GRUCell, nn.LSTMCell,
     nn.RNNCell, pyg.Linear, pyg.MessageNorm, pyg.JumpingKnowledge, pyg.MaskLabel,
 )  # fmt: skip
+_OVER_STEPS = (
+    nn.Conv1d, nn.ConvTranspose1d, nn.MaxPool1d, nn.AvgPool1d, nn.LPPool1d, nn.AdaptiveAvgPool1d,
+    nn.AdaptiveMaxPool1d, nn.ConstantPad1d, nn.ZeroPad1d, nn.ReplicationPad1d, nn.ReflectionPad1d,
+    nn.Upsample,
+)  # fmt: skip
+"""Modules over the last dimension of a series for each row, `[rows, channels, steps]`."""
 COSTLY_MODULES = (
+    nn.Conv1d,
+    nn.TransformerEncoderLayer,
+    nn.TransformerEncoder,
     nn.Linear,
     nn.Bilinear,
     nn.GRUCell,
@@ -107,6 +116,18 @@ def _why_not_tracked(layer: Any, rank: int) -> str:
     return _why_not_last(layer, rank)
 
 
+def _why_not_series(layer: Any, rank: int) -> str:
+    return "" if rank == 3 else f"{type(layer).__name__} takes the rows for channels"
+
+
+def _why_not_attended(layer: Any, rank: int) -> str:
+    """Of a Transformer: the steps of each row attend to each other, if rows are the batch."""
+    parts = [m for m in layer.modules() if isinstance(m, nn.MultiheadAttention)]
+    if rank == 3 and parts and all(m.batch_first for m in parts) and not layer.training:
+        return ""
+    return f"{type(layer).__name__} without batch_first lets rows attend to each other"
+
+
 def _why_not_node_mode(layer: Any, rank: int) -> str:
     if layer.mode != "node":
         return "LayerNorm(mode='graph') uses the statistics of all rows"
@@ -123,6 +144,8 @@ _RULES: dict[type[Any], Callable[[Any, int], str]] = {
          nn.LSTMCell, nn.RNNCell, pyg.MessageNorm, pyg.JumpingKnowledge),
         _why_not_last,
     ),
+    **dict.fromkeys(_OVER_STEPS, _why_not_series),
+    **dict.fromkeys((nn.TransformerEncoderLayer, nn.TransformerEncoder), _why_not_attended),
     pyg.LayerNorm: _why_not_node_mode,
 }  # fmt: skip
 """For modules that mix rows under some conditions, why they do, or an empty string."""

@@ -16,6 +16,7 @@ from pyg_incremental.program.steps import Domain, Value
 from pyg_incremental.trace.ids import arguments_of
 from pyg_incremental.trace.looped import Looped
 from pyg_incremental.trace.one_step import OneStep
+from pyg_incremental.trace.series import Layers
 from pyg_incremental.trace.written import Written
 
 _REDUCES = ("sum", "prod", "mean", "amax", "amin")
@@ -33,7 +34,7 @@ class Sides:
     rows: Value
 
 
-ARRANGED = (Looped, OneStep, Sides)
+ARRANGED = (Looped, OneStep, Sides, Layers)
 """What stands for rows in another arrangement."""
 
 

@@ -43,6 +43,7 @@ from pyg_incremental.trace.nested import tensors_as
 from pyg_incremental.trace.probe import Probe
 from pyg_incremental.trace.recorder import Recorder
 from pyg_incremental.trace.sealed import is_matrix, opened
+from pyg_incremental.trace.series import is_over_series, sizes_of_series
 from pyg_incremental.trace.sizes import Sizes, is_fake
 from pyg_incremental.trace.where import raised_at
 from pyg_incremental.trace.writer import Writer
@@ -109,6 +110,7 @@ def tried_on(
         Exception: Whatever the model raises.
     """
     listener, on_copy = Listener(), site.on(copied.model)
+    on_copy.takes_dense = True
     given = [t.clone() if isinstance(t, Tensor) else t for t in probe.arguments(site, roles)]
     if is_open:
         given = list(map(opened, given))
@@ -153,6 +155,7 @@ def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
     if _global_forward_hooks or _global_forward_pre_hooks:
         raise NotTraceable("hooks on all modules watch it")
     on_copy, probe = site.on(trial.copied.model), trial.probe
+    on_copy.takes_dense = True
     sizes, modules = Sizes(roles, probe, trial.least_edges), dict(site.named_modules())
     leaf_sizes = _LeafSizes(modules, sizes, probe, roles.kinds)
     recorder = Recorder(sizes, leaf_sizes, trial.copied.originals())
@@ -255,6 +258,8 @@ class _LeafSizes:
                 return None
             count = self._sizes.of_members(relation, real.shape[0])
             return tensors_as(lambda t, _: [count, *t.shape[1:]], real, real)
+        if rows and is_over_series(module, rows[0].dim()):
+            return sizes_of_series(rows[0].shape[0], real)
         if not rows or why_not_row_wise(module, rows[0].dim()):
             return None
         first = rows[0].shape[0] if rows[0].dim() else None

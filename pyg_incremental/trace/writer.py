@@ -32,6 +32,7 @@ from pyg_incremental.trace.probe import Probe
 from pyg_incremental.trace.recorder import Recorder
 from pyg_incremental.trace.row_rules import squeezes_all, why_not_by_rows
 from pyg_incremental.trace.sealed import edges_of_matrix, values_of_matrix
+from pyg_incremental.trace.series import Layers, joined, of_series
 from pyg_incremental.trace.sides import ARRANGED, Sides
 from pyg_incremental.trace.sizes import is_fake
 from pyg_incremental.trace.written import Written
@@ -183,7 +184,7 @@ class Writer:
         if one is not None:
             return one
         fn, name = self._callable(node)
-        sequence = self.one_steps.read(node, fn)
+        sequence = self.one_steps.read(node, fn) or of_series(self.written, node, fn)
         if sequence is not None:
             return sequence
         looped = [n for n in node.all_input_nodes if isinstance(self.env[n], ARRANGED)]
@@ -249,16 +250,13 @@ class Writer:
         self.env.update(held)
         return whole
 
-    def _rejoined(self, node: fx.Node, rows: Looped | OneStep | Sides) -> Value:
+    def _rejoined(self, node: fx.Node, rows: Looped | OneStep | Sides | Layers) -> Value:
         if isinstance(rows, Sides):
             reason = f"{node.name}: both ends of each pair are not worked on by themselves"
             turn = partial(torch.transpose, dim0=0, dim1=1)
             return self.program.whole(node.name, turn, [rows.rows], Domain.WHOLE, reason)
-        if isinstance(rows, OneStep):
-            reason = f"{node.name}: its result does not have one row for each input row"
-            return self.program.whole(
-                node.name, lambda of: of.unsqueeze(0), [rows.rows], Domain.WHOLE, reason
-            )
+        if isinstance(rows, OneStep | Layers):
+            return joined(rows.rows, self.written, node.name)
         reason = f"{node.name}: rows of edges and of loops leave, or are not worked on row by row"
         return self.program.whole(
             node.name, lambda *both: torch.cat(both), list(rows.both), Domain.WHOLE, reason
