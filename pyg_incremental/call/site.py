@@ -240,7 +240,7 @@ class CallSite(nn.Module):
         if not self.takes_dense:
             for name, layout in self.sparse.items():
                 given[name] = given[name].to_sparse(layout=layout)
-        held = {path: given.pop(path) for path in self.held}
+        own = {path: given.pop(path) for path in self.held}
         arguments.update(given)
         for name in self.beside:
             del arguments[name]
@@ -248,7 +248,7 @@ class CallSite(nn.Module):
             arguments["num_nodes"] = tensors[self.names.index(self.counted)].shape[0]
         for key, (kind, entries) in self.lists.items():
             arguments[key] = kind(arguments.pop(entry) for entry in entries)
-        with holding(self.model, held):
+        with holding(self.model, own):
             result = self.model(*[arguments.pop(name) for name in self.positional], **arguments)
         return self._without_objects(result, handed) if self.objects else result
 
