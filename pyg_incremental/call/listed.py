@@ -39,8 +39,10 @@ def opened(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
 
 
 def _is_list(value: Any) -> bool:
-    """Whether a value is a list of what may follow deltas."""
+    """Whether a value is a list of what may follow deltas; one of single rows is not."""
     if type(value) not in (list, tuple) or not value:
+        return False
+    if all(isinstance(v, Tensor) and v.dim() < 2 for v in value) and len(value) != 2:
         return False
     return all(isinstance(v, (Tensor, BaseData)) or is_sparse_tensor(v) for v in value)
 

@@ -316,8 +316,8 @@ def _features(site: CallSite, name: str, where: str, is_said: bool = False) -> T
         least = max((ids_in(site.tensors[n]) for n in graphs_of(site)), default=0)
         if shape[0] < least:
             raise UnsupportedModelError(
-                f"{where}: '{name}' must have a row for each node, [num_nodes, ...] (got {shape}, "
-                f"and edges between {least} nodes); {batched}"
+                f"{where}: '{name}' must have a row for each node, [num_nodes, channels] or "
+                f"[num_nodes, channels, steps] (got {shape}, and {least} nodes); {batched}"
             )
         if shape[1] >= least:
             raise InvalidDeltaError(

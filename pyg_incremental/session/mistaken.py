@@ -67,6 +67,12 @@ def _missing(site: CallSite, error: Exception) -> str:
                 f"{type(held.template).__name__} like this one; pass an object of the class and "
                 "with the fields that the model was written for"
             )
+    for name, (kind, _) in site.lists.items():
+        if f"'{kind.__name__}' object has no attribute" in str(error):
+            return (
+                f"'{name}' is a {kind.__name__} of objects, and the model reads fields of one; "
+                f"pass the graph as Batch.from_data_list({name}), or a single object"
+            )
     for argument, types in types_taken(site.model).items():
         given = site.packed.get(argument, site.packed.get(f"{argument}_dict"))
         lost = [t for t in types if given is not None and given.get(t) is None]

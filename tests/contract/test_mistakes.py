@@ -125,8 +125,6 @@ FEATURES = {
     "a table": (gcn, (of_package("pandas.DataFrame", to_numpy=lambda: X.numpy()), E),
                 ["pandas.DataFrame", "torch.from_numpy(x.to_numpy())"]),
     "of scipy": (gcn, (scipy.sparse.csr_matrix(X.numpy()), E), ["scipy", "x.toarray()"]),
-    "sparse": (gcn, (X.to_sparse(), E), ["'x'", "sparse_coo", "x.to_dense()"]),
-    "sparse rows": (gcn, (X.to_sparse_csr(), E), ["'x'", "sparse_csr", "x.to_dense()"]),
     "None": (gcn, (None, E), ["'x'", "None", "pass a tensor"]),
     "a name": (gcn, ("Cora", E), ["features", "pass features"]),
     "a number": (gcn, (5, E), ["features", "pass features"]),
@@ -208,7 +206,7 @@ CALLS = {
     "a list of Data": (gcn, ([Data(x=X, edge_index=E)],), ["list", "inc(x, edge_index"]),
     "too many": (Two, (X, E, X, X), ["too many", "inc(x, edge_index)"]),
     "tensors for an object": (TakesData, (X, E), ["too many", "inc(data)"]),
-    "objects in a list": (TakesData, ([Data(x=X, edge_index=E)],), ["graph"]),
+    "objects in a list": (TakesData, ([Data(x=X, edge_index=E)],), ["'data'", "from_data_list"]),
     "in training": (lambda: gcn().train(), (X, E), ["training mode", "model.eval()"]),
     "no weights": (lambda: gcn().to("meta"), (X, E), ["meta", "weights"]),
 }
