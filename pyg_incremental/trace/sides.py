@@ -94,6 +94,13 @@ def _stacked(*rows: Tensor) -> Tensor:
     return torch.stack(rows, 1)
 
 
+def as_sides(written: Written, name: str, held: Sides) -> Value:
+    """Rows at both ends as the tensor that the model has."""
+    reason = f"{name}: both ends of each pair are not worked on by themselves"
+    turn = partial(torch.transpose, dim0=0, dim1=1)
+    return written.program.whole(name, turn, [held.rows], Domain.WHOLE, reason)
+
+
 def _one(at: int, rows: Tensor) -> Tensor:
     return rows[:, at]
 

@@ -4,7 +4,6 @@ Each becomes a row map, a conv's program, or a step on all rows.
 """
 
 import operator
-from functools import partial
 from typing import Any
 
 import torch
@@ -33,7 +32,7 @@ from pyg_incremental.trace.recorder import Recorder
 from pyg_incremental.trace.row_rules import squeezes_all, why_not_by_rows
 from pyg_incremental.trace.sealed import edges_of_matrix, values_of_matrix
 from pyg_incremental.trace.series import Layers, joined, of_series
-from pyg_incremental.trace.sides import ARRANGED, Sides
+from pyg_incremental.trace.sides import ARRANGED, Sides, as_sides
 from pyg_incremental.trace.sizes import is_fake
 from pyg_incremental.trace.written import Written
 
@@ -252,9 +251,7 @@ class Writer:
 
     def _rejoined(self, node: fx.Node, rows: Looped | OneStep | Sides | Layers) -> Value:
         if isinstance(rows, Sides):
-            reason = f"{node.name}: both ends of each pair are not worked on by themselves"
-            turn = partial(torch.transpose, dim0=0, dim1=1)
-            return self.program.whole(node.name, turn, [rows.rows], Domain.WHOLE, reason)
+            return as_sides(self.written, node.name, rows)
         if isinstance(rows, OneStep | Layers):
             return joined(rows.rows, self.written, node.name)
         reason = f"{node.name}: rows of edges and of loops leave, or are not worked on row by row"
