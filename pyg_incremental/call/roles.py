@@ -306,7 +306,10 @@ def _features(site: CallSite, name: str, where: str, is_said: bool = False) -> T
     """
     features: Tensor = site.tensors[name]
     shape = list(features.shape)
-    batched = f"run static graphs [batch, num_nodes, channels] one batch entry at a time{_OR_MOVE}"
+    batched = (
+        "run static graphs [batch, num_nodes, channels] one batch entry at a time, or write a "
+        "forward that takes [num_nodes, batch, channels]"
+    )
     if features.layout is not torch.strided or not shape:
         raise UnsupportedModelError(
             f"{where}: '{name}' must be a dense tensor of shape [num_nodes, channels] (got "
@@ -326,9 +329,6 @@ def _features(site: CallSite, name: str, where: str, is_said: bool = False) -> T
                 f"to_incremental(model, roles={{{name!r}: 'node'}}); else {batched}"
             )
     return features
-
-
-_OR_MOVE = ", or write a forward that takes [num_nodes, batch, channels]"
 
 
 def ends_of(key: Any, num_nodes: dict[str, int], where: str, name: str) -> tuple[str, str]:
