@@ -9,6 +9,7 @@ from torch import nn
 
 from pyg_incremental import layers
 from pyg_incremental.blocks import evaluate
+from pyg_incremental.call.method import module_of
 from pyg_incremental.call.said import Role
 from pyg_incremental.conv import register_conv
 from pyg_incremental.conv.supported import supported_layers
@@ -77,6 +78,7 @@ def to_incremental(
     store: StoreName = "fast",
     check: bool = True,
     roles: Mapping[str, Any] | None = None,
+    method: str | None = None,
 ) -> IncrementalModel:
     """Wrap a trained model so that its output stays exact while the graph changes.
 
@@ -108,6 +110,8 @@ def to_incremental(
             a warning says that nothing was compared.
         roles: What arguments are whose names and shapes do not show it, such as `{'users': 'ids',
             't': 'edge'}`; see `Role`.
+        method: The name of the method that is meant, if it is not `forward`: `method='encode'` is
+            the same as `model.encode` in the place of `model`.
 
     Returns:
         The wrapped model. Call it once like the model itself, then call `apply_delta`.
@@ -117,7 +121,7 @@ def to_incremental(
             none.
     """
     return IncrementalModel(
-        model,
+        module_of(model, method),
         strict=strict,
         backend=backend,
         accumulate_dtype=accumulate_dtype,
@@ -132,8 +136,11 @@ def to_incremental(
 def load(
     path: str | os.PathLike[str], model: nn.Module | Callable[..., Any], **settings: Any
 ) -> IncrementalModel:
-    """Continue from a state written by `IncrementalModel.save`; see `IncrementalModel.load`."""
-    return IncrementalModel.load(path, model, **settings)
+    """Continue from a state written by `IncrementalModel.save`; see `IncrementalModel.load`.
+
+    The settings are those of `to_incremental`, `method` included.
+    """
+    return IncrementalModel.load(path, module_of(model, settings.pop("method", None)), **settings)
 
 
 def __getattr__(name: str) -> Any:

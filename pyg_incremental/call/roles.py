@@ -253,10 +253,7 @@ def are_ones(values: Tensor | None) -> bool:
 def _nodes(
     site: CallSite, rest: list[str], graphs: list[str], where: str, said: Mapping[str, Role]
 ) -> tuple[dict[str, str], dict[str, int], dict[str, str]]:
-    """The node features, one argument for each kind of nodes, the numbers of nodes, what is fixed.
-
-    Without features the rows of the nodes are parameters, so there can be no more of them.
-    """
+    """The features of each kind of nodes, their numbers, and why there can be no more of some."""
     keyed = [
         n for n in rest
         if isinstance(site.keys.get(n), str) and _may_be_of_nodes(site, n.rpartition("/")[2], n)

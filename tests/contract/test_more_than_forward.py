@@ -46,6 +46,17 @@ def test_a_method_is_followed(wrap, seed):
     assert inc.verify() < 1e-12
 
 
+def test_a_method_by_its_name(seed, tmp_path):
+    model, (x, edges) = Net().double().eval(), graph(seed)
+    inc = to_incremental(model, method="encode")
+    with torch.no_grad():
+        assert_close(inc(x, edges), model.encode(x, edges))
+    inc.save(tmp_path / "state")
+    assert torch.equal(load(tmp_path / "state", model, method="encode").out, inc.out)
+    with pytest.raises(UnsupportedModelError, match="no method 'enc'"):
+        to_incremental(model, method="enc")
+
+
 def test_parameters_of_a_method_are_those_of_the_model(seed):
     model, (x, edges) = Net().double().eval(), graph(seed)
     inc = to_incremental(model.encode)
