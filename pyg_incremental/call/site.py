@@ -30,8 +30,9 @@ from pyg_incremental.call.said import Role, said_of
 from pyg_incremental.call.untold import refuse_constants
 from pyg_incremental.errors import InvalidDeltaError
 
-TIMES = ("edge_time", "node_time")
-"""Times of edges and nodes that may be given beside a call of any model: see `expire`."""
+BESIDE = ("edge_time", "node_time", "edge_ids")
+"""What may be given beside a call of any model: times, see `expire`, and numbers of edges, by which
+those that leave are told apart from others of their pair."""
 _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 _DICTS = ("x_dict", "edge_index_dict", "adj_t_dict")
 
@@ -302,7 +303,7 @@ def bind(
 ) -> CallSite:
     """The call site of `model(*args, **kwargs)`, of which the user says some roles."""
     takes = inspect.signature(model.forward).parameters
-    beside = {n: kwargs[n] for n in TIMES if n in kwargs and n not in takes}
+    beside = {n: kwargs[n] for n in BESIDE if n in kwargs and n not in takes}
     kwargs = {n: value for n, value in kwargs.items() if n not in beside}
     args, kwargs = spread(model, args, kwargs, (*USUAL, *_DICTS))
     try:

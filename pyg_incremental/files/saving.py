@@ -11,7 +11,12 @@ from pyg_incremental.call.checked import CALL, Checked
 from pyg_incremental.call.roles import is_everyone
 from pyg_incremental.call.state import constants_of
 from pyg_incremental.delta.names import NameTable
-from pyg_incremental.errors import IncrementalError, StateFileError, UnsupportedModelError
+from pyg_incremental.errors import (
+    IncrementalError,
+    InvalidDeltaError,
+    StateFileError,
+    UnsupportedModelError,
+)
 from pyg_incremental.files import snapshot
 from pyg_incremental.files.restoring import refuse_other_outputs, restore, whole_outputs
 from pyg_incremental.graph.edge_store import Ids
@@ -190,7 +195,9 @@ def restored(
     changed = differences(content["options"], options_of(model))
     try:
         session = start.from_state(content, model, settings)
-    except IncrementalError:
+    except IncrementalError as error:
+        if isinstance(error, InvalidDeltaError):  # what was saved, not what a user calls it with
+            raise checked.refuse(f"what was saved does not fit the model: {error}") from error
         raise
     except Exception as error:  # a model may raise anything on what it was not made for
         raise checked.refuse(

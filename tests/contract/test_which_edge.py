@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch_geometric.nn import GATConv, RGCNConv, SAGEConv
+from torch_geometric.nn import GATConv, GraphConv, RGCNConv, SAGEConv
 
 from pyg_incremental import GraphDelta, InvalidDeltaError, to_incremental
 from pyg_incremental.sampling import StreamingSampler
@@ -155,3 +155,37 @@ def test_a_sampler_refuses_it():
     ):
         with pytest.raises(InvalidDeltaError, match="does not tell edges of one pair apart"):
             sampler.apply_delta(**delta)
+
+
+def test_numbers_beside_the_call_tell_edges_apart(seed, tmp_path):
+    rng = np.random.default_rng(seed)
+    torch.manual_seed(seed)
+    model = GraphConv(3, 2).double().eval()
+    x = torch.randn(4, 3).double()
+    edges, weights = torch.randint(4, (2, 20)), torch.rand(20).double()
+    ids = torch.from_numpy(rng.permutation(10**12 + np.arange(20)))
+    inc = to_incremental(model)
+    inc(x, edges, weights, edge_ids=ids)
+    for turn in range(10):
+        gone = torch.from_numpy(rng.permutation(edges.shape[1])[:3])
+        new, number = torch.randint(4, (2, 2)), 10**13 + torch.tensor([2 * turn, 2 * turn + 1])
+        more = torch.rand(2).double()
+        inc.apply_delta(
+            edge_index_del=edges[:, gone],
+            edge_data_del={"edge_ids": ids[gone]},
+            edge_index_add=new,
+            edge_data_add={"edge_ids": number, "edge_weight": more},
+        )
+        stays = torch.ones(edges.shape[1], dtype=torch.bool)
+        stays[gone] = False
+        edges = torch.cat([edges[:, stays], new], 1)
+        weights, ids = torch.cat([weights[stays], more]), torch.cat([ids[stays], number])
+        assert_close(inc.out, model(x, edges, weights))
+        assert inc.edge_data("edge_ids").tolist() == ids.tolist()
+    with pytest.raises(InvalidDeltaError, match="edge_ids 7"):
+        inc.apply_delta(edge_index_del=edges[:, :1], edge_data_del={"edge_ids": torch.tensor([7])})
+    with pytest.raises(InvalidDeltaError, match="without 'edge_ids'"):
+        inc.apply_delta(edge_index_add=edges[:, :1], edge_weight_add=weights[:1])
+    inc.save(tmp_path / "state")
+    again = type(inc).load(tmp_path / "state", model)
+    assert again.edge_data("edge_ids").tolist() == ids.tolist()
