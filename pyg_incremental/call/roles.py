@@ -194,8 +194,7 @@ def classify(
     sizes = {*num_nodes.values(), *(edges.shape[1] for edges in edge_index.values())}
     site.refuse_untold(where, said, sizes)
     x, told = next((n for n, kind in nodes.items() if not kind), ""), count_told(site)
-    follows = told is not None and told == num_nodes.get("") and "num_nodes" not in site.fixed
-    site.counted = x if follows else ""
+    site.counted = x if told == num_nodes.get("", -1) and "num_nodes" not in site.fixed else ""
     left = tuple(site.unread)
     roles = Roles(tuple(relations), nodes, {}, (), num_nodes, edge_index, values, fixed, left)
     others = []
