@@ -20,7 +20,8 @@ ACTIVATIONS = (
 _ROW_MODULES = (
     *ACTIVATIONS, nn.Identity, nn.Dropout, nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Linear,
     nn.Bilinear, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.Embedding, nn.GRUCell, nn.LSTMCell,
-    nn.RNNCell, pyg.Linear, pyg.MessageNorm, pyg.JumpingKnowledge, pyg.MaskLabel,
+    nn.RNNCell, pyg.Linear, pyg.HeteroLinear, pyg.MessageNorm, pyg.JumpingKnowledge,
+    pyg.MaskLabel,
 )  # fmt: skip
 _OVER_STEPS = (
     nn.Conv1d, nn.ConvTranspose1d, nn.MaxPool1d, nn.AvgPool1d, nn.LPPool1d, nn.AdaptiveAvgPool1d,
@@ -38,6 +39,7 @@ COSTLY_MODULES = (
     nn.LSTMCell,
     nn.RNNCell,
     pyg.Linear,
+    pyg.HeteroLinear,
     pyg.MLP,
     nn.Sequential,
 )

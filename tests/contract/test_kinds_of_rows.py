@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GATConv, GCNConv, LGConv, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, HeteroLinear, LGConv, SAGEConv
 
 from pyg_incremental import IncrementalWarning, InvalidDeltaError, to_incremental
 from pyg_incremental.errors import UnsupportedModelError
@@ -125,6 +125,31 @@ def test_series_of_each_node(name, seed):
         up = inc.apply_delta(**world.delta())
         assert_close(inc.out, model(world.x, world.e))
     assert sum(s.rows for s in up.stats if s.kind == "map") < 8 * len(world.x)
+
+
+class Typed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin, self.conv = HeteroLinear(3, 5, 3), SAGEConv(5, 4)
+
+    def forward(self, x, edge_index, node_type):
+        return self.conv(self.lin(x, node_type), edge_index)
+
+
+def test_a_layer_for_each_type_of_nodes(seed):
+    world, model = World(seed, 3), Typed().double().eval()
+    kinds = torch.from_numpy(world.rng.integers(3, size=NODES))
+    inc = to_incremental(model, compile_after=2)
+    inc(world.x, world.e, kinds)
+    assert inc.mode == "incremental"
+    for turn in range(5):
+        fields = world.delta(grows=False)
+        rows = {"x": fields.pop("x_changes", ([], world.x[:0]))}
+        kinds = kinds.clone()
+        kinds[turn] = (kinds[turn] + 1) % 3
+        rows["node_type"] = [turn], kinds[turn : turn + 1]
+        inc.apply_delta(**fields, x_changes=rows)
+        assert_close(inc.out, model(world.x, world.e, kinds))
 
 
 def test_states_that_are_put_together_run_on_all_rows():
