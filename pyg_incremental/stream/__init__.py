@@ -5,5 +5,6 @@ from pyg_incremental.stream.runtime import Stream
 from pyg_incremental.stream.schema import Schema
 from pyg_incremental.stream.sinks import DeadLetter, JsonLines
 from pyg_incremental.stream.stats import StreamStats
+from pyg_incremental.stream.window import Window
 
-__all__ = ["Alert", "DeadLetter", "JsonLines", "Schema", "Stream", "StreamStats", "Watch"]
+__all__ = ["Alert", "DeadLetter", "JsonLines", "Schema", "Stream", "StreamStats", "Watch", "Window"]

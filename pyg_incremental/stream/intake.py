@@ -1,6 +1,7 @@
 """A run of events as one update: what fits is applied, and the rest is named with its reason."""
 
 import contextlib
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from pyg_incremental.sources.source import Event
 from pyg_incremental.stream.changes import Changes, changes_of, places_of
 from pyg_incremental.stream.naming import numbered
 from pyg_incremental.stream.schema import MalformedError, Schema
+from pyg_incremental.stream.window import Window
 from pyg_incremental.update import Update
 
 REMEMBERED = 100_000
@@ -37,6 +39,7 @@ class Taken(NamedTuple):
         refused: Why events were left out, by their places.
         repeated: The places of events that had come before.
         names: The names of those that are in the state.
+        latest: The latest event time then.
     """
 
     events: Sequence[Event]
@@ -44,6 +47,7 @@ class Taken(NamedTuple):
     refused: dict[int, str]
     repeated: list[int]
     names: list[Any]
+    latest: float = -math.inf
 
 
 class Intake:
@@ -52,14 +56,17 @@ class Intake:
     Args:
         inc: The model.
         schema: Which field is what.
+        window: The window over event times, if there is one.
 
     Attributes:
+        latest: The latest event time that is in the state.
         seen: The names of the last events that are in the state, oldest first.
         about: While an update is applied the version before it, and what it takes.
     """
 
-    def __init__(self, inc: IncrementalModel, schema: Schema) -> None:
-        self._inc, self._schema = inc, schema
+    def __init__(self, inc: IncrementalModel, schema: Schema, window: Window | None) -> None:
+        self._inc, self._schema, self._window = inc, schema, window
+        self.latest = -math.inf
         self.seen: dict[Any, None] = {}
         self.about: tuple[int, Taken] | None = None
 
@@ -85,6 +92,7 @@ class Intake:
         refused = known | {n: _reason(events[n].error) for n in unread}
         while True:
             try:
+                times = self._times(events, refused)
                 at, names, repeated = self._new(events, refused)
                 before = len(refused)
                 changes = self._changes(events, at, refused)
@@ -96,7 +104,9 @@ class Intake:
             end = changes.taken
             named = [n for m, n in zip(at, names, strict=False) if m < end and m not in refused]
             again, left = [n for n in repeated if n < end], _before(end, refused)
-            done = self._apply(changes, Taken(events[:end], None, left, again, named), old)
+            counted = [t for n, t in times.items() if n < end and n not in refused]
+            taken = Taken(events[:end], None, left, again, named, max([self.latest, *counted]))
+            done = self._apply(changes, taken, old)
             if isinstance(done, Taken):
                 return done
             told, places = done
@@ -107,6 +117,15 @@ class Intake:
                 refused = _before(len(events), refused)
             else:
                 refused |= dict.fromkeys(at, told)
+
+    def _times(self, events: Sequence[Event], refused: dict[int, str]) -> dict[int, float]:
+        """The times of events by their places; those that come too late are refused."""
+        at = [n for n in range(len(events)) if n not in refused]
+        if self._window is None or not at:
+            return {}
+        times = _at(at, lambda: self._schema.times([events[n].value for n in at]))
+        refused |= {at[n]: why for n, why in self._window.refused(times, self.latest).items()}
+        return dict(zip(at, times.tolist(), strict=True))
 
     def _new(
         self, events: Sequence[Event], refused: dict[int, str]
@@ -164,7 +183,7 @@ class Intake:
 
     def _take_delta(self, events: Sequence[Event], known: dict[int, str], old: bool) -> Taken:
         """A delta that the source gave is applied as it is, or not at all."""
-        taken = Taken(events, None, _before(1, known), [], [])
+        taken = Taken(events, None, _before(1, known), [], [], self.latest)
         if taken.refused:
             return taken
         done = self._apply(Changes(events[0].value, 1, {}, {}), taken, old)
@@ -180,9 +199,10 @@ class Intake:
                 found[name] = tuple(self._inc.edge_data(name).shape[1:])
         return found
 
-    def committed(self, names: Sequence[Any]) -> None:
-        """Events of these names are in the state."""
-        self.about = None
+    def committed(self, taken: Taken) -> None:
+        """Some events are in the state."""
+        names = taken.names
+        self.about, self.latest = None, taken.latest
         self.seen.update(dict.fromkeys(names))
         for oldest in [*self.seen][: max(0, len(self.seen) - REMEMBERED)] if names else ():
             del self.seen[oldest]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyg_incremental.delta.given import Ids
-from pyg_incremental.stream.schema import Columns, OfKind
+from pyg_incremental.stream.schema import Columns, Kind, OfKind
 
 UNKNOWN = -1
 
@@ -37,7 +37,7 @@ def numbered(
         num_nodes: How many rows there are; new nodes are numbered from here.
         edges_bring: Whether a new edge brings nodes that are not there.
     """
-    kinds = ("node", "edge_add") if edges_bring else ("node",)
+    kinds: tuple[Kind, ...] = ("node", "edge_add") if edges_bring else ("node",)
     unknown = [
         (int(at), end, name)
         for kind in kinds

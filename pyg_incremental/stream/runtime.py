@@ -1,5 +1,6 @@
 """A stream: events in, exact answers and alerts out, and nothing lost."""
 
+import math
 import os
 import threading
 import time
@@ -24,6 +25,8 @@ from pyg_incremental.stream.pace import Pace
 from pyg_incremental.stream.schema import Schema
 from pyg_incremental.stream.sinks import DeadLetter, Deliveries, Sink
 from pyg_incremental.stream.stats import StreamStats
+from pyg_incremental.stream.window import Window
+from pyg_incremental.update import Update
 
 _PATIENCE = 5.0
 """Seconds in which a source has to give after a restart what it had given before."""
@@ -53,6 +56,7 @@ class Stream:
         checkpoint_events: After how many events a checkpoint is written, in the background.
         dead_letters: What events that are left out are handed to, as `DeadLetter`. The last 1,000
             are in `dead_letters` in any case.
+        window: How long edges stay, by the times of events.
         clock: What says the time in seconds, as `time.perf_counter`.
 
     Attributes:
@@ -79,17 +83,27 @@ class Stream:
         durability: Durability = "process",
         checkpoint_events: int = 1_000_000,
         dead_letters: Sink | None = None,
+        window: Window | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.inc = model if isinstance(model, IncrementalModel) else IncrementalModel(model)
         self._source, self._schema, self._clock = source, schema or Schema(), clock
+        if window is not None and (
+            self._schema.time is None or window.by not in self._schema.edge_data
+        ):
+            raise ValueError(
+                "window: expected a schema that says which field is the time, as in "
+                f"Schema(time='at', edge_data={{{window.by!r}: 'at'}}) (got time="
+                f"{self._schema.time!r}, edge_data={dict(self._schema.edge_data)})"
+            )
         self._pace = Pace(max_size, max_latency)
         self._checkpoint_events, self._since = checkpoint_events, 0
         self.stats = StreamStats()
         self.dead_letters: deque[DeadLetter] = deque(maxlen=1000)
         self._dead = None if dead_letters is None else Deliveries(dead_letters)
         self._watches: list[Watch] = []
-        self._intake = Intake(self.inc, self._schema)
+        self._intake = Intake(self.inc, self._schema, window)
+        self._window, self._begins = window, -math.inf
         self._rest: deque[Event] = deque()
         self._read_at = self._waited = 0.0
         self._refused: list[tuple[Any, str]] = []
@@ -112,6 +126,7 @@ class Stream:
             self._position = saved["position"]
             self._intake.seen = dict.fromkeys(saved["seen"])
             self._refused = [(position, reason) for position, reason in saved["refused"]]
+            self._intake.latest, self._begins = saved["latest"], saved["begins"]
             self.stats.restore(saved["stats"])
             self._source.open(self._position)
             return
@@ -145,6 +160,7 @@ class Stream:
         """
         with self._lock:
             self._settle()
+            self._expire()
             if self._folder is not None:
                 self._folder.raise_what_failed()
             if not self._rest:
@@ -167,6 +183,7 @@ class Stream:
             version = None if taken.update is None else taken.update.version
             dead = self._commit(taken, version)
             self._tell(taken, dead)
+            self._expire()
             events = events[len(taken.events) :]
             self._pace.note(len(taken.events), self._clock() - began)
             if self._replay and version is not None:
@@ -240,7 +257,7 @@ class Stream:
             for _ in events:
                 self._rest.popleft()
         self._position = events[-1].position
-        self._intake.committed(taken.names)
+        self._intake.committed(taken)
         count = num_events(events[0].value) if len(events) == 1 else len(events)
         self._since += count
         stats.events += count
@@ -249,22 +266,42 @@ class Stream:
         stats.applied = stats.events - stats.repeated - stats.dead
         self._refused += [(letter.position, letter.reason) for letter in dead]
         if version is not None:
-            stats.updates += 1
-            entry, self._refused = Entry(version, self._position, self._refused), []
-            if self._replay:
-                self._replay.popleft()
-            elif self._folder is not None:
-                self._folder.note(entry)  # an error comes with the next step
+            self._note(version)
         return dead
+
+    def _note(self, version: int) -> None:
+        """An update is in, and nobody has heard of it."""
+        self.stats.updates += 1
+        entry, self._refused = Entry(version, self._position, self._refused), []
+        if self._replay:
+            self._replay.popleft()
+        elif self._folder is not None:
+            self._folder.note(entry)  # an error comes with the next step
+
+    def _expire(self) -> None:
+        """Let edges leave that have fallen out of the window."""
+        if self._window is None:
+            return
+        begins = self._window.begins(self._intake.latest)
+        if begins <= self._begins:
+            return
+        update = self.inc.expire(before=begins, by=self._window.by, old=bool(self._watches))
+        self._begins = begins
+        self.stats.expired += update.stats.edges_deleted
+        self._note(update.version)
+        self._tell_watches(update)
+
+    def _tell_watches(self, update: Update) -> None:
+        for watch in [*self._watches]:
+            self.stats.alerts += watch.tell(update, self._position)
 
     def _tell(self, taken: Taken, dead: list[DeadLetter]) -> None:
         """Hand over what events have led to."""
         self.dead_letters.extend(dead)
         if dead and self._dead is not None:
             self._dead.give(dead)
-        if taken.update is not None and self._watches:
-            for watch in [*self._watches]:
-                self.stats.alerts += watch.tell(taken.update, self._position)
+        if taken.update is not None:
+            self._tell_watches(taken.update)
         given = [self._dead, *(watch.to for watch in self._watches)]
         self.stats.failed = sum(of.failed for of in given if of is not None)
         now = self._clock()
@@ -332,6 +369,7 @@ class Stream:
                     sink.flush()
             extra = {
                 "position": self._position, "seen": [*self._intake.seen],
+                "latest": self._intake.latest, "begins": self._begins,
                 "stats": self.stats.saved(), "refused": [list(pair) for pair in self._refused],
             }  # fmt: skip
             self._folder.write(self.inc, extra, wait)

@@ -9,19 +9,18 @@ import numpy as np
 
 _BATCHES = 4096
 """The last batches, of which it is known how long their events have waited."""
-_COUNTS = ("events", "applied", "dead", "repeated", "late", "expired", "updates", "alerts")
+_COUNTS = ("events", "applied", "dead", "repeated", "expired", "updates", "alerts")
 
 
 @dataclass
 class StreamStats:
-    """What a stream has done; the first eight are saved with its state.
+    """What a stream has done; the first seven are saved with its state.
 
     Attributes:
         events: Events that were read, each once.
         applied: Those that are in the state.
         dead: Those that were left out, and went to the dead letters.
         repeated: Those whose `event_id` had come before, and were passed over.
-        late: Those that came too late for the window, whatever became of them.
         expired: Edges that left as they fell out of the window.
         updates: Deltas that were applied.
         alerts: Alerts that were handed over.
@@ -34,7 +33,6 @@ class StreamStats:
     applied: int = 0
     dead: int = 0
     repeated: int = 0
-    late: int = 0
     expired: int = 0
     updates: int = 0
     alerts: int = 0

@@ -1,0 +1,116 @@
+"""What is in the window is what a run through all events one by one leaves there."""
+
+import random
+
+import pytest
+import torch
+
+from pyg_incremental import to_incremental
+from pyg_incremental.sources import IterableSource
+from pyg_incremental.stream import Schema, Stream, Window
+from tests.stream import scene
+
+SCHEMA = Schema(time="at", edge_data={"edge_time": "at"})
+
+
+def events_of(seed, count=120, disorder=4.0):
+    rng = random.Random(seed)
+    return [
+        {"src": rng.randrange(12), "dst": rng.randrange(12), "at": n + rng.uniform(-disorder, 0)}
+        for n in range(count)
+    ]
+
+
+def opened(events, window, size, **how):
+    x, _ = scene.graph()
+    inc = to_incremental(scene.sage(), backend="reference", check=False)
+    first = {"x": x, "edge_index": torch.empty(2, 0).long(), "edge_time": torch.empty(0).double()}
+    return Stream(
+        inc, IterableSource(events), SCHEMA, first=first, window=window, max_size=size, **how
+    )
+
+
+def naive(events, window):
+    edges, refused, latest = [], [], float("-inf")
+    for place, event in enumerate(events, 1):
+        watermark, limit = latest - window.lateness, float("inf")
+        if window.ahead is not None and edges:
+            limit = latest + window.ahead
+        if (
+            event["at"] > limit
+            or event["at"] < window.begins(latest)
+            or (window.late == "drop" and event["at"] < watermark)
+        ):
+            refused.append(place)
+            continue
+        latest = max(latest, event["at"])
+        edges.append((event["src"], event["dst"], event["at"]))
+    return sorted(edge for edge in edges if edge[2] >= window.begins(latest)), refused
+
+
+def found(inc):
+    pairs, times = inc.graph.to_edge_index().t().tolist(), inc.edge_data("edge_time").tolist()
+    return sorted((*pair, time) for pair, time in zip(pairs, times, strict=True))
+
+
+@pytest.mark.parametrize("size", [1, 8, 200])
+@pytest.mark.parametrize(
+    "window",
+    [
+        Window(20.0),
+        Window(20.0, lateness=2.0, late="drop", every=1.0),
+        Window(3.0, every=0.5),
+        Window(15.0, ahead=10.0, every=5.0),
+    ],
+)
+def test_as_one_by_one(window, size):
+    events = events_of(1)
+    events[40]["at"] = 1e9 if window.ahead is not None else events[40]["at"]
+    stream = opened(events, window, size)
+    stream.drain()
+    edges, refused = naive(events, window)
+    assert found(stream.inc) == edges
+    assert [letter.position for letter in stream.dead_letters] == refused
+    assert stream.stats.expired == len(events) - len(refused) - len(edges)
+    assert (
+        stream.inc.out - stream.inc.model(stream.inc.x, stream.inc.graph.to_edge_index())
+    ).abs().max() < 1e-10
+
+
+def test_a_restart_has_the_versions_of_before(tmp_path):
+    events, window, heard = events_of(2), Window(20.0), []
+
+    def run(folder, steps=None):
+        stream = opened(events, window, 9, directory=folder)
+        stream.on(lambda alert: heard.append((alert.version, alert.node)), changed=0.0)
+        for _ in range(steps or 10**6):
+            if not stream.step():
+                break
+        edges, version = found(stream.inc), stream.inc.version
+        stream._let_go()
+        return edges, version
+
+    whole = run(tmp_path / "whole")
+    keys = [*heard]
+    heard.clear()
+    run(tmp_path / "torn", 3)
+    run(tmp_path / "torn", 7)
+    assert run(tmp_path / "torn") == whole
+    assert sorted(set(heard)) == sorted(set(keys))
+
+
+def test_an_event_without_a_time_is_left_out():
+    stream = opened(
+        [{"src": 1, "dst": 2, "at": "noon"}, {"src": 1, "dst": 2, "at": 3}], Window(9.0), 9
+    )
+    stream.drain()
+    assert [letter.position for letter in stream.dead_letters] == [1]
+    assert found(stream.inc) == [(1, 2, 3.0)]
+
+
+def test_what_is_no_window():
+    for wrong in ({"length": 0}, {"length": 1, "every": 0}, {"length": 1, "late": "wait"}):
+        with pytest.raises(ValueError, match="expected"):
+            Window(**wrong)
+    with pytest.raises(ValueError, match="which field is the time"):
+        Stream(scene.called(), IterableSource([]), window=Window(3.0))
