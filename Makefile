@@ -90,6 +90,11 @@ fuzz: $(STAMPS)/test
 torture: $(STAMPS)/test
 	$(BIN)/python -m tests.torture $(ARGS)
 
+## simulate     A stream through crashes, torn files, repeats and disorder, seed by seed; ARGS="--seeds 1000"
+.PHONY: simulate
+simulate: $(STAMPS)/test
+	$(BIN)/python -m tests.stream.simulate $(ARGS)
+
 ## demo         The quickstart; ARGS="--model gat --dataset Cora"
 # A full pass of PyG takes and frees gigabytes. A virtual machine may need seconds for each of them, so what was
 # freed is kept, for whoever asks next (read by glibc).

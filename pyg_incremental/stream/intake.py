@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -92,19 +92,19 @@ class Intake:
         refused = known | {n: _reason(events[n].error) for n in unread}
         while True:
             try:
-                times = self._times(events, refused)
-                at, names, repeated = self._new(events, refused)
+                times, late = self._times(events, refused)
+                at, names, repeated = self._new(events, refused.keys() | late.keys())
                 before = len(refused)
                 changes = self._changes(events, at, refused)
             except MalformedError as error:
                 refused |= error.reasons
                 continue
-            if repeated and len(refused) > before:
-                continue  # what comes again may be what was meant by one that does not fit
+            if (repeated or late) and len(refused) > before:
+                continue  # what does not fit is nothing that comes again, and no time has passed
             end = changes.taken
             named = [n for m, n in zip(at, names, strict=False) if m < end and m not in refused]
-            again, left = [n for n in repeated if n < end], _before(end, refused)
-            counted = [t for n, t in times.items() if n < end and n not in refused]
+            again, left = [n for n in repeated if n < end], _before(end, refused | late)
+            counted = [t for n, t in times.items() if n < end and n not in left]
             taken = Taken(events[:end], None, left, again, named, max([self.latest, *counted]))
             done = self._apply(changes, taken, old)
             if isinstance(done, Taken):
@@ -118,17 +118,19 @@ class Intake:
             else:
                 refused |= dict.fromkeys(at, told)
 
-    def _times(self, events: Sequence[Event], refused: dict[int, str]) -> dict[int, float]:
-        """The times of events by their places; those that come too late are refused."""
+    def _times(
+        self, events: Sequence[Event], refused: dict[int, str]
+    ) -> tuple[dict[int, float], dict[int, str]]:
+        """The times of events that are not refused, and why some come too late, by their places."""
         at = [n for n in range(len(events)) if n not in refused]
         if self._window is None or not at:
-            return {}
+            return {}, {}
         times = _at(at, lambda: self._schema.times([events[n].value for n in at]))
-        refused |= {at[n]: why for n, why in self._window.refused(times, self.latest).items()}
-        return dict(zip(at, times.tolist(), strict=True))
+        late = self._window.refused(times, self.latest)
+        return dict(zip(at, times.tolist(), strict=True)), {at[n]: why for n, why in late.items()}
 
     def _new(
-        self, events: Sequence[Event], refused: dict[int, str]
+        self, events: Sequence[Event], refused: Collection[int]
     ) -> tuple[list[int], list[Any], list[int]]:
         """The places of events that are to be applied, their names, and those that came before."""
         at = [n for n in range(len(events)) if n not in refused]

@@ -2,7 +2,7 @@
 
     python -m tests.stream.simulate --seeds 1000
 
-Source, clock, log and sinks are of this process, and so are the crashes: before and after an update,
+Source, clock, log and sinks are of this process, and so are crashes: before and after an update,
 in the midst of a line of the journal, before, in and after a checkpoint, before and after an alert,
 while the source is read. After each the stream is made again from what is on the disk; with a loss
 of power, from what was flushed. Producers send events twice, and out of order. In the end state and
