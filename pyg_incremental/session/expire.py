@@ -56,7 +56,7 @@ class _Times:
             )
 
     def _numbers(self, rows: Tensor) -> Ids:
-        flat = rows.reshape(len(rows), -1)
+        flat = rows[..., None].flatten(1)  # there may be no row
         if flat.shape[1] != 1:
             raise InvalidDeltaError(
                 f"expire: '{self._by}' has rows of shape {list(rows.shape[1:])} (expected one "

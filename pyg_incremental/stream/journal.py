@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pyg_incremental.sources.source import Event
 from pyg_incremental.stream.line_file import LineFile
 
 NAME = "updates-{}.jsonl"
@@ -28,6 +29,14 @@ class Entry(NamedTuple):
     version: int
     position: Any
     refused: Sequence[Any]
+
+    def known(self, events: Sequence[Event]) -> dict[int, str]:
+        """Why some of its events were left out, by their places."""
+        if not self.refused:
+            return {}
+        reasons = {repr(position): reason for position, reason in self.refused}
+        at = {n: reasons.get(repr(event.position)) for n, event in enumerate(events)}
+        return {n: reason for n, reason in at.items() if reason is not None}
 
 
 class Journal:

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -88,14 +88,8 @@ class Stream:
     ) -> None:
         self.inc = model if isinstance(model, IncrementalModel) else IncrementalModel(model)
         self._source, self._schema, self._clock = source, schema or Schema(), clock
-        if window is not None and (
-            self._schema.time is None or window.by not in self._schema.edge_data
-        ):
-            raise ValueError(
-                "window: expected a schema that says which field is the time, as in "
-                f"Schema(time='at', edge_data={{{window.by!r}: 'at'}}) (got time="
-                f"{self._schema.time!r}, edge_data={dict(self._schema.edge_data)})"
-            )
+        if window is not None:
+            window.check(self._schema)
         self._pace = Pace(max_size, max_latency)
         self._checkpoint_events, self._since = checkpoint_events, 0
         self.stats = StreamStats()
@@ -178,24 +172,15 @@ class Stream:
         """Take events that were read together."""
         while events:
             began = self._clock()
-            known = self._known(events)
+            known = self._replay[0].known(events) if self._replay else {}
             taken = self._intake.take(events, known, bool(self._watches))
             version = None if taken.update is None else taken.update.version
-            dead = self._commit(taken, version)
-            self._tell(taken, dead)
+            self._tell(taken, self._commit(taken, version))
             self._expire()
             events = events[len(taken.events) :]
             self._pace.note(len(taken.events), self._clock() - began)
             if self._replay and version is not None:
                 break
-
-    def _known(self, events: Sequence[Event]) -> dict[int, str]:
-        """Why events were left out before the restart, by their places."""
-        if not self._replay or not self._replay[0].refused:
-            return {}
-        reasons = {repr(position): reason for position, reason in self._replay[0].refused}
-        at = {n: reasons.get(repr(event.position)) for n, event in enumerate(events)}
-        return {n: reason for n, reason in at.items() if reason is not None}
 
     def drain(self) -> int:
         """Take events until the source has none now; how many there were."""
@@ -280,10 +265,8 @@ class Stream:
 
     def _expire(self) -> None:
         """Let edges leave that have fallen out of the window."""
-        if self._window is None:
-            return
-        begins = self._window.begins(self._intake.latest)
-        if begins <= self._begins:
+        begins = self._begins if self._window is None else self._window.begins(self._intake.latest)
+        if self._window is None or begins <= self._begins:
             return
         update = self.inc.expire(before=begins, by=self._window.by, old=bool(self._watches))
         self._begins = begins

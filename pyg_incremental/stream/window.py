@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pyg_incremental.stream.schema import Schema
+
 Times = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -47,6 +49,19 @@ class Window:
             )
         if self.late not in ("keep", "drop"):
             raise ValueError(f"late: expected 'keep' or 'drop' (got {self.late!r})")
+
+    def check(self, schema: Schema) -> None:
+        """See that a schema says which field is the time.
+
+        Raises:
+            ValueError: If it does not.
+        """
+        if schema.time is None or self.by not in schema.edge_data:
+            raise ValueError(
+                "window: expected a schema that says which field is the time, as in "
+                f"Schema(time='at', edge_data={{{self.by!r}: 'at'}}) (got time="
+                f"{schema.time!r}, edge_data={dict(schema.edge_data)})"
+            )
 
     @property
     def step(self) -> float:

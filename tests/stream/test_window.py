@@ -108,6 +108,17 @@ def test_an_event_without_a_time_is_left_out():
     assert found(stream.inc) == [(1, 2, 3.0)]
 
 
+def test_all_of_it_falls_out():
+    events = [{"src": 1, "dst": 2, "at": 0.0}, {"src": "a", "dst": 2, "at": 50.0}]
+    events += [{"src": 1, "dst": 2, "at": 90.0}, {"src": 1, "dst": 2, "at": 190.0}]
+    stream = opened(events, Window(9.0), 1)
+    stream.drain()
+    assert found(stream.inc) == [(1, 2, 190.0)]
+    stream.inc.apply_delta(edge_index_del=[[1], [2]])
+    stream.inc.expire(before=1e3)  # there is no edge
+    assert stream.inc.num_edges == 0
+
+
 def test_what_is_no_window():
     for wrong in ({"length": 0}, {"length": 1, "every": 0}, {"length": 1, "late": "wait"}):
         with pytest.raises(ValueError, match="expected"):
