@@ -1,4 +1,4 @@
-"""The second scene of the quickstart: a graph of ogbn-arxiv's size, one change at a time.
+"""The first scene of the quickstart: a graph of ogbn-arxiv's size, one change at a time.
 
 Every change is followed in three ways: by `apply_delta`; by a pass over the part of the graph that
 the rows it may reach depend on (`k_hop_subgraph` of PyG); and by a full pass of the model.

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 BLUE, RED, GREY = "#1f5fa8", "#c2410c", "#6b7280"
 
 
-def plot_scenes(record: Record, large: Comparison, title: str, path: str) -> None:
-    """Save the plot of both scenes as a PNG file."""
+def plot_scenes(record: Record, large: Comparison, title: str, accuracy: float, path: str) -> None:
+    """Save the plot of both scenes as a PNG file; `accuracy` is that of nodes that arrived."""
     figure = plt.figure(figsize=(13, 5.6), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=[8, 6], wspace=0.04)
-    _plot_stream(record, title, *left.subplots(2, 1, sharex=True, height_ratios=[3, 2]))
-    _plot_changes(large, right.subplots())
+    left, right = figure.subfigures(1, 2, width_ratios=[6, 8], wspace=0.04)
+    _plot_changes(large, left.subplots())
+    title = f"{title}: accuracy {accuracy:.3f} on nodes that arrived"
+    _plot_stream(record, title, *right.subplots(2, 1, sharex=True, height_ratios=[3, 2]))
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=140)
     plt.close(figure)
@@ -67,7 +68,7 @@ def tidy(axes: Axes) -> None:
 
 
 def _plot_stream(record: Record, title: str, top: Axes, bottom: Axes) -> None:
-    """The first scene: time per update, and the rows that changed."""
+    """The second scene: time per update, and the rows that changed."""
     steps = range(1, len(record.update_ms) + 1)
     update, full = median(record.update_ms), median(record.full_ms)
     top.plot(
@@ -88,7 +89,7 @@ def _plot_stream(record: Record, title: str, top: Axes, bottom: Axes) -> None:
         label=f"apply_delta (median {update:.2f} ms)",
     )
     top.set_ylabel("time [ms]")
-    top.set_title(f"{title} (speed-up {full / update:.1f})", loc="left", pad=26)
+    top.set_title(title, loc="left", pad=26)
 
     bottom.plot(steps, record.total, color=GREY, label="all rows")
     bottom.plot(
@@ -108,7 +109,7 @@ def _plot_stream(record: Record, title: str, top: Axes, bottom: Axes) -> None:
 
 
 def _plot_changes(large: Comparison, axes: Axes) -> None:
-    """The second scene: a change of each kind beside a subgraph and a full pass."""
+    """The first scene: a change of each kind beside a subgraph and a full pass."""
     kinds = [kind for kind in large.update_ms if large.update_ms[kind]]
     full = median(large.full_ms)
     axes.axvline(full, color=RED, linewidth=2, label=f"full pass ({full:,.0f} ms)")

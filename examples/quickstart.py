@@ -8,8 +8,8 @@ What happens in life is streamed one change at a time: a new image arrives with 
 leaves, damaged pixels are corrected. Every change costs one `apply_delta`. At regular intervals the
 output is held against a full pass of the original model on the current graph, which is timed too.
 
-A second scene shows what it is for: a drawn graph of ogbn-arxiv's size, where single changes of
-each kind stand beside a pass over a k-hop subgraph and a full pass.
+Before that a first scene shows what it is for: a drawn graph of ogbn-arxiv's size, where single
+changes of each kind stand beside a pass over a k-hop subgraph and a full pass.
 """
 
 from __future__ import annotations
@@ -199,18 +199,26 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def second_scene(args: argparse.Namespace) -> Comparison:
+def large_scene(args: argparse.Namespace) -> Comparison:
     """Single changes of a large graph, by a model of the same kind that was not trained."""
     _, _, channels, classes = ARXIV
     model = Net(args.model, channels, args.hidden, classes).eval()
     part, rounds = (0.05, 5) if args.quick else (1.0, 40)
     print(
-        f"\nscene 2    a drawn graph of {'a part of ' if part < 1 else ''}ogbn-arxiv's size: each "
+        f"scene 1    a drawn graph of {'a part of ' if part < 1 else ''}ogbn-arxiv's size: each "
         "change beside a k-hop subgraph\n           and a full pass of plain PyG"
     )
     with torch.no_grad():
         hops = 3 if args.model == "gcn" else 2  # GCN reads the degrees of its neighbours, too
-        return compare(model, to_incremental(model), hops, part, rounds)
+        large = compare(model, to_incremental(model), hops, part, rounds)
+    print(
+        f"{large.nodes:,} nodes, {large.edges:,} edges, {args.model}, {large.backend} kernels; "
+        f"medians, threads: {args.threads}\n{large.table()}\n"
+        f"difference {large.difference:.1e} at most, relative to the largest output"
+    )
+    if large.is_early:
+        print("kernels    are being compiled still; updates are far faster then: run it again")
+    return large
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -220,13 +228,13 @@ def main(argv: list[str] | None = None) -> int:
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     generator = torch.Generator().manual_seed(args.seed)
-    print("scene 1    a model is trained and wrapped; its graph changes, and its output keeps up")
-
     try:
         graph = load(args.dataset, arrivals=args.updates // 2, root=args.root, seed=args.seed)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    large = large_scene(args)
+    print("\nscene 2    a model is trained and wrapped; its graph changes, and its output keeps up")
     start, edge_index = graph.num_start, graph.edge_index
     recorded, corrected = damage(graph.x[:start], min(args.updates // 4, start), generator)
     # on a small graph there may be less to change than was asked for
@@ -263,15 +271,7 @@ def main(argv: list[str] | None = None) -> int:
         f"accuracy   {float(right):.3f} on the {len(graph.neighbours):,} arrived nodes"
     )
 
-    large = second_scene(args)
-    print(
-        f"{large.nodes:,} nodes, {large.edges:,} edges, {args.model}, {large.backend} kernels; "
-        f"medians, threads: {args.threads}\n{large.table()}\n"
-        f"difference {large.difference:.1e} at most, relative to the largest output"
-    )
-    if large.is_early:
-        print("kernels    are being compiled still; updates are far faster then: run it again")
-    plot_scenes(record, large, f"{args.model} on {graph.name}", args.plot)
+    plot_scenes(record, large, f"{args.model} on {graph.name}", float(right), args.plot)
     print(f"plot       {args.plot} ({time.perf_counter() - began:.0f} s in all)")
     off = torch.tensor([record.max_abs_diff, large.difference]).max().item()  # NaN if one is
     if not off <= TOLERANCE:

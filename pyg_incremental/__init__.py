@@ -1,40 +1,40 @@
-"""Exact incremental inference for PyTorch Geometric models on graphs that keep changing."""
+"""Exact incremental inference for PyTorch Geometric models on graphs that keep changing.
 
-import os
-from collections.abc import Callable, Mapping
-from typing import Any
+What is named here is imported when it is first asked for: torch and PyG take seconds, which
+`pyg-incremental --help` need not.
+"""
 
-import torch
-from torch import nn
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from pyg_incremental import layers
-from pyg_incremental.blocks import evaluate
-from pyg_incremental.call.method import module_of
-from pyg_incremental.call.said import Role
-from pyg_incremental.conv import register_conv
-from pyg_incremental.conv.supported import supported_layers
-from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.errors import (
-    IncrementalError,
-    IncrementalWarning,
-    InvalidDeltaError,
-    StaleStateError,
-    StateFileError,
-    UnsupportedModelError,
-)
-from pyg_incremental.graph.dynamic import DynamicGraph
-from pyg_incremental.layers import (
-    IncrementalConv,
-    IncrementalGATConv,
-    IncrementalGCNConv,
-    IncrementalGINConv,
-    IncrementalGraphConv,
-    IncrementalSAGEConv,
-)
-from pyg_incremental.model import IncrementalModel
-from pyg_incremental.testing import check_conv
-from pyg_incremental.typing import BackendName, StoreName
-from pyg_incremental.update import StepStats, Update, UpdateStats
+if TYPE_CHECKING:
+    from pyg_incremental.blocks.evaluate import evaluate
+    from pyg_incremental.call.said import Role
+    from pyg_incremental.conv import register_conv
+    from pyg_incremental.conv.supported import supported_layers
+    from pyg_incremental.delta.describe import GraphDelta
+    from pyg_incremental.errors import (
+        IncrementalError,
+        IncrementalWarning,
+        InvalidDeltaError,
+        StaleStateError,
+        StateFileError,
+        UnsupportedModelError,
+    )
+    from pyg_incremental.graph.dynamic import DynamicGraph
+    from pyg_incremental.layers import (
+        IncrementalConv,
+        IncrementalGATConv,
+        IncrementalGCNConv,
+        IncrementalGINConv,
+        IncrementalGraphConv,
+        IncrementalSAGEConv,
+    )
+    from pyg_incremental.model import IncrementalModel
+    from pyg_incremental.testing import check_conv
+    from pyg_incremental.update import StepStats, Update, UpdateStats
+    from pyg_incremental.wrap import load, to_incremental
 
 __version__ = "0.1.0"
 
@@ -66,83 +66,55 @@ __all__ = [
     "to_incremental",
 ]
 
-
-def to_incremental(
-    model: nn.Module | Callable[..., Any],
-    *,
-    strict: bool = False,
-    backend: BackendName = "auto",
-    accumulate_dtype: torch.dtype | None = None,
-    scrub_rows: int = 0,
-    compile_after: int | None = 8,
-    store: StoreName = "fast",
-    check: bool = True,
-    roles: Mapping[str, Any] | None = None,
-    method: str | None = None,
-) -> IncrementalModel:
-    """Wrap a trained model so that its output stays exact while the graph changes.
-
-    Args:
-        model: A PyG model in eval mode, float32 or float64, or a method of one (`model.encode`). It
-            is not changed; its parameters are shared, not copied. Of a model that `torch.compile`
-            has made it is the one inside.
-        strict: Refuse a model of which any step has to run on all rows, by the names of these
-            steps.
-        backend: `'auto'` takes compiled kernels (Numba) for float32 and float64 on the CPU, and
-            plain torch elsewhere. It never waits for a compiler: on a machine where the kernels
-            have still to be made, plain ones serve until they are. `'compiled'` waits for them at
-            the first call; `'reference'` is plain torch for all rows, on any device.
-        accumulate_dtype: In which dtype sums are kept, such as `torch.float64`; by default that of
-            the messages.
-        scrub_rows: How many rows every update makes afresh besides, taking turns through all nodes.
-        compile_after: After how many updates the plan of the model is laid out for one call of
-            compiled code, which makes updates several times faster and takes some hundredths of a
-            second; on graphs of 10,000 edges or more the first pass does that; None for never.
-        store: What is kept between updates. `'fast'` keeps every row that is read where it did not
-            change itself. `'minimal'` keeps the graph, inputs, aggregates and the output, and
-            computes other rows again when they are read: about half the memory, and updates that
-            take several times longer (they go step by step, whatever `compile_after` says).
-        check: Hold the first pass on your graph against the original model: all rows if some step
-            runs on all rows or computes rows again from their neighbourhoods, which costs a full
-            pass; else 16 nodes of each kind on what they see. Where that does not fit in some
-            256 MB, program and model are compared on a part of the graph. Where they differ, every
-            update runs a full pass, and a warning names the step; where the model itself fails,
-            a warning says that nothing was compared.
-        roles: What arguments are whose names and shapes do not show it, such as `{'users': 'ids',
-            't': 'edge'}`; see `Role`.
-        method: The name of the method that is meant, if it is not `forward`: `method='encode'` is
-            the same as `model.encode` in the place of `model`.
-
-    Returns:
-        The wrapped model. Call it once like the model itself, then call `apply_delta`.
-
-    Raises:
-        UnsupportedModelError: If `model` is neither a module nor a method of one, or a role is
-            none.
-    """
-    return IncrementalModel(
-        module_of(model, method),
-        strict=strict,
-        backend=backend,
-        accumulate_dtype=accumulate_dtype,
-        scrub_rows=scrub_rows,
-        compile_after=compile_after,
-        store=store,
-        check=check,
-        roles=roles,
-    )
-
-
-def load(
-    path: str | os.PathLike[str], model: nn.Module | Callable[..., Any], **settings: Any
-) -> IncrementalModel:
-    """Continue from a state written by `IncrementalModel.save`; see `IncrementalModel.load`.
-
-    The settings are those of `to_incremental`, `method` included.
-    """
-    return IncrementalModel.load(path, module_of(model, settings.pop("method", None)), **settings)
+_HOMES = {
+    "pyg_incremental.blocks.evaluate": ("evaluate",),
+    "pyg_incremental.call.said": ("Role",),
+    "pyg_incremental.conv": ("register_conv",),
+    "pyg_incremental.conv.supported": ("supported_layers",),
+    "pyg_incremental.delta.describe": ("GraphDelta",),
+    "pyg_incremental.errors": (
+        "IncrementalError",
+        "IncrementalWarning",
+        "InvalidDeltaError",
+        "StaleStateError",
+        "StateFileError",
+        "UnsupportedModelError",
+    ),
+    "pyg_incremental.graph.dynamic": ("DynamicGraph",),
+    "pyg_incremental.layers": (
+        "IncrementalConv",
+        "IncrementalGATConv",
+        "IncrementalGCNConv",
+        "IncrementalGINConv",
+        "IncrementalGraphConv",
+        "IncrementalSAGEConv",
+    ),
+    "pyg_incremental.model": ("IncrementalModel",),
+    "pyg_incremental.testing": ("check_conv",),
+    "pyg_incremental.update": ("StepStats", "Update", "UpdateStats"),
+    "pyg_incremental.wrap": ("load", "to_incremental"),
+}
+"""The module of each name."""
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """The drop-in version of any other conv: `Incremental` before its name."""
-    return getattr(layers, name)
+    """What is named above, a module, or the drop-in version of a conv: `Incremental` and its name.
+
+    Raises:
+        AttributeError: If there is nothing of that name.
+    """
+    if name in _HOME:
+        found = getattr(import_module(_HOME[name]), name)
+    elif name.startswith("Incremental"):
+        return getattr(import_module("pyg_incremental.layers"), name)
+    elif not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+        return import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

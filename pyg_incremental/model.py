@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch_geometric.data import Data, HeteroData
+from typing_extensions import Unpack
 
 from pyg_incremental.blocks.given import bytes_of, call_of
 from pyg_incremental.call.method import module_of
 from pyg_incremental.call.site import CallSite, bind
-from pyg_incremental.delta.describe import GraphDelta, with_fields_of
+from pyg_incremental.delta.describe import Fields, GraphDelta, with_fields_of
 from pyg_incremental.delta.journal import Committed, checked_id
 from pyg_incremental.engine.loop import NOTHING
 from pyg_incremental.files.keeping import Keeping
@@ -35,11 +36,11 @@ from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.session.values import TakesValues
-from pyg_incremental.typing import BackendName, StoreName
+from pyg_incremental.typing import BackendName, Changes, Out, Pairs, StoreName
 from pyg_incremental.update import Update
 
 
-class IncrementalModel(Keeping, Readings, TakesValues, Expires, AsModule):
+class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
     """A model whose output stays exact while its graph changes.
 
     Made by `to_incremental`, which documents the arguments.
@@ -72,7 +73,7 @@ class IncrementalModel(Keeping, Readings, TakesValues, Expires, AsModule):
 
     # Full pass -----------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Out:
         """Run one full pass and fill the store.
 
         Args:
@@ -94,7 +95,8 @@ class IncrementalModel(Keeping, Readings, TakesValues, Expires, AsModule):
         with self._turns.alone("a first pass"):
             node_ids, settings = taken_out(self.model, kwargs), self._settings
             call = partial(bind, self.model, args, kwargs, settings.roles)
-            return self._begin(call, settings, node_ids).returned(copy=True)
+            out: Out = self._begin(call, settings, node_ids).returned(copy=True)
+            return out
 
     def bootstrap(
         self,
@@ -158,7 +160,7 @@ class IncrementalModel(Keeping, Readings, TakesValues, Expires, AsModule):
         self._lost = ""
         self._warned = self._warned or start.say_if_whole(session, level)
 
-    def refresh(self, nodes: Any = None, *, old: bool = False) -> Update:
+    def refresh(self, nodes: Any = None, *, old: bool = False) -> Update[Out]:
         """Recompute from the current graph, features and parameters.
 
         Args:
@@ -221,15 +223,15 @@ class IncrementalModel(Keeping, Readings, TakesValues, Expires, AsModule):
     @with_fields_of(GraphDelta)
     def apply_delta(
         self,
-        edge_index_add: Any = None,
-        edge_index_del: Any = None,
-        x_changes: Any = None,
+        edge_index_add: GraphDelta | Pairs | Mapping[Any, Pairs] | None = None,
+        edge_index_del: Pairs | Mapping[Any, Pairs] | None = None,
+        x_changes: Changes | Mapping[Any, Changes] | None = None,
         *,
         delta_id: str | int | None = None,
         old: bool = False,
         undo: bool = False,
-        **fields: Any,
-    ) -> Update:
+        **fields: Unpack[Fields],
+    ) -> Update[Out]:
         """Apply one group of changes and bring the output up to date.
 
         Either one `GraphDelta`, as the only argument, or its fields as keywords; `GraphDelta`
@@ -254,15 +256,13 @@ class IncrementalModel(Keeping, Readings, TakesValues, Expires, AsModule):
         Whatever is raised, an interrupt included: the delta was applied if and only if `version`
         has moved.
         """
-        began = time.perf_counter()
-        parts: tuple[Any, Any, Any] | None = (edge_index_add, edge_index_del, x_changes)
-        delta = None
+        began, turns, heard = time.perf_counter(), self._turns, self._listeners
+        given: Any = (edge_index_add, edge_index_del, x_changes)
+        parts, delta = given, None
         if fields or isinstance(edge_index_add, GraphDelta):
-            is_alone = not fields and edge_index_del is x_changes is None
-            given = edge_index_add, edge_index_del, x_changes
-            delta = edge_index_add if is_alone else GraphDelta(*given, **fields).alone()
+            alone = not fields and edge_index_del is x_changes is None
+            delta = given[0] if alone else GraphDelta(*given, **fields).alone()
             parts = delta.plain_parts
-        turns, heard = self._turns, self._listeners
         if turns.lock._is_owned():  # type: ignore[attr-defined]
             raise turns.refused("apply_delta")
         if turns.is_awaited:
@@ -289,7 +289,7 @@ class IncrementalModel(Keeping, Readings, TakesValues, Expires, AsModule):
         delta_id: Any,
         began: float,
         old: bool,
-    ) -> Update:
+    ) -> Update[Out]:
         """Apply a delta; whoever calls this has the lock."""
         if torch.is_inference_mode_enabled():  # what is stored has to stay ordinary tensors
             with torch.inference_mode(mode=False):
@@ -308,7 +308,7 @@ class IncrementalModel(Keeping, Readings, TakesValues, Expires, AsModule):
         delta_id: Any,
         began: float,
         old: bool,
-    ) -> Update | None:
+    ) -> Update[Out] | None:
         """What is common and valid goes through in one look; None if this is not."""
         session, few = self._session, self._few
         if session is None or self._settings.scrub_rows:
@@ -344,7 +344,7 @@ class IncrementalModel(Keeping, Readings, TakesValues, Expires, AsModule):
         left = at_once.removed(session, plain)
         return self._noted(report.updated(session, done, began, before, left, old))
 
-    def _apply(self, delta: GraphDelta, delta_id: Any, began: float, old: bool) -> Update:
+    def _apply(self, delta: GraphDelta, delta_id: Any, began: float, old: bool) -> Update[Out]:
         session = self._require()
         self._refuse_stale()
         refuse_autocast()
@@ -368,7 +368,7 @@ class IncrementalModel(Keeping, Readings, TakesValues, Expires, AsModule):
         update.refused = resolved.refused
         return self._noted(update)
 
-    def _noted(self, update: Update) -> Update:
+    def _noted(self, update: Update[Out]) -> Update[Out]:
         """An update, whose work `explain` tells of."""
         self._last = update.stats
         return update
@@ -381,7 +381,7 @@ class IncrementalModel(Keeping, Readings, TakesValues, Expires, AsModule):
         error: Exception,
         began: float,
         old: bool,
-    ) -> Update:
+    ) -> Update[Out]:
         """The update fails, as the model itself may: go back to before it, if possible.
 
         Where it turns out that the program has missed something, it runs whole from here on.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from html import escape
+from typing import Any, Generic
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from pyg_incremental.call.site import CallSite
 from pyg_incremental.engine.memory import MemoryReport, memory_of
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.files import snapshot
+from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.program.steps import Program
 from pyg_incremental.session import against_model, integrity
@@ -25,13 +27,16 @@ from pyg_incremental.session.stored import stored
 from pyg_incremental.session.values import understood
 from pyg_incremental.session.what_if import WhatIfs
 from pyg_incremental.session.worst_node import worst_node
+from pyg_incremental.typing import Out
 from pyg_incremental.update import Reading, Update
 
 
-class Readings(WhatIfs):
+class Readings(WhatIfs, Generic[Out]):
     """The part of an `IncrementalModel` that changes nothing."""
 
-    def on_update(self, method: Callable[[Update], Any], *, old: bool = False) -> RemovableHandle:
+    def on_update(
+        self, method: Callable[[Update[Out]], Any], *, old: bool = False
+    ) -> RemovableHandle:
         """Call a method after every `apply_delta`, with what that returns.
 
         It is called by the thread that has applied the delta, when the update is in and others may
@@ -79,21 +84,22 @@ class Readings(WhatIfs):
         return 0 if self._session is None else self._session.committed.version
 
     @property
-    def out(self) -> Any:
+    def out(self) -> Out:
         """The current output: a live view, `[num_nodes, out_channels]`.
 
         Clone it to keep it; do not write to it. Where another thread applies deltas, use `read`: a
         view shows them half done.
         """
 
-        def look() -> Any:
+        def look() -> Out:
             self._refuse_stale()
-            return self._require().returned(copy=False)
+            out: Out = self._require().returned(copy=False)
+            return out
 
         return self._turns.read(look)
 
     @property
-    def x(self) -> Any:
+    def x(self) -> Tensor | Any:
         """The current node features: a live view, `[num_nodes, in_channels]`.
 
         A dict by node type, if there are several. Do not write to it: that is noticed where it can
@@ -102,7 +108,7 @@ class Readings(WhatIfs):
         return self._turns.read(lambda: self._require().x)
 
     @property
-    def graph(self) -> Any:
+    def graph(self) -> DynamicGraph | Any:
         """The current graph, a `DynamicGraph`; a dict by edge type, if there are several.
 
         It changes through `apply_delta` alone.
@@ -322,6 +328,11 @@ class Readings(WhatIfs):
             return ""
         what = "are being made" if KERNELS.is_making else "could not be made"
         return f" (compiled kernels {what})"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>" + (
+            "" if self._session is None else self.explain()._repr_html_()
+        )
 
     def _described(self) -> str:
         if self._session is None:

@@ -1,10 +1,44 @@
 """Aliases, numerical limits, and which optional packages are there."""
 
+from collections.abc import Hashable, Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import TypeVar
 
+Out = TypeVar("Out", default=Tensor)
+"""What a model returns; a tensor, if nobody says `IncrementalModel[dict[str, Tensor]]`."""
+
+
+class Table(Protocol):
+    """A data frame: columns by name, which NumPy reads."""
+
+    @property
+    def columns(self) -> Any:
+        """The names of the columns."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+Numbers = (
+    Tensor | NDArray[np.generic] | Sequence[float] | Sequence[Sequence[float]] | Sequence[Tensor]
+)
+"""Rows of numbers, of any shape."""
+Nodes = Tensor | NDArray[np.generic] | int | Sequence[int] | Sequence[Hashable]
+"""Ids of nodes, integers `[k]`, or their names."""
+Pairs = (
+    Tensor | NDArray[np.generic] | Table | Sequence[Sequence[int]] | Sequence[Sequence[Hashable]]
+    | Sequence[Tensor] | Mapping[str, Numbers]
+)  # fmt: skip
+"""Edges, integers `[2, k]`, or a table of them."""
+Changes = tuple[Nodes, Numbers]
+"""Nodes, `[c]`, and their rows, `[c, ...]`."""
+EdgeChanges = tuple[Pairs, Mapping[str, Numbers]] | Table
+"""Edges, and new data for them."""
 Array = Any
 """A NumPy array (compiled kernels) or a tensor (reference kernels): what a kernel takes."""
 

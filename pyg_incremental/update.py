@@ -3,13 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from html import escape
+from typing import Any, Generic, NamedTuple, overload
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from pyg_incremental.errors import IncrementalError, UnsupportedModelError
+from pyg_incremental.typing import Out
 
 
 class StepStats(NamedTuple):
@@ -134,7 +136,7 @@ class UpdateStats:
 
 
 @dataclass(slots=True)
-class Update:
+class Update(Generic[Out]):
     """The result of one `apply_delta` or `refresh`.
 
     Attributes:
@@ -161,22 +163,24 @@ class Update:
             array of objects `[k]`. None where they have none.
         may_be_probabilities: Whether an output of one channel has numbers between 0 and 1 only, of
             which it is not known whether they are logits; told if OLD rows were asked for.
+        is_preview: Whether it says what would be (`preview`): nothing was applied then.
     """
 
-    changed: Any
-    out: Any
+    changed: Out
+    out: Out
     stats: UpdateStats
     version: int
     repeated: bool = False
-    changed_edges: Any = None
-    old: Any = None
+    changed_edges: Out | None = None
+    old: Out | None = None
     refused: Sequence[Any] = ()
     undo: Any = None
     may_be_probabilities: bool = False
     rows: Any = None
+    is_preview: bool = False
 
     @property
-    def flips(self) -> Any:
+    def flips(self) -> "Flips | Any":
         """The rows whose label is another one now: `Flips`, in the structure of the output.
 
         The label of a row is its largest channel, the first of several; of one channel it is
@@ -195,6 +199,14 @@ class Update:
                 "of them negative); write crossed(0.5) for probabilities, crossed(0.0) for logits"
             )
         return pytree.tree_map(_flips, self.changed, self.old, self.out)
+
+    @overload
+    def crossed(
+        self: "Update[Tensor]", threshold: float, channel: int | None = None
+    ) -> "Crossed": ...
+
+    @overload
+    def crossed(self, threshold: float, channel: int | None = None) -> Any: ...
 
     def crossed(self, threshold: float, channel: int | None = None) -> Any:
         """The rows that have come to a threshold from below, or fallen below it: `Crossed`.
@@ -221,10 +233,23 @@ class Update:
             )
 
     def __repr__(self) -> str:
-        changed = len(self.changed) if hasattr(self.changed, "shape") else "..."
+        changed: Any = self.changed
+        changed = len(changed) if hasattr(changed, "shape") else "..."
         took = f"{1e3 * self.stats.seconds:.3f} ms"
         again = ", repeated" if self.repeated else ""
+        if self.is_preview:
+            return f"Preview(of version={self.version}, would change {changed} rows, {took})"
         return f"Update(version={self.version}, changed={changed} rows, {took}{again})"
+
+    def _repr_html_(self) -> str:
+        names = ("step", "kind", "rows", "changed", "edges", "reread", "way")
+        head = "".join(f"<th>{name}</th>" for name in names)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>"
+            for s in self.stats.steps
+            for row in [(s.name, s.kind, s.rows, s.changed, s.edges, s.reread, s.way)]
+        )
+        return f"<p>{escape(repr(self))}</p><table><tr>{head}</tr>{body}</table>"
 
 
 class Flips(NamedTuple):
@@ -324,4 +349,4 @@ class Reading(NamedTuple):
     """
 
     version: int
-    out: Any
+    out: Tensor | Any

@@ -15,44 +15,10 @@ from torch import Tensor
 
 from pyg_incremental.blocks.evaluate import evaluate
 from pyg_incremental.blocks.given import bytes_of
-from pyg_incremental.blocks.order import ORDERS
 from pyg_incremental.blocks.sources import data_at, model_at
 from pyg_incremental.errors import IncrementalError
 
-DESCRIPTION = """\
-Compute what a trained model returns for all nodes of a graph, or for some, layer by layer, in
-blocks of rows that fit in a number of bytes.
-
-  pyg-incremental evaluate --model train.py:make --weights weights.pt --data graph.npz --out out.npy
-  pyg-incremental evaluate --model model.pt --trust --data folder --directory rows --memory 4GB
-
---model   FILE.py:FUNCTION or MODULE:FUNCTION, which is called and returns the model (it may also
-          name the model itself); or a file of torch.save(model), which needs --trust
---data    a folder of .npy files, which stay on disk; a .npz or .pt file. They hold what the model's
-          forward takes by name (x.npy, edge_index.npy, edge_weight.npy); what it does not take is
-          left. Of several types of nodes and edges: user/x.npy, user__buys__item/edge_index.npy
-"""
 WRITTEN = (".npy", ".npz", ".pt")
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """What `evaluate` takes."""
-    add = parser.add_argument
-    add("--model", required=True, help="where the model is; see above")
-    add("--weights", type=Path, help="a file of torch.save(model.state_dict()), loaded into it")
-    add("--data", required=True, type=Path, help="where the graph is; see above")
-    add("--out", type=Path, help="a .npy, .npz or .pt file for the result")
-    add("--memory", default="4GB", help="bytes that rows may take, such as 4GB (the default)")
-    add("--directory", type=Path, help="keep rows in files there; a killed evaluation goes on")
-    add("--nodes", nargs="+", metavar="ID", help="ids, or one .npy file of ids or of a mask")
-    add("--num-neighbors", type=int, nargs="+", metavar="EDGES",
-        help="edges that each node keeps, at most; several for the layers, the last one first"
-    )  # fmt: skip
-    add("--seed", type=int, default=0, help="of the edges that are drawn")
-    add("--order", help=f"of the nodes in blocks: {', '.join(ORDERS)}, or a .npy file of ids")
-    add("--device", help="where blocks are computed, such as cuda")
-    add("--trust", action="store_true", help="read pickled objects, which can run any code")
-    add("--quiet", action="store_true", help="no bar with rows per second and time left")
 
 
 def run(args: argparse.Namespace) -> int:

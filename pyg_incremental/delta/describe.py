@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
 import numpy as np
 import torch
@@ -27,7 +27,9 @@ from pyg_incremental.delta.given import (
 )
 from pyg_incremental.delta.joined import joined
 from pyg_incremental.delta.tables import has_more_columns, refuse_more_columns
+from pyg_incremental.delta.told import told
 from pyg_incremental.errors import InvalidDeltaError
+from pyg_incremental.typing import Changes, EdgeChanges, Nodes, Numbers, Pairs
 
 
 class HasState(Protocol):
@@ -38,6 +40,26 @@ class HasState(Protocol):
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Fields(TypedDict, total=False):
+    """What `apply_delta` takes by name only: the other fields of a `GraphDelta`."""
+
+    edge_weight_add: Numbers | Mapping[Any, Numbers] | None
+    edge_attr_add: Numbers | Mapping[Any, Numbers] | None
+    edge_changes: EdgeChanges | Mapping[Any, EdgeChanges] | None
+    x_add: Numbers | Mapping[Any, Numbers] | None
+    nodes_del: Nodes | Mapping[Any, Nodes] | None
+    edge_data_add: Mapping[str, Numbers] | Mapping[Any, Mapping[str, Numbers]] | None
+    pairs_add: Pairs | Mapping[Any, Pairs] | None
+    pairs_del: Pairs | Mapping[Any, Pairs] | None
+    edge_data_del: Mapping[str, Numbers] | Mapping[Any, Mapping[str, Numbers]] | None
+    undirected: bool
+    missing: Literal["error", "ignore"]
+    which: Literal["newest", "oldest"]
+    invalid: Literal["error", "skip"]
+    node_ids: Any
+    values: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,27 +127,27 @@ class GraphDelta:
     `d1 + d2` is the delta that does what `d1` and then `d2` do, in one update.
     """
 
-    edge_index_add: Any = None
-    edge_index_del: Any = None
-    x_changes: Any = None
-    edge_weight_add: Any = None
-    edge_attr_add: Any = None
-    edge_changes: Any = None
-    x_add: Any = None
-    nodes_del: Any = None
-    edge_data_add: Any = None
+    edge_index_add: GraphDelta | Pairs | Mapping[Any, Pairs] | None = None
+    edge_index_del: Pairs | Mapping[Any, Pairs] | None = None
+    x_changes: Changes | Mapping[Any, Changes] | None = None
+    edge_weight_add: Numbers | Mapping[Any, Numbers] | None = None
+    edge_attr_add: Numbers | Mapping[Any, Numbers] | None = None
+    edge_changes: EdgeChanges | Mapping[Any, EdgeChanges] | None = None
+    x_add: Numbers | Mapping[Any, Numbers] | None = None
+    nodes_del: Nodes | Mapping[Any, Nodes] | None = None
+    edge_data_add: Mapping[str, Numbers] | Mapping[Any, Mapping[str, Numbers]] | None = None
     undirected: bool = False
     missing: Literal["error", "ignore"] = "error"
     which: Literal["newest", "oldest"] = "newest"
-    pairs_add: Any = None
-    pairs_del: Any = None
-    edge_data_del: Any = None
+    pairs_add: Pairs | Mapping[Any, Pairs] | None = None
+    pairs_del: Pairs | Mapping[Any, Pairs] | None = None
+    edge_data_del: Mapping[str, Numbers] | Mapping[Any, Mapping[str, Numbers]] | None = None
     invalid: Literal["error", "skip"] = "error"
     node_ids: Any = None
     values: Any = None
 
     def __repr__(self) -> str:
-        given = self._given()
+        given = (told(name, getattr(self, name)) for name in self._given())
         return f"GraphDelta({', '.join(given)})"
 
     def _given(self) -> list[str]:

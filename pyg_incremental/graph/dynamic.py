@@ -20,6 +20,12 @@ _COUNTS = (
     "num_nodes", "num_edges", "next_order", "_end", "_ages_ascend", "_num_free", "_used",
 )  # fmt: skip
 
+_SHOWN = (
+    "num_nodes", "num_edges", "edge_data", "to_edge_index", "add_edges", "delete_edges",
+    "change_edges", "add_nodes", "remove_nodes",
+)  # fmt: skip
+"""What is of use to users: editors complete these."""
+
 
 class DynamicGraph(EdgeStore):
     """Edges with data, multiplicity and self-loops, and the neighbour lists of both directions.
@@ -49,6 +55,9 @@ class DynamicGraph(EdgeStore):
         self.by_target = by_target
         self._order: EdgeOrder | None = None
         self._owner = ""
+
+    def __dir__(self) -> list[str]:  # the others are for the engine
+        return [*_SHOWN, *(name for name in super().__dir__() if name.startswith("__"))]
 
     # Reading ---------------------------------------------------------------------------------
 

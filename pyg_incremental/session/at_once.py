@@ -97,7 +97,7 @@ class FewChanges:
     def __init__(self, session: Session, out: Cell) -> None:
         self.session, self._out = session, out
 
-    def apply(self, delta: PlainDelta, delta_id: Any, began: float) -> Update | None:
+    def apply(self, delta: PlainDelta, delta_id: Any, began: float) -> Update[Any] | None:
         """Take a delta; None if it is not for this, or not valid: nothing was changed then."""
         session, more = self.session, delta.more
         engine = session.engine

@@ -181,7 +181,9 @@ class NodeNames:
 
     # What is reported ----------------------------------------------------------------------------
 
-    def told(self, session: Session, update: Update, changes: Mapping[str, Renamed]) -> Update:
+    def told(
+        self, session: Session, update: Update[Any], changes: Mapping[str, Renamed]
+    ) -> Update[Any]:
         """An update with names in the place of rows.
 
         Args:
@@ -242,9 +244,12 @@ class NodeNames:
             kind: self.tables[kind].of(as_ids(ids, "nodes_del")) if kind in self.tables else ids
             for kind, ids in reader.by_kind(delta.nodes_del, "nodes_del").items()
         }
+        gone: dict[Any, Any] = {
+            key: own.edge_index_del for key, own in reader.edges_by_graph(delta).items()
+        }
         edges = {
-            key: pairs_named(self.tables, relations[key], own.edge_index_del.numpy(), _NOTHING)
-            for key, own in reader.edges_by_graph(delta).items()
+            key: pairs_named(self.tables, relations[key], pairs.numpy(), _NOTHING)
+            for key, pairs in gone.items()
         }
         named: dict[str, Any] = {}
         for field, found in (("nodes_del", nodes), ("edge_index_del", edges)):
@@ -373,7 +378,7 @@ class ByName:
         delta_id: Any,
         began: float,
         old: bool,
-    ) -> Update:
+    ) -> Update[Any]:
         """Apply a delta that calls nodes by their names."""
         session = self._require()
         names = self._settled(session)

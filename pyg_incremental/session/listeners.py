@@ -20,10 +20,10 @@ class Listeners:
     """
 
     def __init__(self) -> None:
-        self.methods: OrderedDict[int, Callable[[Update], Any]] = OrderedDict()
+        self.methods: OrderedDict[int, Callable[[Update[Any]], Any]] = OrderedDict()
         self.asks_old: OrderedDict[int, bool] = OrderedDict()
 
-    def add(self, method: Callable[[Update], Any], old: bool) -> RemovableHandle:
+    def add(self, method: Callable[[Update[Any]], Any], old: bool) -> RemovableHandle:
         """One more, which may ask for OLD rows; a handle that takes it away again."""
         handle = RemovableHandle(self.methods, extra_dict=self.asks_old)
         self.methods[handle.id] = method
@@ -31,7 +31,7 @@ class Listeners:
             self.asks_old[handle.id] = True
         return handle
 
-    def tell(self, update: Update) -> None:
+    def tell(self, update: Update[Any]) -> None:
         """Call all of them."""
         for method in [*self.methods.values()]:
             method(update)

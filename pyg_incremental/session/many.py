@@ -38,7 +38,9 @@ class Previews(Sequence[Update]):
         """That of one delta, or of some."""
         if isinstance(index, slice):
             return Previews(self._tells[index])
-        return self._tells[index]()
+        found = self._tells[index]()
+        found.is_preview = True
+        return found
 
     def __len__(self) -> int:
         """How many there are."""

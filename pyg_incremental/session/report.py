@@ -29,7 +29,7 @@ def updated(
     before: OutputBefore | None = None,
     removed: Mapping[str, Ids] | None = None,
     old: bool = False,
-) -> Update:
+) -> Update[Any]:
     """What an update that is in has done.
 
     Args:
@@ -57,7 +57,7 @@ def renewed(
     began: float,
     before: OutputBefore | None,
     old: bool,
-) -> Update:
+) -> Update[Any]:
     """Make the accumulated rows of some nodes afresh, and report what that has moved.
 
     Args:
@@ -75,7 +75,7 @@ def renewed(
     return updated(session, (0, 0, work), began, before, old=old)
 
 
-def repeated(session: Session, began: float, old: bool) -> Update:
+def repeated(session: Session, began: float, old: bool) -> Update[Any]:
     """What to say of a delta that is in already."""
     changed, out = session.outputs.nothing()
     stats = UpdateStats(session.mode, 0, 0, time.perf_counter() - began, [])
@@ -83,7 +83,7 @@ def repeated(session: Session, began: float, old: bool) -> Update:
     return Update(changed, out, stats, session.committed.version, True, old=rows)
 
 
-def refreshed(session: Session, before: Any, began: float, old: bool) -> Update:
+def refreshed(session: Session, before: Any, began: float, old: bool) -> Update[Any]:
     """What has come out different when everything was computed anew.
 
     Args:

@@ -129,7 +129,7 @@ class WithValues:
         gone = sum(happened.removed.slots.size for happened in events.values())
         return added, gone, work, resolved
 
-    def told(self, began: float, counts: tuple[int, int, Work], old: bool) -> Update:
+    def told(self, began: float, counts: tuple[int, int, Work], old: bool) -> Update[Any]:
         """What has changed.
 
         Args:
@@ -148,7 +148,7 @@ class TakesValues:
 
     def _apply_values(
         self: Any, session: Session, delta: GraphDelta, delta_id: Any, began: float, old: bool
-    ) -> Update:
+    ) -> Update[Any]:
         """Apply a delta that gives values."""
         made = WithValues(session, delta)
         added, gone, work, resolved = made.carry_out()

@@ -52,6 +52,7 @@ class WhatIfs(ByName, Guarded):
             trials = self._trials_now()
             delta, told = tried(trials.session)
             found: Update = told(preview(trials, delta))
+            found.is_preview = True
             return found
 
     def preview_many(self, deltas: Iterable[GraphDelta]) -> Previews:

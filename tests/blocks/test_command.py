@@ -2,6 +2,7 @@
 
 import io
 import re
+import subprocess
 import sys
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch_geometric.nn import SAGEConv, to_hetero
 from pyg_incremental import evaluate
 from pyg_incremental.__main__ import main
 from pyg_incremental.blocks.files import MANIFEST
+from pyg_incremental.blocks.order import ORDERS
 from tests.blocks.test_evaluate import GCN, NODES, full, graph, model_of
 from tests.closeness import assert_close
 
@@ -236,3 +238,24 @@ def test_a_bar_counts_what_was_done_before_as_no_speed(seed, monkeypatch, tmp_pa
         last = sys.stderr.getvalue().split("\r")[-1]
     assert "100%" in last
     assert "? rows/s" in last
+
+
+LIGHT = """
+import sys
+from pyg_incremental.__main__ import main
+try:
+    main(["evaluate", "--help"])
+except SystemExit as done:
+    print("left with", done.code)
+print(sorted({"torch", "torch_geometric", "numba", "numpy"} & {*sys.modules}))
+"""
+
+
+def test_help_waits_for_neither_torch_nor_the_rest():
+    """Four seconds, for a page of text."""
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
+    assert "--num-neighbors" in done.stdout
+    assert "left with 0" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+    orders = ", ".join(ORDERS)
+    assert orders in " ".join(done.stdout.split())

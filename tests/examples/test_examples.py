@@ -51,7 +51,7 @@ def test_quickstart(script, capsys, tmp_path, model):
     printed = capsys.readouterr().out
     assert "mode='incremental'" in printed  # a full pass per update would be exact as well
     kinds = re.findall(r"^(an? .+|features change) +[\d.]+ ms +\d+ ", printed, re.MULTILINE)
-    assert len(kinds) == 5, "the table of the second scene"
+    assert len(kinds) == 5, "the table of the first scene"
     updates, difference, _ = last_line(printed).groups()
     assert updates == "40"
     assert 0 <= float(difference) <= 1e-4
