@@ -244,12 +244,10 @@ class NodeNames:
             kind: self.tables[kind].of(as_ids(ids, "nodes_del")) if kind in self.tables else ids
             for kind, ids in reader.by_kind(delta.nodes_del, "nodes_del").items()
         }
-        gone: dict[Any, Any] = {
-            key: own.edge_index_del for key, own in reader.edges_by_graph(delta).items()
-        }
+        every: Any = reader.edges_by_graph(delta)
         edges = {
-            key: pairs_named(self.tables, relations[key], pairs.numpy(), _NOTHING)
-            for key, pairs in gone.items()
+            key: pairs_named(self.tables, relations[key], own.edge_index_del.numpy(), _NOTHING)
+            for key, own in every.items()
         }
         named: dict[str, Any] = {}
         for field, found in (("nodes_del", nodes), ("edge_index_del", edges)):
