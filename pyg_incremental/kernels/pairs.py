@@ -149,6 +149,7 @@ def leave(gone, table, slots):  # type: ignore[no-untyped-def]
         order, gone = ascending(ages), np.empty(gone.size, np.int64)
         for i in range(gone.size):
             gone[i] = oldest_first[order[i]]
+    inside, places, num_inside = np.empty(gone.size, np.int64), np.empty(gone.size, np.int64), 0
     for i in range(gone.size):
         if i + 2 * STAGE < gone.size:
             _ask_for_slot(gone[i + 2 * STAGE], slots)
@@ -160,10 +161,26 @@ def leave(gone, table, slots):  # type: ignore[no-untyped-def]
         if table[at] == slot:
             table[at] = slots.older[slot] if slots.older[slot] >= 0 else GONE
         else:
+            inside[num_inside], places[num_inside] = slot, at
+            num_inside += 1
+    if num_inside:
+        _unlink(inside[:num_inside], places[:num_inside], table, slots)
+
+
+@inner()
+def _unlink(inside, places, table, slots):  # type: ignore[no-untyped-def]
+    """Take slots, youngest first, from within the chains that begin at places of the table.
+
+    Each chain is walked once, however many of its slots leave.
+    """
+    order = ascending(places)
+    for i in range(order.size):
+        slot, at = inside[order[i]], places[order[i]]
+        if i == 0 or at != places[order[i - 1]]:
             newer = table[at]
-            while slots.older[newer] != slot:
-                newer = slots.older[newer]
-            slots.older[newer] = slots.older[slot]
+        while slots.older[newer] != slot:
+            newer = slots.older[newer]
+        slots.older[newer] = slots.older[slot]
 
 
 @njit(cache=True)

@@ -209,14 +209,16 @@ def move(old: Table, table: Table, slots: Slots) -> int:
 def _leave(gone: Ids, table: Table, slots: Slots) -> None:
     gone = gone[np.argsort(-slots.order[gone], kind="stable")]  # youngest first
     places = _seek(slots.src[gone], slots.dst[gone], table, slots)
+    reached: dict[int, int] = {}  # in the chain of each place, lest it is walked for each slot
     for slot, at in zip(gone.tolist(), places.tolist(), strict=True):
         head, older = int(table[at]), int(slots.older[slot])
         if head == slot:
             table[at] = older if older >= 0 else GONE
             continue
-        while slots.older[head] != slot:
-            head = int(slots.older[head])
-        slots.older[head] = older
+        newer = reached.get(at, head)
+        while slots.older[newer] != slot:
+            newer = int(slots.older[newer])
+        slots.older[newer], reached[at] = older, newer
 
 
 def find(us: Ids, vs: Ids, table: Table, slots: Slots, found: Ids) -> None:
