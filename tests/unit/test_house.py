@@ -2,21 +2,10 @@
 
 import pytest
 
-from tests.house import PACKAGE, files, functions, unstated_in, ways
+from tests.house import PACKAGE, files, unstated_in, ways
 
-LINES, LINES_OF_A_FUNCTION = 400, 60
 AT_THE_ROOT = 9
 MODULES = {"plain": 10, "ordinary": 37, "partitioned": 53}
-
-
-def test_no_file_is_long():
-    long = {name: count for name, count in files().items() if count > LINES}
-    assert not long, "one file, one thought: split it"
-
-
-def test_no_function_is_long():
-    long = {name: count for name, count in functions().items() if count > LINES_OF_A_FUNCTION}
-    assert not long, "name a part of it"
 
 
 def test_the_root_holds_the_face_alone():
