@@ -44,10 +44,15 @@ WHOLE = (
     "gcn-plain", "graph-weights", "sage-mean", "sage-max", "gin-two-linears", "gat-heads",
     # messages that are functions of edges
     "gatv2-heads", "gatv2-attr-tensor", "transformer-beta", "gen-plain", "dna-plain", "film-plain",
-    "edge-conv-plain", "edge-conv-mean", "edge-conv-softmax", "gine-plain", "nn-max",
+    "edge-conv-plain", "edge-conv-mean", "gine-plain", "nn-max",
     "nn-one-linear", "point-net-list", "pna-attr",
 )  # fmt: skip
-WITH_FAR_LOGITS = ("res-gated-attr-max", "cg-backward-attr", "gatedgraph-weights")
+WITH_FAR_LOGITS = (
+    "res-gated-attr-max",
+    "cg-backward-attr",
+    "gatedgraph-weights",
+    "edge-conv-softmax",
+)
 """Where `exp` overflows, which is infinity in compiled code, and an error in plain Python."""
 
 
