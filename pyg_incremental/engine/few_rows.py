@@ -16,6 +16,7 @@ from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Ids
 from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, NodeSet
 from pyg_incremental.rows.late import Late
+from pyg_incremental.rows.weakly import weakly
 from pyg_incremental.transform.maps import InputExecutor
 from pyg_incremental.update import Work
 
@@ -84,7 +85,7 @@ class FewRows:
             kinds, graph = [*self.nodes.values()], self.graphs[self.main]
             fast = FastPath(
                 self.node_executors, self.edge_executors, kinds, graph, self.backend,
-                self._begin_others,
+                weakly(self._begin_others),
             )  # fmt: skip
             self.fast = fast if fast.is_worth_it else None
             self.stops_at = fast.tables.why

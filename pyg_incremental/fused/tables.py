@@ -28,6 +28,7 @@ from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Cell, Ids, NodeSet
+from pyg_incremental.rows.weakly import weakly
 from pyg_incremental.transform.maps import InputExecutor, MapExecutor, OnesExecutor
 
 _ONE_THREAD = m.EDGE_MAP, m.WIDE_TOTAL, m.FUNCTION_TOTAL, m.FUNCTION_SOFTMAX, m.FUNCTION_EXTREMUM
@@ -163,7 +164,7 @@ class Tables:
             if step[m.KIND] == m.EXCHANGE:
                 self._share_room(e)
         self.where = self._zeros(np.int64, max(self.nodes.scratch.size, BLOCK))
-        self.noted = Noted(self.executors, self.steps, self.width_of, self._zeros)
+        self.noted = Noted(self.executors, self.steps, weakly(self.width_of), self._zeros)
         self.plan = np.zeros(m.PLAN_SIZE, np.int64)
         for table, at, size in (
             (self.space, m.SPACE, m.SPACE_SIZE), (self.ops, m.OPS, m.NUM_OPS),

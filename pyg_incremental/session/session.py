@@ -28,6 +28,7 @@ from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Backend
+from pyg_incremental.rows.weakly import weakly
 from pyg_incremental.session.outputs import Outputs
 from pyg_incremental.session.parameters import ParameterWatch
 from pyg_incremental.session.room import make_room
@@ -95,7 +96,7 @@ class Session:
             num_nodes,
             self.backend,
             settings.accumulate_dtype,
-            self.materialize,
+            weakly(self.materialize),
             settings.compile_after,
             settings.store,
             None if roles.main is None else roles.main.graph,

@@ -141,7 +141,7 @@ MUTATIONS = [
              "                adj.edge[new + k] = adj.edge[old + k]\n", "",
              "edges of a list that grew carry other data", GRAPH),
     Mutation("older edges are forgotten", "kernels/pairs.py",
-             "            slots.older[newer] = slots.older[slot]", "            pass",
+             "        slots.older[newer] = slots.older[slot]", "        pass",
              "a chain of parallel edges leads through one that left",
              ("tests/contract/test_ways_to_say_it.py", *GRAPH)),
     Mutation("searching stops at a gap", "kernels/pairs.py",

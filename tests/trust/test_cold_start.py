@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyg_incremental import __main__ as command
+from pyg_incremental import kernels
 from pyg_incremental.kernels import kept
 from tests.processes import ROOT, run_script
 
@@ -132,7 +133,7 @@ def test_two_processes_that_start_at_once_compile_once(anew, monkeypatch, tmp_pa
 
 def test_the_command(monkeypatch, capsys):
     asked = []
-    monkeypatch.setattr(command, "warm_up", lambda *dtypes: asked.append(dtypes) or 1.5)
+    monkeypatch.setattr(kernels, "warm_up", lambda *dtypes: asked.append(dtypes) or 1.5)
     monkeypatch.setattr(kept, "is_complete", lambda dtype: True)
     assert command.main(["warm-up"]) == 0
     assert command.main(["warm-up", "--dtype", "float32"]) == 0

@@ -1,5 +1,9 @@
 """The memory report counts what is there, each thing once."""
 
+import gc
+import weakref
+
+import pytest
 import torch
 from torch_geometric.nn import GATConv, GraphSAGE, SAGEConv
 
@@ -59,3 +63,22 @@ def test_edges_cost_edges_and_nodes_cost_nodes():
     assert abs(nodes.bytes_per_node - small.bytes_per_node) < 10
     assert 50 < small.bytes_per_edge < 100
     assert 50 < edges.bytes_per_edge < 100  # the table of pairs has a power of two of places
+
+
+@pytest.mark.parametrize("after", [1, None])
+def test_what_a_refresh_replaces_goes_at_once(after):
+    """Not when Python next looks for cycles, which may be thousands of refreshes later."""
+    inc = to_incremental(GraphSAGE(4, 8, 2, 3).eval(), compile_after=after)
+    inc(torch.randn(20, 4), torch.randint(20, (2, 60)))
+    inc.apply_delta(edge_index_add=torch.tensor([[0], [1]]))
+    session = inc._session
+    held = [session, session.engine, *([session.engine.fast] if after else [])]
+    gone = [weakref.ref(thing) for thing in held]
+    assert None not in held
+    gc.disable()
+    try:
+        del session, held
+        inc.refresh()
+        assert [ref() for ref in gone] == [None] * len(gone)
+    finally:
+        gc.enable()
