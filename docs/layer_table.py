@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyg_incremental import supported_layers
 
-PAGE = Path(__file__).parent / "source" / "supported_layers.md"
+PAGE = Path(__file__).parent / "source" / "reference" / "supported_layers.md"
 BEGIN, END = "<!-- the table begins -->\n", "<!-- the table ends -->\n"
 
 

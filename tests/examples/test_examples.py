@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unmeasured
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "source").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "source").rglob("*.md"))]
 LAST_LINE = re.compile(r"demo ok: updates=(\d+) max_abs_diff=(\S+) speedup=(\S+)")
 
 
@@ -181,7 +181,7 @@ def test_notebook():
             repr(eval(compile(ast.Expression(last.value), "cell", "eval"), names))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_code_of_the_documents(page, tmp_path, monkeypatch):
     """The blocks of a page run in order and share their names, as a reader would type them."""
     monkeypatch.chdir(tmp_path)
@@ -192,7 +192,7 @@ def test_code_of_the_documents(page, tmp_path, monkeypatch):
         exec(compile("\n" * line + block[1], str(page), "exec"), names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_links_between_the_documents(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         if "://" not in target:
