@@ -214,30 +214,30 @@ class GraphDelta:
         self._refuse_more_columns()
         parts: dict[str, Any] = {"undirected": False}
         if self.edge_index_add is not None:
-            edges, again = mirrored(as_edges(self.edge_index_add, "edge_index_add"))
+            edges, listed = mirrored(as_edges(self.edge_index_add, "edge_index_add"))
             parts["edge_index_add"] = edges
             for name in EDGE_DATA:
                 rows = getattr(self, name)
                 if rows is not None:
-                    parts[name] = repeated(as_rows(rows, name), again, name)
+                    parts[name] = repeated(as_rows(rows, name), listed, name)
             if self.edge_data_add is not None:
                 parts["edge_data_add"] = {
-                    k: repeated(as_rows(v, k), again, k)
+                    k: repeated(as_rows(v, k), listed, k)
                     for k, v in added_data(self.edge_data_add).items()
                 }
         if self.edge_index_del is not None:
-            edges, again = mirrored(as_edges(self.edge_index_del, "edge_index_del"))
+            edges, listed = mirrored(as_edges(self.edge_index_del, "edge_index_del"))
             parts["edge_index_del"] = edges
             if self.edge_data_del is not None:
                 parts["edge_data_del"] = {
-                    k: repeated(as_rows(v, k), again, k)
+                    k: repeated(as_rows(v, k), listed, k)
                     for k, v in deleted_data(self.edge_data_del).items()
                 }
         if self.edge_changes is not None:
             edge_index, data = edge_change_parts(self.edge_changes)
-            edges, again = mirrored(edge_index)
+            edges, listed = mirrored(edge_index, in_turn=True)
             data = {
-                k: repeated(as_rows(v, f"edge_changes[1]['{k}']"), again, k)
+                k: repeated(as_rows(v, f"edge_changes[1]['{k}']"), listed, k)
                 for k, v in data.items()
             }
             parts["edge_changes"] = (edges, data)

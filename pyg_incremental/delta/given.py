@@ -225,24 +225,32 @@ def last_of_each(keys: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, n
     return np.sort(keys.size - 1 - at)
 
 
-def mirrored(
-    edges: np.ndarray[Any, np.dtype[np.int64]],
-) -> tuple[Tensor, np.ndarray[Any, np.dtype[np.bool_]]]:
-    """Edges in both directions, and which of the listed ones are there twice then."""
-    again = edges[0] != edges[1]
-    return torch.from_numpy(np.concatenate([edges, edges[::-1, again]], axis=1)), again
+def mirrored(edges: Ids, in_turn: bool = False) -> tuple[Tensor, Ids]:
+    """Edges in both directions, and which of the listed ones each of them is, int64 `[n]`.
+
+    Args:
+        edges: Those that are listed, `[2, k]`; loops have one direction.
+        in_turn: Whether each is followed by its other direction at once. So what is listed last
+            is the last in either direction. By default other directions come behind all.
+    """
+    again = np.flatnonzero(edges[0] != edges[1])
+    listed = np.concatenate([np.arange(edges.shape[1]), again])
+    both = np.concatenate([edges, edges[::-1, again]], axis=1)
+    if in_turn:
+        order = np.argsort(listed, kind="stable")
+        listed, both = listed[order], both[:, order]
+    return torch.from_numpy(both), listed
 
 
-def repeated(rows: Any, again: np.ndarray[Any, np.dtype[np.bool_]], name: str) -> Any:
-    """Rows of listed edges, and once more those of the edges that are taken again."""
-    if not rows.ndim or rows.shape[0] != again.size:
+def repeated(rows: Any, listed: Ids, name: str) -> Any:
+    """The rows of edges in both directions, of which `mirrored` has said which ones they are."""
+    count = np.unique(listed).size
+    if not rows.ndim or rows.shape[0] != count:
         raise InvalidDeltaError(
-            f"{name}: expected one row for each of the {again.size} listed edges (got shape "
+            f"{name}: expected one row for each of the {count} listed edges (got shape "
             f"{list(rows.shape)})"
         )
-    if isinstance(rows, Tensor):
-        return torch.cat([rows, rows[torch.from_numpy(again)]])
-    return np.concatenate([rows, rows[again]])
+    return rows[torch.from_numpy(listed) if isinstance(rows, Tensor) else listed]
 
 
 def without_common(

@@ -10,8 +10,6 @@ import numpy as np
 from pyg_incremental.delta.given import Ids
 from pyg_incremental.errors import InvalidDeltaError
 
-_NONE = np.empty(0, np.int64)
-
 
 class Refused(NamedTuple):
     """An entry of a delta that was left out.
@@ -40,17 +38,31 @@ class Intake:
     def __init__(self, skips: bool = False) -> None:
         self.skips = skips
         self.refused: list[Refused] = []
-        self._mirrored: dict[str, tuple[int, Ids]] = {}
         self._places: dict[str, Ids] = {}
-
-    def mirrored(self, what: str, edges: Ids) -> None:
-        """Take notice that edges of a field, int64 `[2, k]`, are taken in both directions."""
-        self._mirrored[what] = edges.shape[1], np.flatnonzero(edges[0] != edges[1])
+        self._replaced: dict[str, dict[int, list[int]]] = {}
 
     def only(self, what: str, kept: Ids) -> None:
-        """Take notice that only some entries of a field are left, those at places int64 `[n]`."""
+        """Take notice of which entries of a field are left, at places int64 `[n]`, in this order.
+
+        A place that stands there twice is of an entry that is taken twice.
+        """
         before = self._places.get(what)
         self._places[what] = kept if before is None else before[kept]
+
+    def replaced(self, what: str, kept: Ids, count: int, by: Ids) -> None:
+        """Take notice that entries of a field are left for the last ones that say the same thing.
+
+        Args:
+            what: The field.
+            kept: The places of those that are left, int64 `[n]`.
+            count: How many there were.
+            by: Which of those that are left stands for each entry, int64 `[count]`.
+        """
+        of = self._replaced.setdefault(what, {})
+        for at in np.setdiff1d(np.arange(count), kept).tolist():
+            first, last = self._listed(what, at), self._listed(what, int(kept[by[at]]))
+            of.setdefault(last, []).extend({first} - {last})
+        self.only(what, kept)
 
     def fitting(
         self, what: str, wrong: Ids, count: int, reason: Callable[[int, int], str]
@@ -70,20 +82,22 @@ class Intake:
             return None
         first = int(wrong[0])
         if not self.skips:
-            places = sorted({self._listed(what, at) for at in wrong.tolist()})
+            places = sorted({n for at in wrong.tolist() for n in self._every(what, at)})
             said = reason(first, self._listed(what, first))
             raise InvalidDeltaError(said, what=what, positions=places)
         for at in wrong.tolist():
-            place = self._listed(what, at)
-            if not any(r.what == what and r.position == place for r in self.refused):
-                self.refused.append(Refused(what, place, reason(at, place)))
+            for place in self._every(what, at):
+                if not any(r.what == what and r.position == place for r in self.refused):
+                    self.refused.append(Refused(what, place, reason(at, place)))
         kept = np.setdiff1d(np.arange(count), wrong)
         self.only(what, kept)
         return kept
 
     def _listed(self, what: str, at: int) -> int:
         """Where an entry stands in what was listed."""
-        if what in self._places:
-            at = int(self._places[what][at])
-        count, again = self._mirrored.get(what, (at + 1, _NONE))
-        return at if at < count else int(again[at - count])
+        return int(self._places[what][at]) if what in self._places else at
+
+    def _every(self, what: str, at: int) -> list[int]:
+        """The same, and where those stand for which it is left."""
+        place = self._listed(what, at)
+        return [*self._replaced.get(what, {}).get(place, ()), place]

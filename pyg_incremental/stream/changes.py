@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.given import Ids, last_of_each
+from pyg_incremental.delta.given import Ids
 from pyg_incremental.stream.naming import Numbered
 from pyg_incremental.stream.schema import Columns, OfKind, Schema
 
@@ -67,10 +67,6 @@ def changes_of(
         of["edge_add"], of["edge_del"] = _without_cancelled(
             of["edge_add"], of["edge_del"], schema.undirected
         )
-    if "edge_change" in of:  # of several changes of an edge the last one; the others if it is none
-        changed = of["edge_change"]
-        last = last_of_each(_keys(changed.ids, schema.undirected))
-        of["edge_change"] = _some(changed, last)
     called = None if named is None else named.called
     fields, places = _fields(schema, of, num_nodes, new, called)
     given = bool(fields)

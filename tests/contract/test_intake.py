@@ -20,6 +20,7 @@ from pyg_incremental.sampling import StreamingSampler
 from tests.closeness import assert_close
 from tests.oracle import World, full
 from tests.strategies import DELTAS, edge_rows, generator, index, journey, make_world, node_rows
+from tests.trust.small import drawn as drawn_graph
 from tests.trust.small import edge, wrapped
 
 SIZE = 8
@@ -64,6 +65,7 @@ def test_what_fits_is_applied_and_the_rest_is_named(undirected, seed):
         leave, change = (apart(rng, world, undirected) for _ in range(2))
         if not undirected:
             leave = torch.cat([leave, leave[:, :2]], 1)  # listed twice
+        change = torch.cat([change, change[:, 1:4].flip(0) if undirected else change[:, 1:4]], 1)
         ids = torch.from_numpy(rng.permutation(SIZE + 4)[:5] - 2)
         rows, weight, other = torch.randn(5, 5), torch.rand(6), torch.rand(change.shape[1])
         gone = torch.from_numpy(rng.integers(-1, SIZE + 1, 1))
@@ -130,17 +132,32 @@ def test_a_delta_that_fits_refuses_nothing():
         assert_close(inc.out, full(model, world))
 
 
+def weights(pairs):
+    return index(pairs), {"edge_weight": torch.rand(len(pairs))}
+
+
+HERE = tuple(drawn_graph()[1][:, 0].tolist())
+TWICE = (
+    ([HERE, (1, 2), HERE, (1, 1)], (1, 3), {}),
+    ([(1, 2), (1, 1), (1, 2), HERE], (0, 1, 2), {}),
+    ([(4, 0), (0, 4), (1, 1), (0, 4)], (0, 1, 2, 3), {"undirected": True}),
+)
+"""Edges, some listed twice; which of them are not there."""
+
+
 def test_an_error_has_fields():
-    inc = wrapped()
+    inc, weighs = wrapped(), to_incremental(GCNConv(6, 3).eval())
+    weighs(*drawn_graph(), torch.rand(120))
     for delta, what, positions in (
         ({"edge_index_add": index([(0, 1), (0, 99), (1, 2), (-1, 0)])}, "edge_index_add", (1, 3)),
         ({"x_changes": ([3, 77], torch.ones(2, 6))}, "x_changes", (1,)),
         ({"nodes_del": [1, -4]}, "nodes_del", (1,)),
         ({"edge_index_del": index([(0, 0)] * 3), "undirected": True}, "edge_index_del", (1, 2)),
         ({"edge_index_add": index([(1, 2), (3, 99)]), "undirected": True}, "edge_index_add", (1,)),
+        *(({"edge_changes": weights(of), **more}, "edge_changes", at) for of, at, more in TWICE),
     ):
         with pytest.raises(InvalidDeltaError) as raised:
-            inc.apply_delta(**delta)
+            (weighs if "edge_changes" in delta else inc).apply_delta(**delta)
         for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
             assert (error.what, error.positions) == (what, positions)
             assert what in str(error)

@@ -175,7 +175,7 @@ class EdgeReader:
         delta: GraphDelta,
         before: tuple[int, int],
         total: tuple[int, int],
-        intake: Intake | None,
+        intake: Intake,
     ) -> GivenEdges:
         """Check everything that can be checked without the edges.
 
@@ -183,7 +183,7 @@ class EdgeReader:
             delta: What happens to the edges, both directions written out.
             before: Number of nodes at the sources and at the targets.
             total: The same, new nodes included.
-            intake: What becomes of edges that do not fit; an error if there is none.
+            intake: What becomes of edges that do not fit.
 
         Raises:
             InvalidDeltaError: With what is wrong, where, what was got and expected, and what to do.
@@ -280,7 +280,7 @@ class EdgeReader:
         return rows
 
     def _changes(
-        self, delta: GraphDelta, limits: tuple[int, int], intake: Intake | None
+        self, delta: GraphDelta, limits: tuple[int, int], intake: Intake
     ) -> tuple[Ids, dict[str, Tensor]]:
         """Distinct edges that get new data, and the data; of several for one edge the last."""
         if delta.edge_changes is None:
@@ -300,11 +300,13 @@ class EdgeReader:
             )
         if kept is not None:
             edges, rows = edges[:, kept], _of_some(rows, kept)
-        keep = last_of_each(pair_keys(edges))
+        keys = pair_keys(edges)
+        keep = last_of_each(keys)
         if keep.size == edges.shape[1]:
             return edges, rows
-        if intake is not None:
-            intake.only(field_of(field), keep)
+        order = np.argsort(keys[keep])
+        by = order[np.searchsorted(keys[keep][order], keys)]
+        intake.replaced(field_of(field), keep, keys.size, by)
         return edges[:, keep], _of_some(rows, keep)
 
     def _known(self) -> Any:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pyg_incremental.call.roles import Roles, is_label
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.given import as_edges, chosen_ids, edge_change_parts
+from pyg_incremental.delta.given import as_edges, chosen_ids, edge_change_parts, mirrored
 from pyg_incremental.delta.intake import Intake
 from pyg_incremental.delta.join import PAIR_FIELDS
 from pyg_incremental.delta.read.edges import EdgeReader, GivenEdges, short_name
@@ -187,7 +187,7 @@ class DeltaReader:
         Raises:
             InvalidDeltaError: With what is wrong, where, what was got and expected, and what to do.
         """
-        intake = Intake() if intake is None and delta.undirected else intake
+        intake = intake or Intake()
         deltas = self._by_graph(delta)
         x_changes = self.by_input(delta.x_changes, "x_changes")
         nodes_del = self.by_kind(delta.nodes_del, "nodes_del")
@@ -367,7 +367,7 @@ def written(roles: Roles, fields: Mapping[str, Mapping[Any, Any]]) -> GraphDelta
 
 
 def _both_directions(
-    delta: GraphDelta, relation: Relation, label: str, intake: Intake | None
+    delta: GraphDelta, relation: Relation, label: str, intake: Intake
 ) -> GraphDelta:
     """The changes of one graph with `undirected` written out, of which an intake is told."""
     if not delta.undirected:
@@ -379,9 +379,10 @@ def _both_directions(
         )
     for field in ("edge_index_add", "edge_index_del", "edge_changes"):
         value = getattr(delta, field)
-        if value is not None and intake is not None:
+        if value is not None:
             edges = edge_change_parts(value)[0] if field == "edge_changes" else value
-            intake.mirrored(f"{field}{label}", as_edges(edges, field))
+            twice = mirrored(as_edges(edges, field), in_turn=field == "edge_changes")
+            intake.only(f"{field}{label}", twice[1])
     return delta.both_directions()
 
 

@@ -240,7 +240,7 @@ def _of_new_edges(given: GivenEdges, is_old: Any = None) -> tuple[GivenEdges, Id
     )
 
 
-def refuse_absent(found: FoundEdges, label: str, intake: Intake | None) -> None:
+def refuse_absent(found: FoundEdges, label: str, intake: Intake) -> None:
     """See that the edges that are named are there.
 
     Args:
@@ -264,7 +264,7 @@ def _refuse_absent(
     edges: Ids,
     data: Mapping[str, Tensor],
     places: Ids | None,
-    intake: Intake | None,
+    intake: Intake,
 ) -> None:
     """The same of one field; its edges, `[2, k]`, stand at some places of it, if not at all."""
     absent = np.flatnonzero(slots < 0)
@@ -278,7 +278,7 @@ def _refuse_absent(
         pair = int(edges[0, i]), int(edges[1, i])
         return absent_text(name, pair, place, absent.size, slots.size, like)
 
-    (intake or Intake()).fitting(field_of(name), here[absent], int(here.max()) + 1, reason)
+    intake.fitting(field_of(name), here[absent], int(here.max()) + 1, reason)
 
 
 def absent_text(

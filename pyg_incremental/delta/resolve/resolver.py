@@ -148,8 +148,7 @@ class Resolver:
         arrivals = reader.arrivals(delta)
         new_nodes = arrivals.counts(num_nodes)
         total = {kind: n + new_nodes.get(kind, 0) for kind, n in num_nodes.items()}
-        skips = delta.invalid == "skip"
-        intake = Intake(skips) if skips or delta.undirected else None
+        intake = Intake(delta.invalid == "skip")
         given = reader.read(delta, arrivals, total, intake)
         edges = {}
         for r in self._given:
@@ -163,9 +162,7 @@ class Resolver:
         removed = {kind: nodes.removed for kind, nodes in given.nodes.items() if nodes.removed.size}
         for members in self._members:
             self._follow(members, rows, edges, new_nodes, removed)
-        return ResolvedDelta(
-            new_nodes, edges, rows, removed, [] if intake is None else intake.refused
-        )
+        return ResolvedDelta(new_nodes, edges, rows, removed, intake.refused)
 
     def _follow(
         self,
@@ -208,7 +205,7 @@ class Resolver:
         total: Mapping[str, int],
         gone: tuple[Ids, Ids],
         delta: GraphDelta,
-        intake: Intake | None,
+        intake: Intake,
     ) -> ResolvedEdges:
         """What is said of the edges of one graph, held against them."""
         graph, ends = self._graphs[relation.graph], (relation.source, relation.target)
