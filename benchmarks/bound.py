@@ -37,9 +37,9 @@ from benchmarks import graphs, machine, report
 from benchmarks.models import MODELS, build
 from benchmarks.stream import Stream
 from pyg_incremental import GraphDelta, IncrementalModel, to_incremental
-from pyg_incremental.aggregate import Aggregator
-from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.kernels import warm_up
+from pyg_incremental.ops import Aggregator
+from pyg_incremental.ops.softmax import SoftmaxState
 from pyg_incremental.rows import Cell
 from pyg_incremental.update import UpdateStats
 

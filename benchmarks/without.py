@@ -146,7 +146,7 @@ MECHANISMS = {
         {"session.outputs.MANY": NEVER}, reads=(False, True), swaps=True,
     ),
     "minimal store": Mechanism(
-        ("aggregate/recomputed_sum.py", "transform/recompute.py", "engine/storing.py:_minimal",
+        ("ops/recomputed_sum.py", "ops/recompute.py", "engine/storing.py:_minimal",
          "engine/storing.py:_recomputed"),
         (1, 100), options={"store": "minimal"}, scale=0.1,
     ),
@@ -156,7 +156,7 @@ MECHANISMS = {
         model=lambda channels: OwnConv(channels).eval(), scale=0.01,
     ),
     "sort support": Mechanism(
-        ("conv/sorting.py", "aggregate/padded.py", "conv/own.py:on_padded_rows"), (1, 100),
+        ("conv/sorting.py", "ops/padded.py", "conv/own.py:on_padded_rows"), (1, 100),
         {"conv.reduction.is_sort": lambda _: False, "conv.own.sorts": lambda _: False,
          "conv.own.with_stand_ins": lambda module, _: module},
         model=sorting, scale=0.005, by_target=True,

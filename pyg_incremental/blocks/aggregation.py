@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate import Aggregate
 from pyg_incremental.blocks.in_edges import BlockEdges
 from pyg_incremental.blocks.schedule import sources_of
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.kernels.adjacency import Adjacency
+from pyg_incremental.ops import Aggregate
 from pyg_incremental.program.steps import Domain, Value
 from pyg_incremental.rows import Backend, Cell, Context, NodeSet
 from pyg_incremental.typing import Array

@@ -10,21 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyg_incremental.aggregate import (
+from pyg_incremental.blocks.aggregation import aggregated
+from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices
+from pyg_incremental.blocks.in_edges import BlockEdges
+from pyg_incremental.errors import RowCountError
+from pyg_incremental.ops import (
     Aggregate,
     Extremum,
     FunctionSoftmax,
     FunctionSum,
     NeighborhoodRows,
 )
-from pyg_incremental.aggregate.extremum import CHUNK
-from pyg_incremental.blocks.aggregation import aggregated
-from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices
-from pyg_incremental.blocks.in_edges import BlockEdges
-from pyg_incremental.errors import RowCountError
+from pyg_incremental.ops.extremum import CHUNK
+from pyg_incremental.ops.maps import PART as OF_MAPS
 from pyg_incremental.program.steps import Domain, RowMap, Step, Value
 from pyg_incremental.rows import AT_ONCE, Backend
-from pyg_incremental.transform.maps import PART as OF_MAPS
 
 Ids = NDArray[np.int64]
 Place = tuple[str, Lists] | str | None

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from pyg_incremental.ops.maps import PART
 from pyg_incremental.rows import AT_ONCE
-from pyg_incremental.transform.maps import PART
 
 Ids = NDArray[np.int64]
 Lists = tuple[str, bool]

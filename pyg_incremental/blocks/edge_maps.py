@@ -9,9 +9,9 @@ from torch import Tensor
 from pyg_incremental.blocks.at_hand import AtHand
 from pyg_incremental.blocks.places import Places
 from pyg_incremental.errors import RowCountError
+from pyg_incremental.ops.edge_map import EdgeMap
 from pyg_incremental.program.steps import Relation
 from pyg_incremental.rows import AT_ONCE
-from pyg_incremental.transform.edge_map import EdgeMap
 
 
 def rows_of_edges(

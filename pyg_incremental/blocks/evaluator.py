@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from pyg_incremental.aggregate import Aggregate, PaddedRows
 from pyg_incremental.blocks.at_hand import AtHand
 from pyg_incremental.blocks.block import Block, lists_of
 from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices, Ranges, too_large
@@ -28,9 +27,10 @@ from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.traced import Output
 from pyg_incremental.errors import RowCountError
+from pyg_incremental.ops import Aggregate, PaddedRows
+from pyg_incremental.ops.edge_map import EdgeMap
 from pyg_incremental.program.joined import Joined
 from pyg_incremental.program.steps import Domain, Ones, Step, Value, Whole
-from pyg_incremental.transform.edge_map import EdgeMap
 
 Ids = NDArray[np.int64]
 Told = Callable[[int], None]

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pyg_incremental.aggregate import Aggregate
 from pyg_incremental.blocks.sample import drawn, refuse_number
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
+from pyg_incremental.ops import Aggregate
 from pyg_incremental.program.steps import Domain, Ones, Program, RowMap, Step, Value, Whole
 
 Ids = NDArray[np.int64]

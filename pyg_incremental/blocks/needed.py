@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from pyg_incremental.aggregate import Aggregate
 from pyg_incremental.blocks.budget import Lists
 from pyg_incremental.blocks.in_edges import InEdges
 from pyg_incremental.blocks.schedule import Schedule, sources_of
+from pyg_incremental.ops import Aggregate
 from pyg_incremental.program.steps import Domain, Step
 
 Ids = NDArray[np.int64]

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pyg_incremental.aggregate import Aggregate
 from pyg_incremental.blocks.kernels.choice import keep_some
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import InvalidDeltaError
+from pyg_incremental.ops import Aggregate
 from pyg_incremental.program.steps import Program
 
 AT_ONCE = 1 << 20

@@ -11,7 +11,9 @@ The three rules of DGI (Section 3.2) decide:
 
 from dataclasses import dataclass, field
 
-from pyg_incremental.aggregate import (
+from pyg_incremental.blocks.budget import Lists
+from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.ops import (
     Aggregate,
     Extremum,
     FunctionSoftmax,
@@ -21,11 +23,9 @@ from pyg_incremental.aggregate import (
     SoftmaxSum,
     Sum,
 )
-from pyg_incremental.blocks.budget import Lists
-from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.ops.edge_map import EdgeMap
 from pyg_incremental.program.joined import Joined
 from pyg_incremental.program.steps import Domain, Input, Ones, Program, RowMap, Step, Value, Whole
-from pyg_incremental.transform.edge_map import EdgeMap
 
 
 def sources_of(step: Aggregate) -> tuple[Value, ...]:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import aggr
 
-from pyg_incremental.aggregate import Extremum, FunctionSum, SoftmaxSum, Sum
-from pyg_incremental.aggregate.base import Loops
+from pyg_incremental.ops import Extremum, FunctionSum, SoftmaxSum, Sum
+from pyg_incremental.ops.base import Loops
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
     NotIncremental,

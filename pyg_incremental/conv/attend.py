@@ -8,11 +8,11 @@ from torch import Tensor
 from torch_geometric.nn import aggr
 from torch_geometric.utils import softmax
 
-from pyg_incremental.aggregate import Neighborhood, divided, softmax_result
-from pyg_incremental.aggregate.message import EdgeFunction
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.primitives import Primitives
 from pyg_incremental.conv.row_local import is_row_local, reduced
+from pyg_incremental.ops import Neighborhood, divided, softmax_result
+from pyg_incremental.ops.message import EdgeFunction
 from pyg_incremental.program.steps import NotIncremental, Value
 
 WIDER = (aggr.MultiAggregation, aggr.DegreeScalerAggregation)

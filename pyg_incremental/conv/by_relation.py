@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import aggr
 
-from pyg_incremental.aggregate import EdgeFunction, divided
 from pyg_incremental.conv.call import ConvCall
+from pyg_incremental.ops import EdgeFunction, divided
 from pyg_incremental.program.row_wise import as_it_is
 from pyg_incremental.program.steps import NotIncremental, Value
 

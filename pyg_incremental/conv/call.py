@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import aggr
 
-from pyg_incremental.aggregate import EdgeFunction, Message
 from pyg_incremental.conv.attend import by_rows as attended_by_rows
 from pyg_incremental.conv.attend import settled
 from pyg_incremental.conv.primitives import Primitives
 from pyg_incremental.conv.reduction import as_function, reduction
+from pyg_incremental.ops import EdgeFunction, Message
 from pyg_incremental.program.steps import NotIncremental, Value
 
 

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import scatter
 
-from pyg_incremental.aggregate import Neighborhood
 from pyg_incremental.conv.call import ConvCall
+from pyg_incremental.ops import Neighborhood
 from pyg_incremental.program.steps import NotIncremental, Value
 
 

@@ -11,11 +11,11 @@ from typing import Any
 from torch import Tensor
 from torch_geometric.nn import GINConv
 
-from pyg_incremental.aggregate import OwnMessage
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.push_down import split_first_linear
 from pyg_incremental.conv.registry import register
+from pyg_incremental.ops import OwnMessage
 from pyg_incremental.program.row_wise import why_not_row_wise
 from pyg_incremental.program.steps import NotIncremental, Value
 

@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import HGTConv
 
-from pyg_incremental.aggregate import softmax_result
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.registry import register
+from pyg_incremental.ops import softmax_result
 from pyg_incremental.program.steps import Domain, NotIncremental, Value
 
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import aggr
 
-from pyg_incremental.aggregate import OwnMessage
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.inner import with_bias
 from pyg_incremental.conv.own_loop import reduced_with_loop
+from pyg_incremental.ops import OwnMessage
 from pyg_incremental.program.steps import Value
 
 _EXTREMA = (aggr.MaxAggregation, aggr.MinAggregation)

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import aggr
 
-from pyg_incremental.aggregate import Neighborhood
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.hop import Hop
+from pyg_incremental.ops import Neighborhood
 from pyg_incremental.program.steps import NotIncremental, Value
 
 

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate import Neighborhood, NeighborhoodRows, PaddedRows
 from pyg_incremental.call.full_pass import plainly
 from pyg_incremental.conv.anchors import anchored
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.locality import why_not_local
 from pyg_incremental.conv.sorting import Sorting, sorts, with_stand_ins
+from pyg_incremental.ops import Neighborhood, NeighborhoodRows, PaddedRows
 from pyg_incremental.program.steps import Domain, NotIncremental, Value
 
 _PLAIN = (bool, int, float, str, torch.dtype, torch.device, type(None))

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import aggr
 
-from pyg_incremental.aggregate import Neighborhood
-from pyg_incremental.aggregate.message import Message
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.row_local import is_row_local, reduced
+from pyg_incremental.ops import Neighborhood
+from pyg_incremental.ops.message import Message
 from pyg_incremental.program.steps import NotIncremental, Value
 
 

@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate import (  # fmt: skip
+from pyg_incremental.conv.arguments import Arguments
+from pyg_incremental.conv.linear import flat_weight
+from pyg_incremental.ops import (  # fmt: skip
     EdgeFunction,
     Extremum,
     FunctionSoftmax,
@@ -22,9 +24,7 @@ from pyg_incremental.aggregate import (  # fmt: skip
     added,
     scaled,
 )
-from pyg_incremental.aggregate.base import Aggregate, Loops
-from pyg_incremental.conv.arguments import Arguments
-from pyg_incremental.conv.linear import flat_weight
+from pyg_incremental.ops.base import Aggregate, Loops
 from pyg_incremental.program.messages import message_of, reads_nodes
 from pyg_incremental.program.row_wise import as_it_is
 from pyg_incremental.program.steps import Domain, NotIncremental, Value  # fmt: skip

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import aggr
 
-from pyg_incremental.aggregate import Neighborhood, divided, softmax_result
-from pyg_incremental.aggregate.message import EdgeFunction, Message, Weighted
 from pyg_incremental.conv.primitives import Primitives
 from pyg_incremental.conv.row_local import is_row_local, reduced
 from pyg_incremental.conv.sorting import Sorting, is_sort, with_stand_ins
+from pyg_incremental.ops import Neighborhood, divided, softmax_result
+from pyg_incremental.ops.message import EdgeFunction, Message, Weighted
 from pyg_incremental.program.row_wise import as_it_is
 from pyg_incremental.program.steps import NotIncremental, Value
 

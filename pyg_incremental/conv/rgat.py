@@ -14,12 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import RGATConv
 
-from pyg_incremental.aggregate import EdgeFunction, divided
 from pyg_incremental.conv.by_relation import picked, there_is, typed
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.edge_attr import edge_attr
 from pyg_incremental.conv.registry import register
 from pyg_incremental.conv.within import added_up, apart
+from pyg_incremental.ops import EdgeFunction, divided
 from pyg_incremental.program.steps import NotIncremental, Value
 
 MOST_RELATIONS = 16

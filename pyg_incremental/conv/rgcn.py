@@ -13,12 +13,12 @@ import torch_geometric
 from torch import Tensor
 from torch_geometric.nn import FastRGCNConv, RGCNConv, aggr
 
-from pyg_incremental.aggregate import EdgeFunction
 from pyg_incremental.call.full_pass import plainly
 from pyg_incremental.conv.by_relation import picked, reduced_by_relation, there_is, typed
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.inner import with_bias
 from pyg_incremental.conv.registry import register
+from pyg_incremental.ops import EdgeFunction
 from pyg_incremental.program.row_wise import as_it_is
 from pyg_incremental.program.steps import Domain, NotIncremental, Value
 

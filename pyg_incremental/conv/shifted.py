@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import aggr
 
-from pyg_incremental.aggregate.message import EdgeFunction, Message
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.reduction import as_function
+from pyg_incremental.ops.message import EdgeFunction, Message
 from pyg_incremental.program.steps import Value
 
 _SHIFTED = (

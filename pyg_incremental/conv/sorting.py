@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import aggr
 
-from pyg_incremental.aggregate.padded import SEEN
 from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.ops.padded import SEEN
 
 
 @dataclass

@@ -7,8 +7,8 @@ and so of any model that was wrapped.
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pyg_incremental.aggregate import EdgeFunction, FunctionSoftmax, NeighborhoodRows, SoftmaxSum
 from pyg_incremental.conv import registry
+from pyg_incremental.ops import EdgeFunction, FunctionSoftmax, NeighborhoodRows, SoftmaxSum
 from pyg_incremental.program.steps import Domain, Input, Only, Program, Step, Value, Whole
 
 Scheme = Literal["incremental", "constrained", "row recompute", "full pass", "refused"]

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate import softmax_result
 from pyg_incremental.conv.by_relation import relations
+from pyg_incremental.ops import softmax_result
 
 
 def apart(

@@ -14,10 +14,10 @@ from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.fused import FastPath
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Ids
+from pyg_incremental.ops.maps import InputExecutor
 from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, NodeSet
 from pyg_incremental.rows.late import Late
 from pyg_incremental.rows.weakly import weakly
-from pyg_incremental.transform.maps import InputExecutor
 from pyg_incremental.update import Work
 
 

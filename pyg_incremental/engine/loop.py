@@ -18,17 +18,17 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate import Aggregate, Aggregator
-from pyg_incremental.aggregate.sum import SumState
 from pyg_incremental.engine.few_rows import FewRows
 from pyg_incremental.engine.storing import steps_and_stored
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents
 from pyg_incremental.kernels.threads import Alone
+from pyg_incremental.ops import Aggregate, Aggregator
+from pyg_incremental.ops.maps import InputExecutor, MapExecutor, OnesExecutor, WholeExecutor
+from pyg_incremental.ops.sum import SumState
 from pyg_incremental.program.steps import Domain, Ones, Program, RowMap, Step, Value, Whole
 from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, Context, NodeSet, Rows
 from pyg_incremental.rows.late import Late
-from pyg_incremental.transform.maps import InputExecutor, MapExecutor, OnesExecutor, WholeExecutor
 from pyg_incremental.typing import StoreName
 from pyg_incremental.update import Work
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pyg_incremental.aggregate import Aggregator
-from pyg_incremental.aggregate.recomputed_sum import RememberedState
 from pyg_incremental.engine.loop import Engine
 from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.ops import Aggregator
+from pyg_incremental.ops.recomputed_sum import RememberedState
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Cell, Rows
 

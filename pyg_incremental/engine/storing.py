@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from pyg_incremental.aggregate import Aggregate, SoftmaxSum, Sum
-from pyg_incremental.aggregate.recomputed_sum import RecomputedSum, Remembered
 from pyg_incremental.engine.terms import with_terms
+from pyg_incremental.ops import Aggregate, SoftmaxSum, Sum
+from pyg_incremental.ops.maps import merged
+from pyg_incremental.ops.recompute import Recomputed
+from pyg_incremental.ops.recomputed_sum import RecomputedSum, Remembered
 from pyg_incremental.program.steps import Domain, Program, RowMap, Step, Value, Whole
-from pyg_incremental.transform.maps import merged
-from pyg_incremental.transform.recompute import Recomputed
 from pyg_incremental.typing import StoreName
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from pyg_incremental.aggregate import Aggregate, OwnMessage, Sum, added, divided, scaled
+from pyg_incremental.ops import Aggregate, OwnMessage, Sum, added, divided, scaled
 from pyg_incremental.program.row_wise import as_it_is
 from pyg_incremental.program.steps import Program, RowMap, Step, Value
 

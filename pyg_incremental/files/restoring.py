@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.attention import FunctionSoftmaxState
-from pyg_incremental.aggregate.recomputed_sum import RememberedState
-from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.call.checked import Checked
 from pyg_incremental.call.full_pass import difference
+from pyg_incremental.ops.attention import FunctionSoftmaxState
+from pyg_incremental.ops.recomputed_sum import RememberedState
+from pyg_incremental.ops.softmax import SoftmaxState
 from pyg_incremental.program.steps import Domain, RowMap
 from pyg_incremental.session.session import Session
 

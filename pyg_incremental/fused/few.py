@@ -12,7 +12,6 @@ from typing import Any
 
 from torch import get_num_threads
 
-from pyg_incremental.aggregate import Aggregator
 from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.fused.edge_values import EdgeValues
 from pyg_incremental.fused.parts import NEVER, Parts
@@ -21,8 +20,9 @@ from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.kernels.compiled.layout import COUNT
 from pyg_incremental.kernels.compiled.machine import GRAPH, MANY, SPARE, update
+from pyg_incremental.ops import Aggregator
+from pyg_incremental.ops.maps import MapExecutor
 from pyg_incremental.rows import Backend, Cell, NodeSet
-from pyg_incremental.transform.maps import MapExecutor
 
 FEW = 64
 """Edges that come, edges that leave, and rows that change at most."""

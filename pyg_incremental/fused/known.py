@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.attention import FunctionSoftmaxState
-from pyg_incremental.aggregate.base import Aggregator
-from pyg_incremental.aggregate.edge_function import FunctionState
-from pyg_incremental.aggregate.extremum import ComputedMessages, ExtremumState, StoredMessages
-from pyg_incremental.aggregate.message import BoundFunction, flat
-from pyg_incremental.aggregate.softmax import SoftmaxState
-from pyg_incremental.aggregate.sum import SumState
 from pyg_incremental.fused.registers import RowOps, Space, UntranslatableError
 from pyg_incremental.fused.row_ops import translate
 from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.ops.attention import FunctionSoftmaxState
+from pyg_incremental.ops.base import Aggregator
+from pyg_incremental.ops.edge_function import FunctionState
+from pyg_incremental.ops.extremum import ComputedMessages, ExtremumState, StoredMessages
+from pyg_incremental.ops.maps import InputExecutor, MapExecutor, OnesExecutor
+from pyg_incremental.ops.message import BoundFunction, flat
+from pyg_incremental.ops.softmax import SoftmaxState
+from pyg_incremental.ops.sum import SumState
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Cell
-from pyg_incremental.transform.maps import InputExecutor, MapExecutor, OnesExecutor
 
 SAMPLE = 8
 """Rows on which translated functions are tried."""

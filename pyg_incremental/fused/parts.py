@@ -35,7 +35,7 @@ from pyg_incremental.kernels.threads import (
     number_of_threads,
     shares,
 )
-from pyg_incremental.transform.maps import PART
+from pyg_incremental.ops.maps import PART
 
 NEVER = 1 << 62
 SEEN = 64

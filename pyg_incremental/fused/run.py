@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from pyg_incremental.aggregate import Aggregator
 from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.fused.chain import Chain, chain_from
 from pyg_incremental.fused.edge_values import EdgeValues
@@ -48,6 +47,7 @@ from pyg_incremental.kernels.compiled.machine import (
     arrive,
     update,
 )
+from pyg_incremental.ops import Aggregator
 from pyg_incremental.rows import Backend, NodeSet, ascending
 from pyg_incremental.update import Work
 

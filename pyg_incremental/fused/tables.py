@@ -11,12 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyg_incremental.aggregate.attention import FunctionSoftmaxState
-from pyg_incremental.aggregate.base import Aggregator
-from pyg_incremental.aggregate.edge_function import FunctionState
-from pyg_incremental.aggregate.extremum import ExtremumState, StoredMessages
-from pyg_incremental.aggregate.softmax import SoftmaxState
-from pyg_incremental.aggregate.sum import SumState
 from pyg_incremental.fused.inputs import inputs_of
 from pyg_incremental.fused.known import Known, messages_of, takes_edges
 from pyg_incremental.fused.noted import Noted
@@ -26,10 +20,16 @@ from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.address import address_of
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS
+from pyg_incremental.ops.attention import FunctionSoftmaxState
+from pyg_incremental.ops.base import Aggregator
+from pyg_incremental.ops.edge_function import FunctionState
+from pyg_incremental.ops.extremum import ExtremumState, StoredMessages
+from pyg_incremental.ops.maps import InputExecutor, MapExecutor, OnesExecutor
+from pyg_incremental.ops.softmax import SoftmaxState
+from pyg_incremental.ops.sum import SumState
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Cell, Ids, NodeSet
 from pyg_incremental.rows.weakly import weakly
-from pyg_incremental.transform.maps import InputExecutor, MapExecutor, OnesExecutor
 
 _ONE_THREAD = m.EDGE_MAP, m.WIDE_TOTAL, m.FUNCTION_TOTAL, m.FUNCTION_SOFTMAX, m.FUNCTION_EXTREMUM
 MOST = 1 << 24

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate import Aggregator
 from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.fused.kernels.by_address import address_for
 from pyg_incremental.fused.kernels.noting import note, put_back
@@ -20,6 +19,7 @@ from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.kernels.address import address_of
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.machine import GRAPH, SPARE
+from pyg_incremental.ops import Aggregator
 from pyg_incremental.program.steps import Domain, Value
 from pyg_incremental.rows import Cell, Rows
 

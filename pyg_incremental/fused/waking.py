@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from pyg_incremental.aggregate.base import Aggregator
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.compiled import layout as m
+from pyg_incremental.ops.base import Aggregator
+from pyg_incremental.ops.maps import InputExecutor, MapExecutor
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell
-from pyg_incremental.transform.maps import InputExecutor, MapExecutor
 
 Wakes = tuple[int, list[int]]
 """What wakes a step besides rows, see `layout.BY_ANYTHING`, and the cells whose rows do."""

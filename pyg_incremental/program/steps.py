@@ -5,7 +5,7 @@ A step takes values and makes one value. A few kinds of step are enough:
 * `Input`: what the user hands in and deltas change;
 * `RowMap`: row `i` of the result depends on row `i` of its inputs only;
 * `Gather`: the row of an edge (or of a pair of nodes) is that of the node at one of its ends;
-* `Aggregate` (in `pyg_incremental.aggregate`): row `i` gathers messages over the in-edges of `i`;
+* `Aggregate` (in `pyg_incremental.ops`): row `i` gathers messages over the in-edges of `i`;
 * `Whole`: anything else, run on all rows; `Only`, on the only one.
 
 Ranks have one word more, see `pyg_incremental.program.joined`.

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from pyg_incremental.aggregate import NeighborhoodRows, PaddedRows
 from pyg_incremental.call import full_pass
 from pyg_incremental.call.members import all_in_graphs, count_of, set_apart
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.journal import Journal, State
 from pyg_incremental.graph.edge_store import Ids
+from pyg_incremental.ops import NeighborhoodRows, PaddedRows
 from pyg_incremental.program.steps import Domain, Program
 from pyg_incremental.session.compact import left_over, new_ids
 from pyg_incremental.session.near import Part, complete_around

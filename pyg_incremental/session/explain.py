@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Literal
 
-from pyg_incremental.aggregate import Aggregate
+from pyg_incremental.ops import Aggregate
 from pyg_incremental.program.origin import Origin, Place
 from pyg_incremental.program.steps import Domain, Only, Program, Step, Value, Whole
 from pyg_incremental.session.advice import advice_on

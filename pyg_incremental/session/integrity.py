@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyg_incremental.aggregate.attention import FunctionSoftmaxState
-from pyg_incremental.aggregate.extremum import ExtremumState
-from pyg_incremental.aggregate.recomputed_sum import RememberedState
-from pyg_incremental.aggregate.softmax import SoftmaxState
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels import pairs
+from pyg_incremental.ops.attention import FunctionSoftmaxState
+from pyg_incremental.ops.extremum import ExtremumState
+from pyg_incremental.ops.recomputed_sum import RememberedState
+from pyg_incremental.ops.softmax import SoftmaxState
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Cell
 from pyg_incremental.session.session import Session

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pyg_incremental.aggregate import (
+from pyg_incremental.delta.resolve.resolver import ResolvedDelta
+from pyg_incremental.graph.edge_store import Ids
+from pyg_incremental.kernels.adjacency import Adjacency
+from pyg_incremental.ops import (
     Aggregate,
     Extremum,
     FunctionSoftmax,
@@ -15,9 +18,6 @@ from pyg_incremental.aggregate import (
     SoftmaxSum,
     Sum,
 )
-from pyg_incremental.delta.resolve.resolver import ResolvedDelta
-from pyg_incremental.graph.edge_store import Ids
-from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.program.steps import Domain, Input, Learned, Ones, RowMap, Step
 from pyg_incremental.rows import Rows as Stored
 from pyg_incremental.session.session import Session

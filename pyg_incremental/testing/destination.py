@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from pyg_incremental.aggregate import Aggregate
+from pyg_incremental.ops import Aggregate
 from pyg_incremental.program.steps import Program
 from pyg_incremental.testing.trials import Graph
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from pyg_incremental.ops.edge_map import EdgeMap
 from pyg_incremental.program.messages import message_of, reads_nodes
 from pyg_incremental.program.steps import Domain, Program, Step, Value
-from pyg_incremental.transform.edge_map import EdgeMap
 
 
 def keep_edge_rows(program: Program) -> None:

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch_geometric.nn import aggr
 
-from pyg_incremental.aggregate import EdgeFunction
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.conv import ConvCall
+from pyg_incremental.ops import EdgeFunction
 from pyg_incremental.program.messages import message_of
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,

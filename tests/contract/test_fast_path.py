@@ -15,7 +15,7 @@ from pyg_incremental.fused.row_ops import translate
 from pyg_incremental.kernels.compiled.machine import MOST
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, ONE_THREAD, run_rows
 from pyg_incremental.kernels.threads import number_of_threads
-from pyg_incremental.transform import maps
+from pyg_incremental.ops import maps
 from tests.closeness import assert_close
 from tests.side_by_side import SideBySide
 from tests.strategies import generator, index

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pyg_incremental import IncrementalWarning, UnsupportedModelError, to_incremental
-from pyg_incremental.transform import maps as executors
+from pyg_incremental.ops import maps as executors
 from tests.side_by_side import SideBySide
 from tests.strategies import generator, make_world
 from tests.zoo import FULL, INCREMENTAL, MIXED

@@ -10,8 +10,8 @@ from torch_geometric import nn as gnn
 from torch_geometric.nn import MessagePassing, aggr
 
 from pyg_incremental import UnsupportedModelError, load, to_incremental
-from pyg_incremental.aggregate import base, padded
 from pyg_incremental.distributed import DistributedIncrementalModel
+from pyg_incremental.ops import base, padded
 from tests.distributed.threads import run_ranks
 from tests.oracle import World
 from tests.side_by_side import SideBySide

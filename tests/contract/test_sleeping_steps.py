@@ -6,8 +6,8 @@ from torch import nn
 from torch_geometric.nn import GCNConv, HEATConv, SAGEConv, SignedConv
 
 from pyg_incremental import to_incremental
-from pyg_incremental.aggregate.rows import NeighborhoodRowsState
 from pyg_incremental.fused.others import Others
+from pyg_incremental.ops.rows import NeighborhoodRowsState
 from tests.closeness import assert_close
 from tests.strategies import generator, index
 

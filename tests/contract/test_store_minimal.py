@@ -7,9 +7,9 @@ import torch
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE, SAGEConv
 
 from pyg_incremental import IncrementalGCNConv, InvalidDeltaError, load, to_incremental
-from pyg_incremental.aggregate import base, recomputed_sum
+from pyg_incremental.ops import base, recomputed_sum
+from pyg_incremental.ops import maps as executors
 from pyg_incremental.rows import nodes
-from pyg_incremental.transform import maps as executors
 from tests.closeness import assert_close
 from tests.hetero_side_by_side import HeteroSides
 from tests.oracle import World, full

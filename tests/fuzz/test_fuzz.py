@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pyg_incremental.ops.maps import MapExecutor
 from pyg_incremental.session import start
 from pyg_incremental.session.outputs import Outputs
-from pyg_incremental.transform.maps import MapExecutor
 from tests.fuzz.draw import operations
 from tests.fuzz.judge import Wrong
 from tests.fuzz.minimise import Minimiser

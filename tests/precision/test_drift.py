@@ -7,7 +7,7 @@ import torch
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv, Sequential
 
 from pyg_incremental import to_incremental
-from pyg_incremental.aggregate.sum import SumState
+from pyg_incremental.ops.sum import SumState
 from tests.closeness import assert_close
 from tests.oracle import World, full
 from tests.side_by_side import SideBySide

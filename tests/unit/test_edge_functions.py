@@ -8,8 +8,8 @@ import torch
 from torch_geometric.nn import MessagePassing
 
 from pyg_incremental import register_conv
-from pyg_incremental.aggregate import base
-from pyg_incremental.aggregate.base import Aggregate
+from pyg_incremental.ops import base
+from pyg_incremental.ops.base import Aggregate
 from tests.closeness import assert_close
 from tests.oracle import World, full
 from tests.side_by_side import SideBySide

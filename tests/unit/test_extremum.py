@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from pyg_incremental.aggregate import EdgeFunction, Extremum, Sum
-from pyg_incremental.aggregate import extremum as module
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.resolve.resolver import Resolver
 from pyg_incremental.engine.loop import Engine
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.ops import EdgeFunction, Extremum, Sum
+from pyg_incremental.ops import extremum as module
 from pyg_incremental.program.steps import Domain, Program, Relation
 from pyg_incremental.rows import NO_IDS, Backend
 from pyg_incremental.update import StepStats, UpdateStats

@@ -5,11 +5,11 @@ import torch
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE, SimpleConv
 
 from pyg_incremental import StaleStateError, to_incremental
-from pyg_incremental.aggregate import base
 from pyg_incremental.kernels.compiled.extremum import WIDE
+from pyg_incremental.ops import base
+from pyg_incremental.ops import maps as executors
 from pyg_incremental.rows import nodes
 from pyg_incremental.session.session import Session
-from pyg_incremental.transform import maps as executors
 from tests.side_by_side import SideBySide
 from tests.strategies import generator
 from tests.zoo_attention import ATTENTION_CASES

@@ -20,10 +20,10 @@ from torch_geometric.nn import (
 from torch_geometric.utils import to_torch_csr_tensor
 
 from pyg_incremental import load, to_incremental
-from pyg_incremental.aggregate import Sum
 from pyg_incremental.kernels import compiled, reference
 from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.kernels.reference.sums import GROWS
+from pyg_incremental.ops import Sum
 from tests.strategies import generator
 
 NODES, CHANNELS = 30, 5

@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate import Aggregate, EdgeFunction
 from pyg_incremental.distributed.boundary.exchange import Exchange
 from pyg_incremental.distributed.boundary.link import Link
 from pyg_incremental.distributed.numbering.local_ids import Own
 from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.ops import Aggregate, EdgeFunction
+from pyg_incremental.ops.edge_map import EdgeMap
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
     Input,
@@ -32,7 +33,6 @@ from pyg_incremental.program.steps import (  # fmt: skip
     Value,
     Whole,
 )
-from pyg_incremental.transform.edge_map import EdgeMap
 
 Direction = tuple[str, bool]
 """A graph by the name of the argument, and whether it is that of the out-edges."""

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.base import Aggregate, Aggregator
-from pyg_incremental.aggregate.message import BoundFunction, EdgeFunction
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.kernels.compiled.extremum import EMPTY, PART, WIDE
+from pyg_incremental.ops.base import Aggregate, Aggregator
+from pyg_incremental.ops.message import BoundFunction, EdgeFunction
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids, Rows
 from pyg_incremental.typing import Array

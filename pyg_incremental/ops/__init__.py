@@ -1,4 +1,6 @@
-"""Aggregations: how a node gathers over its in-edges, and how that is kept current.
+"""Operators: a file for each kind of step, how it runs on all rows and where something changed.
+
+Row maps, inputs and steps on all rows are in `maps`, maps of edges in `edge_map`. Aggregations are:
 
 | kind | insert | retract | when a row is made afresh |
 |---|---|---|---|
@@ -10,15 +12,15 @@
 A row is also made afresh when its own (target) part of the messages changed.
 """
 
-from pyg_incremental.aggregate.attention import FunctionSoftmax
-from pyg_incremental.aggregate.base import Aggregate, Aggregator
-from pyg_incremental.aggregate.edge_function import FunctionSum
-from pyg_incremental.aggregate.extremum import Extremum
-from pyg_incremental.aggregate.message import EdgeFunction, Message, Weighted
-from pyg_incremental.aggregate.padded import PaddedRows
-from pyg_incremental.aggregate.rows import Neighborhood, NeighborhoodRows
-from pyg_incremental.aggregate.softmax import SoftmaxSum, softmax_result
-from pyg_incremental.aggregate.sum import OwnMessage, Sum, added, divided, scaled
+from pyg_incremental.ops.attention import FunctionSoftmax
+from pyg_incremental.ops.base import Aggregate, Aggregator
+from pyg_incremental.ops.edge_function import FunctionSum
+from pyg_incremental.ops.extremum import Extremum
+from pyg_incremental.ops.message import EdgeFunction, Message, Weighted
+from pyg_incremental.ops.padded import PaddedRows
+from pyg_incremental.ops.rows import Neighborhood, NeighborhoodRows
+from pyg_incremental.ops.softmax import SoftmaxSum, softmax_result
+from pyg_incremental.ops.sum import OwnMessage, Sum, added, divided, scaled
 
 __all__ = [
     "Aggregate",

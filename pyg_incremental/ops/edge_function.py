@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.base import Aggregate, Touched
-from pyg_incremental.aggregate.message import BoundFunction, EdgeFunction, flat
-from pyg_incremental.aggregate.retracting import Retracting
-from pyg_incremental.aggregate.sum import EXACT, Summing
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.kernels.compiled.sums import INEXACT
 from pyg_incremental.kernels.threads import together
+from pyg_incremental.ops.base import Aggregate, Touched
+from pyg_incremental.ops.message import BoundFunction, EdgeFunction, flat
+from pyg_incremental.ops.retracting import Retracting
+from pyg_incremental.ops.sum import EXACT, Summing
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids
 from pyg_incremental.typing import Array

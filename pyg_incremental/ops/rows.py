@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.base import Aggregate, Aggregator
-from pyg_incremental.aggregate.edge_function import MANY_EDGES
 from pyg_incremental.kernels.threads import together
+from pyg_incremental.ops.base import Aggregate, Aggregator
+from pyg_incremental.ops.edge_function import MANY_EDGES
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids
 

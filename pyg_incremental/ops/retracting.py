@@ -13,15 +13,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.base import (
+from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.ops.base import (
     Aggregate,
     Aggregator,
     Touched,
     channel_scale,
     drift_limit,
 )
-from pyg_incremental.errors import UnsupportedModelError
-from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids, Rows
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.rows import NeighborhoodRows, NeighborhoodRowsState
+from pyg_incremental.ops.rows import NeighborhoodRows, NeighborhoodRowsState
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids, Rows
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate import Aggregate, Aggregator
-from pyg_incremental.aggregate.base import Touched
-from pyg_incremental.aggregate.sum import EXACT, Sum, Summing
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.kernels.reference.sums import wide
+from pyg_incremental.ops import Aggregate, Aggregator
+from pyg_incremental.ops.base import Touched
+from pyg_incremental.ops.sum import EXACT, Sum, Summing
 from pyg_incremental.program.steps import Domain, Value
 from pyg_incremental.rows import AT_ONCE, Cell, Context, Ids
 from pyg_incremental.typing import Array

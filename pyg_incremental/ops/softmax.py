@@ -14,10 +14,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.base import Aggregate, Touched, channel_scale, drift_limit
-from pyg_incremental.aggregate.retracting import Retracting
-from pyg_incremental.aggregate.sum import EXACT
 from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.ops.base import Aggregate, Touched, channel_scale, drift_limit
+from pyg_incremental.ops.retracting import Retracting
+from pyg_incremental.ops.sum import EXACT
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids
 from pyg_incremental.typing import Array

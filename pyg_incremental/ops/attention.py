@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pyg_incremental.aggregate.base import Aggregate
-from pyg_incremental.aggregate.edge_function import FunctionState
-from pyg_incremental.aggregate.message import EdgeFunction, flat
-from pyg_incremental.aggregate.softmax import SoftmaxRows
+from pyg_incremental.ops.base import Aggregate
+from pyg_incremental.ops.edge_function import FunctionState
+from pyg_incremental.ops.message import EdgeFunction, flat
+from pyg_incremental.ops.softmax import SoftmaxRows
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context
 from pyg_incremental.typing import Array

@@ -1,1 +1,0 @@
-"""How steps run that are no aggregations: row maps, and what runs on all rows."""
