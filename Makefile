@@ -146,15 +146,21 @@ format: $(STAMPS)/test
 types: $(STAMPS)/test
 	$(BIN)/mypy
 
-## docs         The documentation, warnings as errors: docs/build/html/index.html
+## docs         The documentation, warnings as errors, and its search: docs/build/html/index.html
 .PHONY: docs
 docs: $(STAMPS)/docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -b html docs/source docs/build/html
+	$(BIN)/python docs/searched.py docs/build/html
 
 ## docs-table   Write the table of layers into its page, from what the package says of them
 .PHONY: docs-table
 docs-table: $(STAMPS)/test
 	$(BIN)/python docs/layer_table.py
+
+## docs-outputs Write under each block of code in the documents what it prints; ARGS="README.md": one page
+.PHONY: docs-outputs
+docs-outputs: $(STAMPS)/test
+	$(BIN)/python docs/outputs.py $(ARGS)
 
 ## clean        Remove what runs leave behind; keeps .venv
 .PHONY: clean

@@ -1,7 +1,11 @@
 """Sphinx configuration: `make docs` builds the pages with warnings as errors."""
 
 import os
+import sys
 from importlib.metadata import version as installed_version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `names_linked`
 
 project = "pyg_incremental"
 author = "pyg_incremental authors"
@@ -11,6 +15,7 @@ version = release
 
 extensions = [
     "myst_parser",
+    "names_linked",
     "sphinx.ext.autodoc",
     "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",

@@ -181,15 +181,27 @@ def test_notebook():
             repr(eval(compile(ast.Expression(last.value), "cell", "eval"), names))
 
 
+@pytest.fixture
+def outputs(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    return importlib.import_module("outputs")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
-def test_code_of_the_documents(page, tmp_path, monkeypatch):
-    """The blocks of a page run in order and share their names, as a reader would type them."""
+def test_code_of_the_documents(outputs, page, tmp_path, monkeypatch):
+    """The blocks of a page run in order, and print what stands behind them."""
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "__main__"}
-    blocks = list(re.finditer(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE))
-    for block in blocks:
-        line = page.read_text()[: block.start(1)].count("\n")
-        exec(compile("\n" * line + block[1], str(page), "exec"), names)
+    monkeypatch.setattr(registry, "_BUILDERS", dict(registry._BUILDERS))
+    for block, printed in outputs.run(page):
+        shown, wanted = block["output"] or "", outputs.expected(block, printed)
+        assert outputs.alike(shown, wanted), f"run: make docs-outputs; it prints\n{wanted}"
+
+
+def test_outputs_differ_by_times_and_rounding_alone(outputs):
+    said = "update 1 took 1.104 ms\n[ 0.1234, 2e-08]   50 of 100 rows"
+    assert outputs.alike(said, "update 1 took 20 us\n[0.1235, 3e-08] 50 of 100 rows")
+    for other in (said.replace("50", "51"), said.replace("0.1234", "0.2"), said + " more", ""):
+        assert not outputs.alike(said, other)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")

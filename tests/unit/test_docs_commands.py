@@ -17,7 +17,7 @@ def test_the_table_of_benchmarks_has_every_command(capsys):
         main(["no such command"])
     _, _, listed = capsys.readouterr().err.partition("choose from")
     commands = set(re.findall(r"[a-z][a-z-]+", listed))
-    text = (DOCS / "benchmarks" / "results.md").read_text()
+    text = (DOCS / "benchmarks" / "methods.md").read_text()
     table, _, _ = text.partition("| command | what it does |\n")[2].partition("\n\n")
     rows = re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)
     assert len(commands) > 15

@@ -1,0 +1,134 @@
+"""Draw the chart and the moving picture of the README: `python docs/pictures.py`.
+
+The chart has the figures of docs/source/benchmarks/results.md. The moving picture is a run: a small
+graph, a GCN, and the rows that each change really changed.
+"""
+
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from scipy.spatial import cKDTree
+from torch_geometric.nn import GCN
+
+from pyg_incremental import GraphDelta, to_incremental
+
+STATIC = Path(__file__).parent / "source" / "_static"
+GREY, BLUE, ORANGE = "#7d8590", "#2f81f7", "#f0883e"
+
+# GraphSAGE, one change, microseconds: `python -m benchmarks full-pass` (afbf041, 26 November 2026),
+# and for k-hop and NeighborLoader `python -m benchmarks peers` (3ab7edd, 22 November 2026; 0.371 ms
+# times 2,984 and 2,878).
+ONE_CHANGE = {
+    "pyg_incremental": 48,
+    "NeighborLoader, all neighbours": 1_068_000,
+    "k-hop subgraph": 1_107_000,
+    "full pass of PyG": 1_254_000,
+}
+
+
+def chart() -> None:
+    """Microseconds for one change, on a logarithmic scale."""
+    mpl.rcParams.update({"svg.hashsalt": "chart", "font.size": 11, "text.color": GREY})
+    figure, axes = plt.subplots(figsize=(8, 2.3), layout="constrained")
+    names, values = list(ONE_CHANGE)[::-1], list(ONE_CHANGE.values())[::-1]
+    axes.barh(names, values, color=[BLUE if n == "pyg_incremental" else GREY for n in names])
+    for place, value in enumerate(values):
+        text = f"{value} µs" if value < 1000 else f"{value / 1e6:.2f} s"
+        axes.text(value * 1.2, place, text, va="center")
+    axes.set_xscale("log")
+    axes.set_xlim(10, 2e7)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(colors=GREY, length=0)
+    axes.set_xticks([100, 1e4, 1e6], ["100 µs", "10 ms", "1 s"])
+    axes.minorticks_off()
+    axes.grid(axis="x", alpha=0.25)
+    axes.set_axisbelow(True)
+    figure.savefig(STATIC / "one_change.svg", transparent=True, metadata={"Date": None})
+
+
+def run() -> tuple[np.ndarray, list[tuple[str, GraphDelta, list[int], int, np.ndarray]]]:
+    """Places of nodes; of each change its words, itself, changed rows, how many rows, edges."""
+    torch.manual_seed(3)
+    rng = np.random.default_rng(5)
+    places = rng.random((90, 2)) * [760, 270] + [20, 20]
+    for _ in range(60):  # push nodes apart
+        near = cKDTree(places).query(places, k=3)[1][:, 1:]
+        away = places[:, None] - places[near]
+        places += (away / (1e-9 + (away**2).sum(2, keepdims=True)) * 12).sum(1)
+        places = places.clip([20, 20], [780, 290])
+    pairs = cKDTree(places).query(places, k=3)[1]
+    edges = np.array([(a, b) for a, *bs in pairs for b in bs if a < 84 and b < 84])
+    edge_index = torch.from_numpy(edges.T).unique(dim=1)
+    inc = to_incremental(GCN(8, 16, num_layers=2, out_channels=3).eval())
+    inc(torch.randn(84, 8), edge_index)
+    both = {"undirected": True}
+    last = edges[40]
+    there = cKDTree(places[:84])
+    near, other = there.query(places[84], k=3)[1].tolist(), int(there.query(places[10], k=9)[1][8])
+    changes = [
+        ("an edge arrives", GraphDelta(edge_index_add=torch.tensor([[10], [other]]))),
+        ("an edge leaves", GraphDelta(edge_index_del=torch.from_numpy(last).view(2, 1))),
+        ("features change", GraphDelta(x_changes=(33, torch.randn(8)))),
+        ("a node arrives", GraphDelta(
+            x_add=torch.randn(1, 8), edge_index_add=torch.tensor([[84] * 3, near]), **both)),
+        ("a node leaves", GraphDelta(nodes_del=[61])),
+    ]  # fmt: skip
+    frames = []
+    for words, delta in changes:
+        up = inc.apply_delta(delta)
+        now = inc.graph.to_edge_index().numpy().T
+        frames.append((words, delta, up.changed.tolist(), inc.num_nodes, now))
+        assert inc.verify().is_fine
+    return places, frames
+
+
+def moving() -> None:
+    """An SVG that shows one change after the other, three seconds each."""
+    places, frames = run()
+    seconds, share = 3 * len(frames), 100 / len(frames)
+    style = (
+        f".f{{opacity:0;animation:f {seconds}s infinite step-end}}"
+        f"@keyframes f{{0%{{opacity:1}}{share}%{{opacity:0}}}}"
+        ".c{animation:c 3s infinite}@keyframes c{0%,20%{opacity:0}45%,100%{opacity:1}}"
+    )
+    lines = [
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 350" font-family="sans-serif">',
+        f"<style>{style}</style>",
+    ]
+    for turn, (words, delta, changed, count, edges) in enumerate(frames):
+        lines.append(f'<g class="f" style="animation-delay:{3 * turn}s">')
+        for a, b in edges:
+            (x0, y0), (x1, y1) = places[a], places[b]
+            lines.append(
+                f'<path d="M{x0:.0f} {y0:.0f}L{x1:.0f} {y1:.0f}" stroke="{GREY}" opacity=".45"/>'
+            )
+        lines += [_node(places[n], 4, GREY) for n in range(count)]
+        if delta.x_add is not None:
+            lines.append(_node(places[count - 1], 9, ORANGE))
+        if delta.nodes_del is not None or delta.x_changes is not None:
+            node = delta.nodes_del[0] if delta.nodes_del is not None else delta.x_changes[0]
+            lines.append(_node(places[int(node)], 9, ORANGE))
+        for pairs in (delta.edge_index_add, delta.edge_index_del):
+            for a, b in [] if pairs is None else np.asarray(pairs).T:
+                (x0, y0), (x1, y1) = places[a], places[b]
+                lines.append(
+                    f'<path d="M{x0:.0f} {y0:.0f}L{x1:.0f} {y1:.0f}" stroke="{ORANGE}" '
+                    'stroke-width="4"/>'
+                )
+        rows = "".join(_node(places[n], 6, BLUE) for n in changed)
+        lines.append(f'<g class="c">{rows}</g>')
+        text = f"{words}: {len(changed)} of {count} output rows change"
+        lines.append(f'<text x="20" y="335" fill="{GREY}" font-size="18">{text}</text></g>')
+    (STATIC / "changes.svg").write_text("\n".join([*lines, "</svg>", ""]))
+
+
+def _node(place: np.ndarray, radius: float, colour: str) -> str:
+    return f'<circle cx="{place[0]:.0f}" cy="{place[1]:.0f}" r="{radius}" fill="{colour}"/>'
+
+
+if __name__ == "__main__":
+    chart()
+    moving()
