@@ -4,6 +4,7 @@ What is named here is imported when it is first asked for: torch and PyG take se
 `pyg-incremental --help` need not.
 """
 
+import logging
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from pyg_incremental.testing import check_conv
     from pyg_incremental.update import StepStats, Update, UpdateStats
     from pyg_incremental.wrap import load, to_incremental
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # whoever wants to hear it
 
 __version__ = "0.1.0"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ from pyg_incremental.engine.loop import NOTHING
 from pyg_incremental.files.keeping import Keeping
 from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels.takeover import KERNELS
+from pyg_incremental.telemetry.metrics import RECENT
 from pyg_incremental.readings import Readings
 from pyg_incremental.session import at_once, interrupted, report, start
 from pyg_incremental.session.as_module import AsModule
@@ -34,10 +36,12 @@ from pyg_incremental.session.expire import Expires
 from pyg_incremental.session.parameters import ParameterWatch, refuse_autocast
 from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
-from pyg_incremental.session.settings import Settings
+from pyg_incremental.session.settings import Options, Settings, shows_options
 from pyg_incremental.session.values import TakesValues
-from pyg_incremental.typing import BackendName, Changes, Out, Pairs, StoreName
+from pyg_incremental.typing import Changes, Out, Pairs
 from pyg_incremental.update import Update
+
+_log = logging.getLogger(__name__)
 
 
 class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
@@ -46,26 +50,13 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
     Made by `to_incremental`, which documents the arguments.
     """
 
-    def __init__(
-        self,
-        model: nn.Module | Callable[..., Any],
-        *,
-        strict: bool = False,
-        backend: BackendName = "auto",
-        accumulate_dtype: torch.dtype | None = None,
-        scrub_rows: int = 0,
-        compile_after: int | None = 8,
-        store: StoreName = "fast",
-        check: bool = True,
-        roles: Mapping[str, Any] | None = None,
-    ) -> None:
-        settings = Settings(
-            strict, backend, accumulate_dtype, scrub_rows, compile_after, store, check, roles=roles
-        )
+    @shows_options
+    def __init__(self, model: nn.Module | Callable[..., Any], **options: Unpack[Options]) -> None:
+        settings = Settings(**options)
         super().__init__(model := module_of(model), settings)
-        if backend == "auto":  # they are made while features and edges are read
+        if settings.backend == "auto":  # they are made while features and edges are read
             start.begin_kernels(model, settings)
-        self._scrub = Scrub(scrub_rows)
+        self._scrub = Scrub(settings.scrub_rows)
         self._warned = False
         self._before: OutputBefore | None = None
         self._few: FewChanges | None = None
@@ -137,6 +128,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
 
     def _begin(self, call: Callable[[], CallSite], settings: Settings, node_ids: Any) -> Session:
         """Run the first pass."""
+        began = time.perf_counter()
         self._refuse_training()
         refuse_autocast()
         start.begin_kernels(self.model, settings)
@@ -144,6 +136,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
         names = None if node_ids is None else NodeNames.of(session, node_ids)
         self._take(session, Committed(), level=5)
         self._removed, self._names = Removed(), names
+        self._say_computed("first pass", began)
         return session
 
     def forget(self) -> None:
@@ -191,6 +184,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             lost = session.is_broken or session.is_written_to
             was = None if lost else session.outputs.now(copy=False)
             self._take(start.from_session(session), session.committed)
+            self._say_computed("refresh", began)
             return report.refreshed(self._require(), was, began, old)
 
     def compact(self) -> Any:
@@ -271,6 +265,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             turns.change = "apply_delta"
             if KERNELS.is_making:
                 KERNELS.poll()
+                start.say_if_made()
             if delta_id is not None and checked_id(delta_id) in self._require().committed.deltas:
                 return report.repeated(self._require(), began, old)
             back = self._back(self._require(), delta or GraphDelta(*parts or ())) if undo else None
@@ -328,8 +323,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             if few is not None and few.session is session and before is None:
                 update = few.apply(plain, delta_id, began)
                 if update is not None:
-                    self._last = update.stats
-                    return update
+                    return self._noted(update)
             done = at_once.carry_out(session, plain)
         except Exception as error:
             delta = delta or GraphDelta(*(parts or ()))
@@ -369,8 +363,14 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
         return self._noted(update)
 
     def _noted(self, update: Update[Out]) -> Update[Out]:
-        """An update, whose work `explain` tells of."""
-        self._last = update.stats
+        """An update, whose work `explain` and `metrics` tell of."""
+        tally = self._tally
+        self._last = stats = update.stats
+        tally.recent.append(stats)
+        if stats.seconds > tally.slow:
+            tally.note_slow(stats, update.version)
+        if len(tally.recent) == RECENT:
+            tally.add_up()
         return update
 
     def _failed(
@@ -391,9 +391,9 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             self._few = few_changes_of(before)
             if not interrupted.misses_something(before, delta, error):
                 raise error
-            before.plan.site.whole = (
-                f"its program fails after a delta ({type(error).__name__}: {error})"
-            )
+            why = f"its program fails after a delta ({type(error).__name__}: {error})"
+            _log.warning("%s falls back to full passes: %s", type(self.model).__name__, why)
+            before.plan.site.whole = why
             was = before.outputs.now(copy=True)
             self._take(start.from_session(before), before.committed)
             self._require().outputs.compare_with(was)

@@ -15,11 +15,13 @@ from pyg_incremental.blocks.evaluate import evaluate, evaluate_call
 from pyg_incremental.call.agreement import Agreement, gap_of
 from pyg_incremental.call.said import Role
 from pyg_incremental.call.site import CallSite
+from pyg_incremental.engine.drift import drift_of
 from pyg_incremental.engine.memory import MemoryReport, memory_of
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.files import snapshot
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.takeover import KERNELS
+from pyg_incremental.telemetry.metrics import ABOUT, Metrics
 from pyg_incremental.program.steps import Program
 from pyg_incremental.session import against_model, integrity
 from pyg_incremental.session.explain import Explanation, explained
@@ -263,6 +265,39 @@ class Readings(WhatIfs, Generic[Out]):
         def look() -> MemoryReport:
             session = self._require()
             return memory_of(session.engine, session.count)
+
+        return self._turns.read(look)
+
+    def metrics(self) -> Metrics:
+        """What this model has done, and holds, as plain numbers by name.
+
+        Numbers of kind "counter" only grow, from when the model was wrapped on; those of kind
+        "gauge" are of now. `print(inc.metrics().prometheus())` is the text that Prometheus reads.
+
+        Reading them costs a look at what recent updates did and at every accumulated row; updates
+        wait so long. An update itself only notes that it was.
+
+        Returns:
+            `version`, `num_nodes`, `num_edges`, `stale`, `updates`, `fallbacks`, `slow_updates`,
+            `update_seconds`, `update_seconds_median`, `full_passes`, `full_pass_seconds`,
+            `edges_added`, `edges_deleted`, `rows_recomputed`, `rows_changed`, `edges_read`,
+            `stored_bytes`, `drift`; `pyg_incremental.telemetry.metrics.ABOUT` says what each is.
+        """
+
+        def look() -> Metrics:
+            session, sums = self._session, self._tally.sums()
+            now = dict.fromkeys(ABOUT, 0.0) | sums
+            now["stale"] = int(self._why_stale() is not None)
+            if session is not None:
+                edges = sum(session.graphs[r.graph].num_edges for r in session.roles.given)
+                now |= {
+                    "version": session.committed.version,
+                    "num_nodes": session.count,
+                    "num_edges": edges,
+                    "stored_bytes": memory_of(session.engine, session.count).total,
+                    "drift": drift_of(session.engine),
+                }
+            return Metrics(now)
 
         return self._turns.read(look)
 

@@ -107,6 +107,14 @@ class UpdateStats:
         """Edges pushed along or read, over all steps."""
         return sum(s.edges for s in self.steps)
 
+    def totals(self) -> tuple[int, int, int]:
+        """`rows`, `changed` and `edges`, without an entry for each step."""
+        rows = changed = edges = 0
+        for work in self._work:
+            counts = StepStats(*work)[2:5] if len(work) > 2 else work[1].sum(0)[:3].tolist()
+            rows, changed, edges = rows + counts[0], changed + counts[1], edges + counts[2]
+        return rows, changed, edges
+
     def __iter__(self) -> Iterator[StepStats]:
         """Over `steps`."""
         return iter(self.steps)

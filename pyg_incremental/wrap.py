@@ -1,29 +1,21 @@
 """How a model is wrapped, and how a saved one goes on."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import nn
+from typing_extensions import Unpack
 
 from pyg_incremental.call.method import module_of
 from pyg_incremental.model import IncrementalModel
-from pyg_incremental.typing import BackendName, Out, StoreName
+from pyg_incremental.session.settings import Options, shows_options
+from pyg_incremental.typing import Out
 
 
+@shows_options
 def to_incremental(
-    model: nn.Module | Callable[..., Any],
-    *,
-    strict: bool = False,
-    backend: BackendName = "auto",
-    accumulate_dtype: torch.dtype | None = None,
-    scrub_rows: int = 0,
-    compile_after: int | None = 8,
-    store: StoreName = "fast",
-    check: bool = True,
-    roles: Mapping[str, Any] | None = None,
-    method: str | None = None,
+    model: nn.Module | Callable[..., Any], *, method: str | None = None, **options: Unpack[Options]
 ) -> IncrementalModel[Out]:
     """Wrap a trained model so that its output stays exact while the graph changes.
 
@@ -31,6 +23,8 @@ def to_incremental(
         model: A PyG model in eval mode, float32 or float64, or a method of one (`model.encode`). It
             is not changed; its parameters are shared, not copied. Of a model that `torch.compile`
             has made it is the one inside.
+        method: The name of the method that is meant, if it is not `forward`: `method='encode'` is
+            the same as `model.encode` in the place of `model`.
         strict: Refuse a model of which any step has to run on all rows, by the names of these
             steps.
         backend: `'auto'` takes compiled kernels (Numba) for float32 and float64 on the CPU, and
@@ -55,8 +49,7 @@ def to_incremental(
             a warning says that nothing was compared.
         roles: What arguments are whose names and shapes do not show it, such as `{'users': 'ids',
             't': 'edge'}`; see `Role`.
-        method: The name of the method that is meant, if it is not `forward`: `method='encode'` is
-            the same as `model.encode` in the place of `model`.
+        progress: Show a bar on a terminal while all rows are computed, if that takes a second.
 
     Returns:
         The wrapped model. Call it once like the model itself, then call `apply_delta`.
@@ -65,24 +58,20 @@ def to_incremental(
         UnsupportedModelError: If `model` is neither a module nor a method of one, or a role is
             none.
     """
-    return IncrementalModel(
-        module_of(model, method),
-        strict=strict,
-        backend=backend,
-        accumulate_dtype=accumulate_dtype,
-        scrub_rows=scrub_rows,
-        compile_after=compile_after,
-        store=store,
-        check=check,
-        roles=roles,
-    )
+    return IncrementalModel(module_of(model, method), **options)
 
 
+@shows_options
 def load(
-    path: str | os.PathLike[str], model: nn.Module | Callable[..., Any], **settings: Any
+    path: str | os.PathLike[str],
+    model: nn.Module | Callable[..., Any],
+    *,
+    method: str | None = None,
+    **options: Unpack[Options],
 ) -> IncrementalModel[Out]:
     """Continue from a state written by `IncrementalModel.save`; see `IncrementalModel.load`.
 
-    The settings are those of `to_incremental`, `method` included.
+    The options are those of `to_incremental`; `accumulate_dtype` and `store` are those of the saved
+    state by default.
     """
-    return IncrementalModel.load(path, module_of(model, settings.pop("method", None)), **settings)
+    return IncrementalModel.load(path, module_of(model, method), **options)

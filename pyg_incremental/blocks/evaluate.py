@@ -30,6 +30,7 @@ from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.torchscript import refuse_torchscript
 from pyg_incremental.errors import StaleStateError, UnsupportedModelError
 from pyg_incremental.program.steps import Program
+from pyg_incremental.telemetry.progress import shown
 from pyg_incremental.session.classified import classified
 from pyg_incremental.session.parameters import refuse_autocast
 from pyg_incremental.session.prepare import prepare
@@ -141,7 +142,7 @@ def evaluate_call(
         drawn: dict[str, Drawn] = {}
         if num_neighbors is not None:
             plan, roles, drawn = _with_fewer_edges(plan, roles, num_neighbors, seed, why)
-        with shown(progress) as bar:
+        with shown(progress, unit=" rows", unit_scale=True, smoothing=0) as bar:
             if why:
                 some = None if wanted is None else torch.from_numpy(wanted.get("", _NOBODY))
                 result = NodeWise(site, roles, budget).run(why, some, bar.update)
@@ -210,17 +211,6 @@ def evaluator_of(
     on = torch.device(where if device is None else device)
     roles = with_readouts(roles, plan.roles, tensors)
     return Evaluator(plan, roles, tensors, memory, shelf, asked, on, rows_in_block, places, drawn)
-
-
-def shown(progress: bool) -> Any:
-    """A bar on a terminal, of rows per second and the time left; see `tqdm`.
-
-    Args:
-        progress: Whether there is to be one.
-    """
-    from tqdm import tqdm  # torch_geometric brings it
-
-    return tqdm(unit=" rows", unit_scale=True, smoothing=0, disable=None if progress else True)
 
 
 def _written(result: Any, out: Tensor | None) -> Any:

@@ -11,7 +11,6 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from pyg_incremental.blocks import given
-from pyg_incremental.blocks.evaluate import shown
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.site import device_of
 from pyg_incremental.distributed.call import Call, plan_of
@@ -21,6 +20,7 @@ from pyg_incremental.distributed.placement.shard import Shard
 from pyg_incremental.distributed.readings import collective
 from pyg_incremental.distributed.start import Starting
 from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
+from pyg_incremental.telemetry.progress import shown
 from pyg_incremental.session.settings import Settings
 
 _REFUSED = {
@@ -115,7 +115,7 @@ class Evaluating(Starting):
             self._together(self._refuse_stale)
             call, shard = self._called(), self._together(self._require().shard)
         found = self._in_blocks(call, shard, budget)
-        with shown(progress and not self.rank) as bar:
+        with shown(progress and not self.rank, unit=" rows", unit_scale=True, smoothing=0) as bar:
             bar.reset(found.evaluator.total)
             found.run(bar.update)
         own, ids, out = found.result()

@@ -27,6 +27,7 @@ from pyg_incremental.ops import Aggregate, Aggregator
 from pyg_incremental.ops.maps import InputExecutor, MapExecutor, OnesExecutor, WholeExecutor
 from pyg_incremental.ops.sum import SumState
 from pyg_incremental.program.steps import Domain, Ones, Program, RowMap, Step, Value, Whole
+from pyg_incremental.telemetry.progress import PATIENCE, shown
 from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, Context, NodeSet, Rows
 from pyg_incremental.rows.late import Late
 from pyg_incremental.typing import StoreName
@@ -193,7 +194,7 @@ class Engine(FewRows):
         make = partial(self._materialize, out.value.name)
         return InputExecutor(step, out, context, make if out.value in self.program.graphs else None)
 
-    def full(self, inputs: Mapping[str, Tensor]) -> None:
+    def full(self, inputs: Mapping[str, Tensor], progress: bool = False) -> None:
         """Run every step on all rows and fill the store.
 
         `inputs` holds the node inputs, `[num_nodes, ...]`, and constants by name.
@@ -209,14 +210,19 @@ class Engine(FewRows):
         left = Counter(cell for cells in reads for cell in cells)
         for cell in self._cells:
             cell.reset()
-        for e, cells in zip(self.executors, reads, strict=True):
-            if isinstance(e, InputExecutor):
-                e.take(inputs.get(e.out.value.name))
-            e.full()
-            left.subtract(cells)
-            for cell in cells:
-                if not left[cell] and not cell.stored:
-                    cell.rows = None
+        bar = shown(
+            progress, total=len(reads), desc="all rows", unit=" steps", delay=PATIENCE, leave=False
+        )
+        with bar:
+            for e, cells in zip(self.executors, reads, strict=True):
+                if isinstance(e, InputExecutor):
+                    e.take(inputs.get(e.out.value.name))
+                e.full()
+                bar.update()
+                left.subtract(cells)
+                for cell in cells:
+                    if not left[cell] and not cell.stored:
+                        cell.rows = None
         for cell in self._cells:
             cell.reset()
         self.backend.spare.clear()

@@ -1,11 +1,14 @@
 """A model saved to a file and taken up from there."""
 
+import logging
 import os
+import time
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import nn
+from typing_extensions import Unpack
 
 from pyg_incremental.call.method import module_of
 from pyg_incremental.delta.journal import Committed
@@ -16,7 +19,9 @@ from pyg_incremental.session import start
 from pyg_incremental.session.by_name import NodeNames
 from pyg_incremental.session.compact import Removed
 from pyg_incremental.session.parameters import refuse_autocast
+from pyg_incremental.session.settings import Options
 
+_log = logging.getLogger(__name__)
 Model = TypeVar("Model", bound="Keeping")
 
 
@@ -60,21 +65,29 @@ class Keeping:
             return saving.copied(session, self._scrub.next, removed, saved, extra)
 
         saved = self._turns.read(look)
-        return lambda path: saving.save(path, self.model, self._settings, saved)
+
+        def write(path: str | os.PathLike[str]) -> None:
+            began = time.perf_counter()
+            saving.save(path, self.model, self._settings, saved)
+            took, size = time.perf_counter() - began, os.path.getsize(path)
+            version = saved.content["version"]
+            _log.info("saved version %d to '%s': %d bytes, %.3f s", version, path, size, took)
+
+        return write
 
     @classmethod
     def load(
         cls: type[Model],
         path: str | os.PathLike[str],
         model: nn.Module | Callable[..., Any],
-        **settings: Any,
+        **options: Unpack[Options],
     ) -> Model:
         """Continue from a saved state.
 
         Args:
             path: The file. No code from it is executed.
             model: The model that the state belongs to, with the parameters it had.
-            **settings: As for `to_incremental`; `accumulate_dtype` and `store` are those of the
+            **options: As for `to_incremental`; `accumulate_dtype` and `store` are those of the
                 saved state by default.
 
         Raises:
@@ -82,10 +95,10 @@ class Keeping:
                 parameters, or to one that computes other outputs on the saved graph.
         """
         content = saving.read(path, module_of(model))
-        settings.setdefault("accumulate_dtype", saving.sums_of(content))
-        settings.setdefault("store", content["store"])
+        options.setdefault("accumulate_dtype", saving.sums_of(content))
+        options.setdefault("store", content["store"])
         made: Any = cls
-        loaded = made(module_of(model), **settings)
+        loaded = made(module_of(model), **options)
         loaded._continue_from(path, content)
         return loaded  # type: ignore[no-any-return]
 
@@ -104,6 +117,7 @@ class Keeping:
     @torch.inference_mode(mode=False)
     @torch.no_grad()
     def _continue_from(self: Any, path: str | os.PathLike[str], content: dict[str, Any]) -> None:
+        began = time.perf_counter()
         self._refuse_training()
         refuse_autocast()
         start.begin_kernels(self.model, self._settings)
@@ -115,6 +129,7 @@ class Keeping:
         self._removed = Removed()
         self._removed.note({kind: ids.numpy() for kind, ids in content["removed"].items()})
         self.extra = content["extra"]
+        self._say_computed(f"load of version {content['version']} from '{path}'", began)
 
     def __reduce__(self) -> NoReturn:
         """Neither copies nor pickles: rows and the kernels' views of them would come apart."""

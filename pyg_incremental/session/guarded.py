@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import time
+
 from torch import nn
 
 from pyg_incremental.call.torchscript import refuse_torchscript
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.kernels.locks import anew_in_child
+from pyg_incremental.telemetry.metrics import Tally
 from pyg_incremental.session.by_name import NodeNames
 from pyg_incremental.session.listeners import Listeners
 from pyg_incremental.session.session import Session
@@ -14,6 +18,8 @@ from pyg_incremental.session.settings import Settings
 from pyg_incremental.session.trial import Trials
 from pyg_incremental.session.turns import Turns
 from pyg_incremental.update import UpdateStats
+
+_log = logging.getLogger(__name__)
 
 
 class Guarded:
@@ -36,9 +42,21 @@ class Guarded:
         self._turns = Turns()
         self._last: UpdateStats | None = None
         self._listeners = Listeners()
+        self._tally = Tally()
         self._trials: Trials | None = None
         self._lost = ""
         anew_in_child(self)
+
+    def _say_computed(self, what: str, began: float) -> None:
+        """Tell the logger, and count, that all rows were computed."""
+        session, seconds = self._require(), time.perf_counter() - began
+        self._tally.full_pass(seconds)
+        edges = sum(session.graphs[r.graph].num_edges for r in session.roles.given)
+        _log.info(
+            "%s of %s: %d nodes, %d edges, %.3f s; updates run %s, %s kernels",
+            what, type(self.model).__name__, session.count, edges, seconds, session.mode,
+            session.backend.name,
+        )  # fmt: skip
 
     def begin_anew(self) -> None:
         """In a forked child, let go of what is stored in files: parent and child write to these."""

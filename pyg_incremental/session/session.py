@@ -131,7 +131,8 @@ class Session:
 
     def fill(self, nodes: dict[str, Tensor], others: dict[str, Any]) -> None:
         """Compute all rows from node inputs, `[num_nodes, ...]`, other tensors, and parameters."""
-        self.engine.full({**nodes, **others, **self.program.learned_rows()})
+        inputs = {**nodes, **others, **self.program.learned_rows()}
+        self.engine.full(inputs, self.settings.progress)
 
     def fill_in_place_of(
         self, before: "Session", nodes: dict[str, Tensor], others: dict[str, Any]

@@ -1,14 +1,31 @@
 """What the user chose, checked."""
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 import torch
 
 from pyg_incremental.call.said import Role
 from pyg_incremental.graph.storage import Storage
 from pyg_incremental.typing import BackendName, StoreName
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Options(TypedDict, total=False):
+    """The keywords of `to_incremental`, for type checkers and editors."""
+
+    strict: bool
+    backend: BackendName
+    accumulate_dtype: torch.dtype | None
+    scrub_rows: int
+    compile_after: int | None
+    store: StoreName
+    check: bool
+    roles: Mapping[str, Any] | None
+    progress: bool
 
 
 @dataclass(frozen=True)
@@ -29,6 +46,7 @@ class Settings:
     check: bool = True
     storage: Storage = field(default_factory=Storage)
     roles: Mapping[str, Any] | None = None
+    progress: bool = True
 
     def __post_init__(self) -> None:
         for role in (self.roles or {}).values():
@@ -53,3 +71,14 @@ class Settings:
                 "compile_after: expected a number of updates, 1 or more, or None (got "
                 f"{self.compile_after})"
             )
+
+
+def shows_options(function: F) -> F:
+    """Show each of `Options`, with its default, in the signature of what takes them by `**`."""
+    own, known = inspect.signature(function), inspect.signature(Settings).parameters
+    plain = inspect.Parameter.KEYWORD_ONLY
+    named = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    options = [known[name].replace(kind=plain) for name in Options.__annotations__]
+    named = sorted([*named, *options], key=lambda p: p.kind)
+    function.__signature__ = own.replace(parameters=named)  # type: ignore[attr-defined]
+    return function

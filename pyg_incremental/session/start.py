@@ -1,5 +1,6 @@
 """The ways in which a session starts: from a call, another session, or a saved state."""
 
+import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -34,6 +35,8 @@ from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 
+_log = logging.getLogger(__name__)
+
 
 def begin_kernels(model: nn.Module, settings: Settings) -> None:
     """See that kernels serve: compiled ones, or plain ones until these are made."""
@@ -42,8 +45,17 @@ def begin_kernels(model: nn.Module, settings: Settings) -> None:
     if settings.backend == "compiled":
         KERNELS.wait(dtype)
     else:
+        was_making = KERNELS.is_making
         KERNELS.begin(dtype)
         KERNELS.poll()
+        if KERNELS.is_making and not was_making:
+            _log.info("kernels of %s are being compiled or loaded; plain ones serve so long", dtype)
+
+
+def say_if_made() -> None:
+    """Tell the logger that compiled kernels have taken over, if they have."""
+    if not KERNELS.is_making:
+        _log.info("compiled kernels serve now")
 
 
 def from_call(site: CallSite, settings: Settings) -> Session:
@@ -241,6 +253,7 @@ def say_if_whole(session: Session, level: int) -> bool:
         )
     else:
         return False
+    _log.info("%s: %s", type(plan.site.model).__name__, said)
     warnings.warn(
         f"{type(plan.site.model).__name__}: {said}. explain() says what to write instead",
         IncrementalWarning,

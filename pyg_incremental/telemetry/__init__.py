@@ -1,0 +1,1 @@
+"""What is told while work is under way: numbers, and bars."""
