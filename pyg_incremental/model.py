@@ -24,7 +24,6 @@ from pyg_incremental.engine.loop import NOTHING
 from pyg_incremental.files.keeping import Keeping
 from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels.takeover import KERNELS
-from pyg_incremental.telemetry.metrics import RECENT
 from pyg_incremental.readings import Readings
 from pyg_incremental.session import at_once, interrupted, report, start
 from pyg_incremental.session.as_module import AsModule
@@ -38,6 +37,7 @@ from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Options, Settings, shows_options
 from pyg_incremental.session.values import TakesValues
+from pyg_incremental.telemetry.metrics import RECENT
 from pyg_incremental.typing import Changes, Out, Pairs
 from pyg_incremental.update import Update
 

@@ -21,7 +21,6 @@ from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.files import snapshot
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.takeover import KERNELS
-from pyg_incremental.telemetry.metrics import ABOUT, Metrics
 from pyg_incremental.program.steps import Program
 from pyg_incremental.session import against_model, integrity
 from pyg_incremental.session.explain import Explanation, explained
@@ -29,6 +28,7 @@ from pyg_incremental.session.stored import stored
 from pyg_incremental.session.values import understood
 from pyg_incremental.session.what_if import WhatIfs
 from pyg_incremental.session.worst_node import worst_node
+from pyg_incremental.telemetry.metrics import ABOUT, Metrics
 from pyg_incremental.typing import Out
 from pyg_incremental.update import Reading, Update
 

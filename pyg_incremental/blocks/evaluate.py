@@ -30,11 +30,11 @@ from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.torchscript import refuse_torchscript
 from pyg_incremental.errors import StaleStateError, UnsupportedModelError
 from pyg_incremental.program.steps import Program
-from pyg_incremental.telemetry.progress import shown
 from pyg_incremental.session.classified import classified
 from pyg_incremental.session.parameters import refuse_autocast
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.settings import Settings
+from pyg_incremental.telemetry.progress import shown
 
 Ids = NDArray[np.int64]
 

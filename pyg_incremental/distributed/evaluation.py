@@ -20,8 +20,8 @@ from pyg_incremental.distributed.placement.shard import Shard
 from pyg_incremental.distributed.readings import collective
 from pyg_incremental.distributed.start import Starting
 from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
-from pyg_incremental.telemetry.progress import shown
 from pyg_incremental.session.settings import Settings
+from pyg_incremental.telemetry.progress import shown
 
 _REFUSED = {
     "nodes": "all rows are computed; take those of your nodes out of what comes back",

@@ -2,8 +2,8 @@
 
 import torch
 
-from pyg_incremental.aggregate.recomputed_sum import RememberedState
 from pyg_incremental.engine.loop import Engine
+from pyg_incremental.ops.recomputed_sum import RememberedState
 
 
 def drift_of(engine: Engine) -> float:

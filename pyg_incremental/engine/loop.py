@@ -27,9 +27,9 @@ from pyg_incremental.ops import Aggregate, Aggregator
 from pyg_incremental.ops.maps import InputExecutor, MapExecutor, OnesExecutor, WholeExecutor
 from pyg_incremental.ops.sum import SumState
 from pyg_incremental.program.steps import Domain, Ones, Program, RowMap, Step, Value, Whole
-from pyg_incremental.telemetry.progress import PATIENCE, shown
 from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, Context, NodeSet, Rows
 from pyg_incremental.rows.late import Late
+from pyg_incremental.telemetry.progress import PATIENCE, shown
 from pyg_incremental.typing import StoreName
 from pyg_incremental.update import Work
 

@@ -10,13 +10,13 @@ from torch import nn
 from pyg_incremental.call.torchscript import refuse_torchscript
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.kernels.locks import anew_in_child
-from pyg_incremental.telemetry.metrics import Tally
 from pyg_incremental.session.by_name import NodeNames
 from pyg_incremental.session.listeners import Listeners
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.session.trial import Trials
 from pyg_incremental.session.turns import Turns
+from pyg_incremental.telemetry.metrics import Tally
 from pyg_incremental.update import UpdateStats
 
 _log = logging.getLogger(__name__)

@@ -26,6 +26,7 @@ from pyg_incremental.stream.schema import Schema
 from pyg_incremental.stream.sinks import DeadLetter, Deliveries, Sink
 from pyg_incremental.stream.stats import StreamStats
 from pyg_incremental.stream.window import Window
+from pyg_incremental.telemetry.metrics import Metrics
 from pyg_incremental.update import Update
 
 _PATIENCE = 5.0
@@ -328,6 +329,19 @@ class Stream:
         watch = Watch(what, find, to, keep, self._watches.remove)
         self._watches.append(watch)
         return watch
+
+    # Numbers -------------------------------------------------------------------------------------
+
+    def metrics(self) -> Metrics:
+        """The numbers of the model, those of `stats`, and how long events wait; for Prometheus too.
+
+        See `IncrementalModel.metrics`. Names of what the stream itself counts begin with `stream_`.
+        """
+        shares = {"stream_latency_p50_seconds": 0.5, "stream_latency_p99_seconds": 0.99}
+        waits = {name: self.stats.latency(share) for name, share in shares.items()}
+        about = dict.fromkeys(waits, ("gauge", "Seconds from arrival to answer of recent events."))
+        own = Metrics.of(self.stats, "stream_").beside(Metrics(waits, about))
+        return self.inc.metrics().beside(own)
 
     # Checkpoints ---------------------------------------------------------------------------------
 

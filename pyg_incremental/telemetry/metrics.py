@@ -4,7 +4,9 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import fields
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +43,29 @@ ABOUT = {
 
 
 class Metrics(dict[str, float]):
-    """Numbers by name; see `IncrementalModel.metrics`."""
+    """Numbers by name; see `IncrementalModel.metrics`.
+
+    Args:
+        values: The numbers.
+        about: Kind (`'counter'` or `'gauge'`) and meaning of each.
+    """
+
+    def __init__(
+        self, values: Mapping[str, float], about: Mapping[str, tuple[str, str]] = ABOUT
+    ) -> None:
+        super().__init__(values)
+        self._about = dict(about)
+
+    @classmethod
+    def of(cls, stats: Any, prefix: str) -> "Metrics":
+        """The counts of a dataclass, its fields that are integers, under names of their own."""
+        counts = {f"{prefix}{f.name}": getattr(stats, f.name) for f in fields(stats)}
+        counts = {name: n for name, n in counts.items() if type(n) is int}
+        return cls(counts, dict.fromkeys(counts, ("counter", "")))
+
+    def beside(self, other: "Metrics") -> "Metrics":
+        """These and other numbers."""
+        return Metrics({**self, **other}, self._about | other._about)
 
     def prometheus(
         self, *, prefix: str = "pyg_incremental_", labels: Mapping[str, str] | None = None
@@ -66,7 +90,7 @@ class Metrics(dict[str, float]):
         held = f"{{{held}}}" if held else ""
         lines = []
         for name, value in self.items():
-            kind, about = ABOUT.get(name, ("untyped", ""))
+            kind, about = self._about[name]
             full = f"{prefix}{name}{'_total' if kind == 'counter' else ''}"
             lines += [f"# HELP {full} {about}"] if about else []
             lines += [f"# TYPE {full} {kind}", f"{full}{held} {value!r}"]

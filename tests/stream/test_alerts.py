@@ -64,6 +64,11 @@ def test_the_three_kinds_are_what_two_full_passes_say(size):
     assert all(heard.values())
     everything = [a for told in heard.values() for a in told]
     assert stream.stats.alerts == len(everything)
+    numbers = stream.metrics()
+    assert numbers["stream_alerts"] == len(everything)
+    assert numbers["stream_events"] == stream.stats.events
+    assert numbers["updates"] == stream.stats.updates
+    assert f"pyg_incremental_stream_alerts_total {len(everything)}\n" in numbers.prometheus()
     assert len(set(keys(everything))) == len(everything)
 
 

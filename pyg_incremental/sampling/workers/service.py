@@ -32,6 +32,7 @@ from pyg_incremental.sampling.workers.seeds import (
 )
 from pyg_incremental.sampling.workers.split import Splitter
 from pyg_incremental.sources.source import Event, Source
+from pyg_incremental.telemetry.metrics import Metrics
 
 Ids = NDArray[np.int64]
 
@@ -376,6 +377,10 @@ class SampleService:
         with self._front.working() as crew:
             said, count = crew.report(), len(crew.sampling)
             return self._counts.reported(said[:count], said[count:], crew.replaced)
+
+    def metrics(self) -> Metrics:
+        """The counts of `stats` as plain numbers, whose names begin with `service_`."""
+        return Metrics.of(self.stats, "service_")
 
     def close(self) -> None:
         """End all workers; what was read since the last checkpoint is read again by `restore`."""
