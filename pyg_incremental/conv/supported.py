@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pyg_incremental.conv import registry
 from pyg_incremental.ops import EdgeFunction, FunctionSoftmax, NeighborhoodRows, SoftmaxSum
-from pyg_incremental.program.steps import Domain, Input, Only, Program, Step, Value, Whole
+from pyg_incremental.program.steps import Domain, Input, Program, Step, Value, Whole
 
 Scheme = Literal["incremental", "constrained", "row recompute", "full pass", "refused"]
 """How a layer follows a change; see `SupportedLayer`."""
@@ -93,7 +93,7 @@ def scheme_of(program: Program) -> Scheme:
         handed_in = isinstance(step, Input) and step.output.domain is Domain.NODE
         if handed_in or features.intersection(step.inputs):
             features.add(step.output)
-        if isinstance(step, Whole) and not isinstance(step, Only):
+        if isinstance(step, Whole) and step.of_all:
             found.add("full pass")
         elif isinstance(step, NeighborhoodRows) and features.intersection(step.inputs):
             found.add("row recompute")

@@ -302,7 +302,7 @@ class WholeExecutor:
             out.dirty = not _same(result, out.content)
             out.content, changed = result, rows if out.dirty else 0
         edges = sum(e.context.graph.num_edges for e in self.graphs.values())
-        context.stats.append((out.value.name, "whole", rows, changed, edges, 0))
+        context.stats.append((out.value.name, self.step.kind, rows, changed, edges, 0))
 
 
 def _refuse_other_count(out: Cell, rows: int | None, wanted: int) -> None:

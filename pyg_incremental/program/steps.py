@@ -169,6 +169,8 @@ class Whole(Step):
     """
 
     kind: ClassVar[str] = "whole"
+    of_all: ClassVar[bool] = True
+    """Whether it counts as one that computes on all rows."""
     fn: Callable[..., Any]
     reason: str = ""
     pure: bool = False
@@ -182,6 +184,15 @@ class Only(Whole):
     """
 
     kind: ClassVar[str] = "only"
+    of_all: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, eq=False)
+class Returned(Whole):
+    """A graph that a model returns, as it is now: edges are listed, and nothing is computed."""
+
+    kind: ClassVar[str] = "returned"
+    of_all: ClassVar[bool] = False
 
 
 S = TypeVar("S", bound=Step)
@@ -351,7 +362,7 @@ class Program:
     @property
     def whole_steps(self) -> list[Whole]:
         """The steps that run on all rows, of which there may be many."""
-        return [s for s in self.steps if isinstance(s, Whole) and not isinstance(s, Only)]
+        return [s for s in self.steps if isinstance(s, Whole) and s.of_all]
 
     @property
     def read_out(self) -> set[Value]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pyg_incremental.ops import Aggregate
 from pyg_incremental.program.origin import Origin, Place
-from pyg_incremental.program.steps import Domain, Only, Program, Step, Value, Whole
+from pyg_incremental.program.steps import Domain, Program, Step, Value, Whole
 from pyg_incremental.session.advice import advice_on
 from pyg_incremental.session.session import Session
 from pyg_incremental.update import StepStats, UpdateStats
@@ -219,7 +219,7 @@ def _alike(value: Value, other: Value) -> bool:
 
 def _how(program: Program, steps: Sequence[Step]) -> tuple[Runs, list[str]]:
     """How the steps of a line run, and why not incrementally."""
-    whole = [s for s in steps if isinstance(s, Whole) and not isinstance(s, Only)]
+    whole = [s for s in steps if isinstance(s, Whole) and s.of_all]
     if whole:
         reasons = [_in_words(program, s) for s in whole if s.reason]
         return "all rows", list(dict.fromkeys(reasons))

@@ -80,11 +80,21 @@ class Listener(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def recorded_modules(observer: Observer, leaves: dict[str, nn.Module]) -> Iterator[None]:
-    """Let calls of these modules be written down as one; they are of a copy of the model."""
+def recorded_modules(
+    observer: Observer,
+    leaves: dict[str, nn.Module],
+    opens: Callable[[nn.Module, Any, Any], bool],
+) -> Iterator[None]:
+    """Let calls of these modules be written down as one; they are of a copy of the model.
+
+    Args:
+        observer: Who is told.
+        leaves: The modules, by their paths.
+        opens: Whether one call counts as what it does inside, by the module, `args` and `kwargs`.
+    """
     kinds = {path: type(module) for path, module in leaves.items()}
     for path, module in leaves.items():
-        module.__class__ = _recorded(kinds[path], observer, path)
+        module.__class__ = _recorded(kinds[path], observer, path, opens)
     try:
         yield
     finally:
@@ -92,9 +102,14 @@ def recorded_modules(observer: Observer, leaves: dict[str, nn.Module]) -> Iterat
             module.__class__ = kinds[path]
 
 
-def _recorded(kind: type[nn.Module], observer: Observer, path: str) -> type[nn.Module]:
+def _recorded(
+    kind: type[nn.Module],
+    observer: Observer,
+    path: str,
+    opens: Callable[[nn.Module, Any, Any], bool],
+) -> type[nn.Module]:
     def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if observer.is_busy:
+        if observer.is_busy or opens(self, args, kwargs):
             return kind.__call__(self, *args, **kwargs)
         return observer.module(path, lambda *a, **k: kind.__call__(self, *a, **k), args, kwargs)
 

@@ -1,6 +1,7 @@
 """From a call to the program of its model: recorded on a copy, and then written as steps."""
 
 import contextlib
+import inspect
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -200,7 +201,7 @@ def _calls_seen_by(observer: Observer, site: CallSite, is_open: bool) -> Iterato
         warnings.simplefilter("ignore")  # the first pass itself will say it
         for context in (
             torch.no_grad(), plainly(site.model), _grouping_seen_by(observer),
-            recorded_modules(observer, names), observer,
+            recorded_modules(observer, names, _asks_for_weights if is_open else _never), observer,
         ):  # fmt: skip
             stack.enter_context(context)
         yield
@@ -300,6 +301,18 @@ def _is_one_call(module: nn.Module, is_open: bool) -> bool:
         and not isinstance(module, (nn.Sequential, nn.ModuleList, nn.ModuleDict))
         and not hooked
     )
+
+
+def _asks_for_weights(module: nn.Module, args: Any, kwargs: Any) -> bool:
+    """Whether a conv is to return its attention weights, of which its program knows nothing."""
+    if not isinstance(module, MessagePassing):
+        return False
+    given = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
+    return bool(given.get("return_attention_weights"))
+
+
+def _never(*_: Any) -> bool:
+    return False
 
 
 @contextlib.contextmanager

@@ -16,7 +16,14 @@ from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import NotTraceable, Output, Traced
 from pyg_incremental.program.origin import Origin
 from pyg_incremental.program.row_wise import COSTLY_MODULES, as_it_is
-from pyg_incremental.program.steps import Domain, NotIncremental, Program, Step, Value
+from pyg_incremental.program.steps import (  # fmt: skip
+    Domain,
+    NotIncremental,
+    Program,
+    Returned,
+    Step,
+    Value,
+)
 from pyg_incremental.trace import operations
 from pyg_incremental.trace.closures import Live, as_it_runs, closure
 from pyg_incremental.trace.convs import steps_of_conv
@@ -169,6 +176,13 @@ class Writer:
                 value in readers or not _is_map(self.program, value) or returned.count(value) > 1
             ):
                 values[i] = self.program.map("out", as_it_is, [value])
+            elif value in self.program.graphs:
+                values[i] = self._returned(value)
+
+    def _returned(self, graph: Value) -> Value:
+        """A graph that leaves."""
+        out = self.program.value(f"{graph.name}_out", Domain.WHOLE)
+        return self.program.add(None, lambda: Returned(out, (graph,), as_it_is, pure=True))
 
     def _operation(self, node: fx.Node) -> Any:
         if node.target in (edges_of_matrix, values_of_matrix):

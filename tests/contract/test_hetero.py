@@ -1,5 +1,8 @@
 """Pairs of node features, dicts of them, and several graphs: exact under every kind of delta."""
 
+import warnings
+
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import HeteroData
@@ -17,7 +20,7 @@ from tests.closeness import assert_close, rows_that_differ, tensors_of
 from tests.hetero_side_by_side import HeteroSides
 from tests.hetero_strategies import BOUGHT, FOLLOWS, HETERO_DELTAS, LABELS, RATES, TYPES, as_plain
 from tests.side_by_side import clone
-from tests.strategies import index
+from tests.strategies import generator, index
 from tests.zoo_hetero import GRAPH_CASES, HETERO_CASES, PAIR_CASES
 
 CASES = [*PAIR_CASES, *GRAPH_CASES, *HETERO_CASES]
@@ -420,3 +423,40 @@ def test_softmax_states_join_however_far_apart_they_are():
     alone = (logits[0].softmax(0) * values[0]).sum().view(1, 1)
     assert_close(joined((state(0), nothing), 1), alone)
     assert_close(joined((nothing, nothing), 1), torch.zeros(1, 1, dtype=torch.float64))
+
+
+def test_a_type_that_was_not_there_at_first(seed):
+    """It is asked for by a line to write, with which nodes and edges of it come by deltas."""
+    rng = generator(seed)
+    torch.manual_seed(seed)
+    first, later = ("a", "to", "b"), ("b", "to", "c")
+    sage = SAGEConv((5, 5), 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nothing comes to 'a'
+        model = HeteroConv({first: sage, later: SAGEConv((5, 5), 6)}).double().eval()
+    x = {kind: torch.randn(9, 5).double() for kind in "ab"}
+    edges = {first: torch.from_numpy(rng.integers(9, size=(2, 20)))}
+    inc = to_incremental(model)
+    inc(x, edges)
+    pair = torch.tensor([[1], [0]])
+    for delta, line in (
+        ({"x_add": {"c": torch.ones(1, 5)}}, "'c': torch.empty(0, channels)"),
+        ({"nodes_del": {"c": [0]}}, "'c': torch.empty(0, channels)"),
+        ({"edge_index_add": {later: pair}}, f"{later!r}: torch.empty(2, 0, dtype=torch.int64)"),
+    ):
+        with pytest.raises(InvalidDeltaError) as raised:
+            inc.apply_delta(**delta)
+        assert f"call the model again with no rows of it, {{..., {line}}}" in str(raised.value)
+        assert "args_dict" not in str(raised.value)
+    x["c"], edges[later] = torch.empty(0, 5).double(), torch.empty(2, 0, dtype=torch.int64)
+    inc(x, edges)
+    for _ in range(6):
+        new = torch.randn(2, 5).double()
+        x["c"] = torch.cat([x["c"], new])
+        ends = rng.integers(9, size=3), rng.integers(len(x["c"]), size=3)
+        more = torch.from_numpy(np.stack(ends))
+        edges[later] = torch.cat([edges[later], more], 1)
+        inc.apply_delta(x_add={"c": new}, edge_index_add={later: more})
+        with torch.no_grad():
+            assert_close(inc.out, model(x, edges))
+    assert inc.mode == "incremental"

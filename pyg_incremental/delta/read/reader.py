@@ -243,15 +243,15 @@ class DeltaReader:
                     f"values={{{key!r}: ...}}"
                 )
             if name is None:
-                names = [*self._known(), *roles.handed_in.nodes]
-                raise _unknown(field, key, list(dict.fromkeys(names)))
+                named = [n for n in roles.handed_in.nodes if "/" not in n]  # others are by type
+                raise self._unknown(field, key, list(dict.fromkeys([*self._known(), *named])))
             kind = roles.nodes[name]
             own = {short_name(n): n for n, of in roles.nodes.items() if of == kind}
             if not isinstance(given, Mapping):
                 given = {short_name(name): given}
             for short, part in given.items():
                 if short not in own:
-                    raise _unknown(f"{field}[{key!r}]", short, list(own))
+                    raise self._unknown(f"{field}[{key!r}]", short, list(own))
                 named = found.setdefault(kind, {})
                 if own[short] in named:
                     raise InvalidDeltaError(
@@ -270,13 +270,25 @@ class DeltaReader:
         for key, given in value.items():
             kind: Any = self._roles.nodes.get(key, key)
             if kind not in self._num_nodes:
-                raise _unknown(field, key, self._known())
+                raise self._unknown(field, key, self._known())
             found[kind] = given
         return found
 
     def _known(self) -> list[str]:
         """The kinds of nodes; that without a name by its features."""
         return [kind or self._features[kind] or "x" for kind in self._roles.kinds]
+
+    def _unknown(self, field: str, key: object, known: list[Any]) -> InvalidDeltaError:
+        """What to say of a key that is none."""
+        said = f"{field}: there is no {key!r} (got {key!r}, expected one of {known})"
+        is_edge = isinstance(key, tuple) and len(key) == 3
+        if "" in self._roles.kinds or not (is_edge or isinstance(key, str)) or "[" in field:
+            return InvalidDeltaError(said)
+        none = "torch.empty(2, 0, dtype=torch.int64)" if is_edge else "torch.empty(0, channels)"
+        return InvalidDeltaError(
+            f"{said}; if it is a type of which there was none yet, call the model again with no "
+            f"rows of it, {{..., {key!r}: {none}}}: more come by deltas then"
+        )
 
     def _only_kind(self, field: str) -> str:
         kinds = self._roles.kinds
@@ -325,7 +337,7 @@ class DeltaReader:
                 value = {known[0]: value}
             for key, part in value.items():
                 if key not in known:
-                    raise _unknown(name, key, known)
+                    raise self._unknown(name, key, known)
                 found.setdefault(key, {})[field] = part
         return found
 
@@ -336,7 +348,11 @@ class DeltaReader:
         if not given:
             return {}
         main = self._main
-        if main is not None and not [v for v in given.values() if _is_keyed(v, keys)]:
+        by_type = [given.get(field) for field in ("edge_index_add", "edge_index_del")]
+        if main is not None and not (
+            any(_is_keyed(v, keys) for v in given.values())
+            or any(isinstance(v, Mapping) for v in by_type)
+        ):
             return {main.key: delta}
         parts: dict[Hashable, dict[str, Any]] = {}
         for field, value in given.items():
@@ -346,7 +362,7 @@ class DeltaReader:
                 )
             for key, part in value.items():
                 if key not in keys:
-                    raise _unknown(field, key, keys)
+                    raise self._unknown(field, key, keys)
                 parts.setdefault(key, {})[field] = part
         nothing = dict.fromkeys(_EDGE_FIELDS)
         return {key: replace(delta, **{**nothing, **part}) for key, part in parts.items()}
@@ -389,7 +405,3 @@ def _both_directions(
 def _is_keyed(value: Any, keys: list[Any]) -> bool:
     """Whether a field is given by graph."""
     return isinstance(value, Mapping) and bool(value) and set(value) <= set(keys)
-
-
-def _unknown(field: str, key: object, known: list[Any]) -> InvalidDeltaError:
-    return InvalidDeltaError(f"{field}: there is no {key!r} (got {key!r}, expected one of {known})")
