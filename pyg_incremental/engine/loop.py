@@ -10,7 +10,7 @@ One update is five lines:
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import nullcontext
 from functools import partial
 from weakref import ref
@@ -199,6 +199,49 @@ class Engine(FewRows):
 
         `inputs` holds the node inputs, `[num_nodes, ...]`, and constants by name.
         """
+        self._run(inputs, {*self._cells}, progress)
+        self.backend.spare.clear()
+        self.lay_out()
+
+    def lay_out(self) -> None:
+        """See that small updates of a large graph have their fast path from the first one on."""
+        if self._wait and sum(g.num_edges for g in self.graphs.values()) >= LARGE:
+            self._wait = 1
+            if self.main is not None and not self._has_exchanges:  # an update of all ranks
+                self.update({}, {}, {})  # lays it out, and loads what it is made of
+
+    def renew(self, given: Mapping[str, Tensor]) -> Work:
+        """Run again, on all rows, what reads some tensors, and what depends on that.
+
+        Rows are replaced, and never written to: whoever still holds those of before can put them
+        back.
+
+        Args:
+            given: New tensors that have no rows, by the names of inputs.
+
+        Returns:
+            What has run.
+        """
+        wanted = {self.inputs[name].out for name in given}
+        read = [(e, [self.cells[v] for v in e.step.inputs]) for e in self.executors]
+        for e, cells in read:
+            if not wanted.isdisjoint(cells):
+                wanted.add(e.out)
+        for e, cells in reversed(read):  # and what these read, where it is not kept
+            if e.out in wanted:
+                wanted |= {c for c in cells if c.domain is not Domain.WHOLE and c.rows is None}
+        self._run(given, wanted)
+        ran = [(e.out, e.step.kind) for e in self.executors if e.out in wanted]
+        return [(c.value.name, kind, n, n, 0, 0) for c, kind in ran if (n := self._count(c))]
+
+    def _count(self, cell: Cell) -> int:
+        """How many rows a value has; 0 if it has none."""
+        if cell.domain is Domain.EDGE:
+            return self.graphs[cell.value.kind].num_edges
+        return 0 if cell.nodes is None else cell.nodes.num_nodes
+
+    def _run(self, inputs: Mapping[str, Tensor], wanted: Set[Cell], progress: bool = False) -> None:
+        """Make some values, or all, on all rows; see `full`."""
         self.fast, self._wait = None, self._compile_after
         self.copy_late()
         for nodes in self.nodes.values():
@@ -206,15 +249,16 @@ class Engine(FewRows):
         stats: Work = []
         for context in self._contexts.values():
             context.begin(NO_EVENTS, stats)
-        reads = self._reads()
-        left = Counter(cell for cells in reads for cell in cells)
+        everything = zip(self.executors, self._reads(), strict=True)
+        reads = [(e, cells) for e, cells in everything if e.out in wanted]
+        left = Counter(cell for _, cells in reads for cell in cells)
         for cell in self._cells:
             cell.reset()
         bar = shown(
             progress, total=len(reads), desc="all rows", unit=" steps", delay=PATIENCE, leave=False
         )
         with bar:
-            for e, cells in zip(self.executors, reads, strict=True):
+            for e, cells in reads:
                 if isinstance(e, InputExecutor):
                     e.take(inputs.get(e.out.value.name))
                 e.full()
@@ -225,11 +269,6 @@ class Engine(FewRows):
                         cell.rows = None
         for cell in self._cells:
             cell.reset()
-        self.backend.spare.clear()
-        if self._wait and sum(g.num_edges for g in self.graphs.values()) >= LARGE:
-            self._wait = 1
-            if self.main is not None and not self._has_exchanges:  # an update of all ranks
-                self.update({}, {}, {})  # lays it out, and loads what it is made of
 
     def _reads(self) -> list[list[Cell]]:
         """What each executor reads when it runs; also finds the values that are read once.

@@ -31,10 +31,13 @@ class Memento:
     Args:
         root: The object; its own attributes are put back last.
         few: Of some arrays, by their address, the only rows that may be written to, int64 `[k]`.
+        written: Whether arrays are written to; else they are replaced by others, and not copied.
     """
 
-    def __init__(self, root: object, few: Mapping[int, Ids] | None = None) -> None:
-        self._few = few or {}
+    def __init__(
+        self, root: object, few: Mapping[int, Ids] | None = None, written: bool = True
+    ) -> None:
+        self._few, self._written = few or {}, written
         self._rows: list[tuple[Tensor, Tensor, Tensor]] = []
         self._attributes: list[tuple[Any, dict[str, Any]]] = []
         self._containers: list[tuple[Any, Any]] = []
@@ -50,7 +53,8 @@ class Memento:
     def _look_into(self, found: Any) -> list[object]:
         """Remember one object; what it leads to."""
         if isinstance(found, (Tensor, np.ndarray)):
-            self._copy(found)
+            if self._written:
+                self._copy(found)
         elif isinstance(found, (dict, list, set)):
             self._containers.append((found, found.copy()))
             return list(found.values() if isinstance(found, dict) else found)

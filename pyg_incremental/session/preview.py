@@ -11,6 +11,7 @@ from pyg_incremental.session.memento import Memento
 from pyg_incremental.session.reach import reach, rows_within
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.trial import Trials
+from pyg_incremental.session.values import foreseen
 from pyg_incremental.update import Update
 
 
@@ -28,6 +29,8 @@ def preview(trials: Trials, delta: GraphDelta) -> Update:
         InvalidDeltaError: If it does not fit the graph.
     """
     session, began = trials.session, time.perf_counter()
+    if delta.values is not None:
+        return foreseen(session, delta, began)
     plain = session.plain_of(delta)
     tried = None if plain is None else trials.tried(plain, began)
     return step_by_step(session, delta) if tried is None else tried

@@ -16,6 +16,7 @@ from pyg_incremental.delta.resolve.resolver import ResolvedDelta
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.session import report, start
+from pyg_incremental.session.memento import Memento
 from pyg_incremental.session.session import Session
 from pyg_incremental.update import Update, UpdateStats, Work
 
@@ -88,8 +89,9 @@ def checked(session: Session, values: Any) -> tuple[dict[str, Tensor], dict[str,
 class WithValues:
     """A session with other values, computed anew beside the one that there is.
 
-    So whatever is raised changes nothing. Steps run again that read one of the values, and those
-    before and behind them too, as in a first pass.
+    So whatever is raised changes nothing. Tensors alone are put into the session itself: the steps
+    that read them run again, and those behind. With anything else, or numbers, which the model may
+    branch on, all steps run, as in a first pass.
 
     Args:
         session: The running state, which stays as it is.
@@ -115,12 +117,31 @@ class WithValues:
                 "say nothing else; apply two deltas"
             )
         self._was = session.outputs.now(copy=True)
-        self.session = start.from_values(session, tensors, plain, self.rest is not None)
+        self._work: Work = []
+        self._before: Memento | None = None
+        if plain or self.rest is not None:
+            self.session = start.from_values(session, tensors, plain, self.rest is not None)
+            return
+        self.session, self._before = session, Memento(session.engine, written=False)
+        try:
+            self._work = session.engine.renew(tensors)
+        except BaseException:
+            self.put_back()
+            raise
+        session.outputs.compare_with(session.outputs.now(copy=False))
+
+    def put_back(self) -> None:
+        """Leave the running state with the values of before."""
+        if self._before is not None:
+            session = self.session
+            self._before.put_back()
+            session.outputs.compare_with(self._was)
+            session.committed = session.noted(session.committed)
 
     def carry_out(self) -> tuple[int, int, Work, ResolvedDelta | None]:
         """Do the rest of the delta: how many edges came and left, the work, and what it was."""
         if self.rest is None:
-            return 0, 0, [], None
+            return 0, 0, self._work, None
         session = self.session
         resolved = session.resolver.resolve(self.rest)
         events, work = session.carry_out(resolved)
@@ -143,6 +164,29 @@ class WithValues:
         return update
 
 
+def foreseen(session: Session, delta: GraphDelta, began: float) -> Update[Any]:
+    """What a delta that gives values would do; nothing changes.
+
+    Args:
+        session: The running state.
+        delta: The delta.
+        began: When that began.
+
+    Raises:
+        InvalidDeltaError: If it does not fit.
+        Exception: Whatever the model raises.
+    """
+    made = WithValues(session, delta)
+    try:
+        added, gone, work, resolved = made.carry_out()
+        update = made.told(began, (added, gone, work), True)
+        update.version = session.committed.version
+        update.refused = [] if resolved is None else resolved.refused
+        return update
+    finally:
+        made.put_back()
+
+
 class TakesValues:
     """The part of an `IncrementalModel` that knows values."""
 
@@ -152,6 +196,8 @@ class TakesValues:
         """Apply a delta that gives values."""
         made = WithValues(session, delta)
         added, gone, work, resolved = made.carry_out()
+        if made.session is session:
+            session.engine.lay_out()
         self._take(made.session, session.committed.next(delta_id))
         update = made.told(began, (added, gone, work), old)
         if resolved is not None:

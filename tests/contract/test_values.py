@@ -91,9 +91,16 @@ def test_random_deltas(seed, kind):
         call(inc)
     mode = inc.mode
     for turn in range(12):
-        before = inc.out.clone()
+        before, digest = inc.out.clone(), inc.state_digest()
         fields = world.delta()
+        foreseen = inc.preview(**fields)
+        assert (inc.state_digest(), inc.version) == (digest, turn)
+        assert torch.equal(inc.out, before)
+        assert not inc.check()
         up = inc.apply_delta(**fields, old=True)
+        assert torch.equal(foreseen.changed, up.changed)
+        assert_close(foreseen.out, up.out)
+        assert_close(foreseen.old, up.old)
         want = call(model)
         assert_close(inc.out, want)
         assert inc.verify().is_fine
@@ -129,8 +136,9 @@ def test_a_refused_value_changes_nothing_and_undo(seed, tmp_path):
         with pytest.raises(InvalidDeltaError, match=r"values|edge_index_del"):
             inc.apply_delta(**fields)
         assert (inc.state_digest(), inc.version) == (digest, version)
-    with pytest.raises(InvalidDeltaError, match="values"):
-        inc.preview(values={"now": 3.0})
+        with pytest.raises(InvalidDeltaError, match=r"values|edge_index_del"):
+            inc.preview(**fields)
+        assert (inc.state_digest(), inc.version) == (digest, version)
     before = inc.out.clone()
     up = inc.apply_delta(values={"now": 4.0}, nodes_del=[3], delta_id="tick", undo=True)
     assert_close(up.undo.values["now"], world.now)
@@ -143,6 +151,59 @@ def test_a_refused_value_changes_nothing_and_undo(seed, tmp_path):
     later = GraphDelta(values={"now": 1.0}) + GraphDelta(values={"now": 5.0})
     inc.apply_delta(later)
     assert_close(inc.out, model(world.x, world.edges, world.time, torch.tensor(5.0).double()))
+
+
+class Late(Fading):
+    """Only the last of its steps read the value; before them is what may fail."""
+
+    def forward(self, x, edge_index, now):
+        h = self.then(self.conv(x, edge_index).relu(), edge_index)
+        return (h * now).logsumexp(1, keepdim=True) / now
+
+
+@pytest.mark.parametrize("store", ["fast", "minimal"])
+def test_only_what_reads_a_value_runs_again(seed, store):
+    """Also behind compiled updates, whose rows and free slots of edges stay in use."""
+    world = World(np.random.default_rng(seed), None)
+    model = Late().double().eval()
+    inc = to_incremental(model, compile_after=1, store=store)
+    now = torch.tensor(2.0).double()
+    inc(world.x, world.edges, now)
+    aggregations = {s.output.name for s in inc.program.steps if s.hops}
+    for turn in range(8):
+        now = torch.tensor(1.0 + turn).double()
+        up = inc.apply_delta(values={"now": now})
+        if store == "fast":
+            ran = {s.name for s in up.stats.steps}
+            assert ran
+            assert not ran & aggregations
+        pair, gone = torch.tensor([[turn], [3]]), world.edges[:, turn : turn + 1]
+        inc.apply_delta(edge_index_add=pair, edge_index_del=gone)
+        with torch.no_grad():
+            assert_close(inc.out, model(world.x, inc.graph.to_edge_index(), now))
+        assert not inc.check()
+
+
+def test_a_step_that_fails_with_a_value_leaves_all_as_it_was(seed):
+    class Strict(Fading):
+        def forward(self, x, edge_index, edge_time, now):
+            h = super().forward(x, edge_index, edge_time, now)
+            return torch.linalg.cholesky(now.reshape(1, 1)) * h
+
+    world = World(np.random.default_rng(seed), torch.tensor(2.0).double())
+    inc = to_incremental(Strict().double().eval(), compile_after=1)
+    inc(world.x, world.edges, world.time, world.now)
+    inc.apply_delta(edge_index_add=[[0], [1]], edge_data_add={"edge_time": torch.rand(1).double()})
+    before, digest = inc.out.clone(), inc.state_digest()
+    for run in (inc.apply_delta, inc.preview):
+        with pytest.raises(torch.linalg.LinAlgError):
+            run(values={"now": torch.tensor(-1.0).double()})
+        assert inc.state_digest() == digest
+        assert torch.equal(inc.out, before)
+        assert not inc.check()
+        assert inc.verify().is_fine
+    inc.apply_delta(x_changes=([2], world.rows(1)))
+    assert inc.verify().is_fine
 
 
 def test_names_and_values(seed):
