@@ -4,8 +4,11 @@ python -m tests.house
 """
 
 import ast
+import io
 import re
 import sys
+import tokenize
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +41,68 @@ def length(node: ast.AST) -> int:
 def files() -> dict[str, int]:
     """The lines of each file of the package."""
     return {f.relative_to(PACKAGE).as_posix(): len(f.read_text().splitlines()) for f in FILES}
+
+
+SILENT = {
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+    tokenize.ENCODING, tokenize.ENDMARKER,
+}  # fmt: skip
+
+
+def code_lines(text: str) -> int:
+    """The lines of a file that hold code: neither comments nor docstrings nor nothing."""
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in SILENT:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        words = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(words, ast.Constant) and isinstance(words.value, str):
+            lines.difference_update(range(words.lineno, words.end_lineno + 1))
+    return len(lines)
+
+
+def room_of(file: Path, package: Path = PACKAGE) -> str:
+    """The room that a file stands in; a file at the root is a room of its own."""
+    return file.relative_to(package).parts[0].removesuffix(".py")
+
+
+def code_by_room() -> Counter[str]:
+    """The lines of code of each room."""
+    found: Counter[str] = Counter()
+    for file in FILES:
+        found[room_of(file)] += code_lines(file.read_text())
+    return found
+
+
+STEPS = {"Step", "Operator", "Aggregator"}
+"""What all classes of steps, and of what runs them, are derived from."""
+
+
+def class_checks(package: Path = PACKAGE) -> list[str]:
+    """Where a step, or what runs one, is asked for its class outside the room of that class.
+
+    Each class named in an `isinstance` counts.
+    """
+    trees = {f: ast.parse(f.read_text()) for f in sorted(package.rglob("*.py"))}
+    bases, rooms = {}, {}
+    for file, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = set().union(*map(named, node.bases))
+                rooms[node.name] = room_of(file, package)
+    steps = set(STEPS)
+    while more := {name for name, of in bases.items() if of & steps} - steps:
+        steps |= more
+    found = []
+    for file, tree in trees.items():
+        for node in ast.walk(tree):
+            is_check = isinstance(node, ast.Call) and named(node.func) == {"isinstance"}
+            if is_check and len(node.args) == 2:
+                asked = sorted(named(node.args[1]) & steps)
+                where = f"{file.relative_to(package).as_posix()}:{node.lineno}"
+                found += [f"{where} {c}" for c in asked if rooms.get(c) != room_of(file, package)]
+    return found
 
 
 def functions() -> dict[str, int]:
@@ -191,6 +256,12 @@ def main() -> None:
     by_file = files()
     print(f"modules: {len(by_file)}")
     print(f"lines: {sum(by_file.values())}")
+    by_room = code_by_room()
+    print(f"lines of code: {by_room.total()}")
+    print("lines of code by room: " + ", ".join(f"{r} {n}" for r, n in sorted(by_room.items())))
+    checks = class_checks()
+    by_file_too = Counter(c.partition(":")[0] for c in checks)
+    print(f"steps asked for their class elsewhere: {len(checks)}, in {len(by_file_too)} files")
     print(f"files at the root: {sum('/' not in name for name in by_file)}")
     print(f"longest file: {longest(by_file)}")
     print(f"longest function: {longest(functions())}")

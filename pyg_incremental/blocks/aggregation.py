@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.blocks.in_edges import BlockEdges
-from pyg_incremental.blocks.schedule import sources_of
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.kernels.adjacency import Adjacency
@@ -69,7 +68,7 @@ def aggregated(
         backend: Kernels and arrays.
         count: Is told how many bytes the rows of the aggregation and their state take.
     """
-    sources = set(sources_of(step))
+    sources = set(step.gathered)
     cells: dict[Value, Cell] = {}
     nodes = NodeSet(backend, len(edges.degree))
 

@@ -14,13 +14,7 @@ from pyg_incremental.blocks.aggregation import aggregated
 from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices
 from pyg_incremental.blocks.in_edges import BlockEdges
 from pyg_incremental.errors import RowCountError
-from pyg_incremental.ops import (
-    Aggregate,
-    Extremum,
-    FunctionSoftmax,
-    FunctionSum,
-    NeighborhoodRows,
-)
+from pyg_incremental.ops import Aggregate, Extremum, aggregations
 from pyg_incremental.ops.extremum import CHUNK
 from pyg_incremental.ops.maps import PART as OF_MAPS
 from pyg_incremental.program.steps import Domain, RowMap, Step, Value
@@ -74,13 +68,6 @@ def row_bytes(rows: Tensor) -> int:
 def lists_of(step: Aggregate) -> Lists:
     """Which lists an aggregation gathers over."""
     return step.graph, step.reverse
-
-
-def computes_messages(step: Step) -> bool:
-    """Whether a step computes something for each in-edge."""
-    return isinstance(step, (FunctionSum, FunctionSoftmax, NeighborhoodRows)) or (
-        isinstance(step, Extremum) and step.message is not None
-    )
 
 
 class Block:
@@ -311,8 +298,8 @@ class Block:
             prices.source[key] = max(prices.source.get(key, 0), far)
             along = PER_EDGE + -(-self._most["edge", key] // max(len(edges.edge), 1))
             prices.edge[key] = max(prices.edge.get(key, 0), along)
-        for s in steps:
-            if isinstance(s, Aggregate) and computes_messages(s):
+        for s in aggregations(steps):
+            if s.computes_messages:
                 key = lists_of(s)
                 width = MEANWHILE * self._widths.get(s.output, 0)
                 prices.message[key] = max(prices.message.get(key, 0), width)

@@ -21,13 +21,13 @@ from pyg_incremental.blocks.kept import Kept, taken
 from pyg_incremental.blocks.lists import NeighbourLists
 from pyg_incremental.blocks.needed import needed
 from pyg_incremental.blocks.places import Places
-from pyg_incremental.blocks.schedule import Schedule, sources_of
+from pyg_incremental.blocks.schedule import Schedule
 from pyg_incremental.blocks.shelf import Shelf
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.traced import Output
 from pyg_incremental.errors import RowCountError
-from pyg_incremental.ops import Aggregate, PaddedRows
+from pyg_incremental.ops import Aggregate, PaddedRows, aggregations
 from pyg_incremental.ops.edge_map import EdgeMap
 from pyg_incremental.program.joined import Joined
 from pyg_incremental.program.steps import Domain, Ones, Step, Value, Whole
@@ -200,8 +200,8 @@ class Evaluator:
         """The steps of one layer on the rows of one kind of nodes."""
         ids, count = self.targets[layer][kind], self._count(layer, kind)
         wanted = {v for v in self.schedule.layers[layer].kept if v.kind == kind}
-        keys = dict.fromkeys(lists_of(s) for s in steps if isinstance(s, Aggregate))
-        gathered = {lists_of(s) for s in steps if isinstance(s, Aggregate) and self._gathers(s)}
+        keys = dict.fromkeys(lists_of(s) for s in aggregations(steps))
+        gathered = {lists_of(s) for s in aggregations(steps) if self._gathers(s)}
         sources = {key: self.num_nodes[self._lists.ends(key)[0]] for key in keys}
         prices = self._first_prices(steps)
         first, before = self.shelf.done(layer, kind), None
@@ -260,7 +260,7 @@ class Evaluator:
 
     def _gathers(self, step: Aggregate) -> bool:
         """Whether rows are read for it; a degree adds up ones."""
-        return not all(isinstance(self.schedule.made[v], Ones) for v in sources_of(step))
+        return not all(isinstance(self.schedule.made[v], Ones) for v in step.gathered)
 
     def _fitting(
         self, steps: list[Step], kind: str, ids: Ids | None, rows: range, ranges: Ranges
@@ -294,11 +294,9 @@ class Evaluator:
         What it makes of them is taken to be four times as wide.
         """
         prices = Prices()
-        for s in steps:
+        for s in aggregations(steps):
             read = [v for v in s.inputs if v.domain is Domain.NODE]
-            if not isinstance(s, Aggregate):
-                continue
-            key, far = lists_of(s), set(sources_of(s))
+            key, far = lists_of(s), set(s.gathered)
             width = sum(self._at_hand.row_bytes(v) for v in read if v in far)
             prices.source[key] = prices.source.get(key, 0) + width
             prices.row += 4 * width
@@ -309,8 +307,8 @@ class Evaluator:
     def _edges(self, steps: list[Any], ids: Ids | range) -> dict[Lists, BlockEdges]:
         """The in-edges of a block, for each list over which a step gathers."""
         found: dict[Lists, BlockEdges] = {}
-        for s in steps:
-            if isinstance(s, Aggregate) and lists_of(s) not in found:
+        for s in aggregations(steps):
+            if lists_of(s) not in found:
                 key = lists_of(s)
                 source = self._lists.ends(key)[0]
                 count = self.num_nodes[source]
@@ -363,5 +361,5 @@ class Evaluator:
 
 def _read_over(key: Lists, steps: list[Step]) -> set[Value]:
     """What some steps read at the other ends of some lists."""
-    over = (s for s in steps if isinstance(s, Aggregate) and lists_of(s) == key)
-    return {v for s in over for v in sources_of(s)}
+    over = (s for s in aggregations(steps) if lists_of(s) == key)
+    return {v for s in over for v in s.gathered}

@@ -16,7 +16,7 @@ from pyg_incremental.blocks.sample import drawn, refuse_number
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
-from pyg_incremental.ops import Aggregate
+from pyg_incremental.ops import Aggregate, aggregations
 from pyg_incremental.program.steps import Domain, Ones, Program, RowMap, Step, Value, Whole
 
 Ids = NDArray[np.int64]
@@ -116,9 +116,8 @@ class Layers:
         """The aggregations of a layer that read rows of nodes."""
         return [
             s
-            for s in self._program.steps
-            if isinstance(s, Aggregate)
-            and s.output not in self._of_graph
+            for s in aggregations(self._program.steps)
+            if s.output not in self._of_graph
             and s.graph not in self._named
             and self._depth[s.output] == layer
         ]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pyg_incremental.blocks.budget import Lists
 from pyg_incremental.blocks.in_edges import InEdges
-from pyg_incremental.blocks.schedule import Schedule, sources_of
+from pyg_incremental.blocks.schedule import Schedule
 from pyg_incremental.ops import Aggregate
 from pyg_incremental.program.steps import Domain, Step
 
@@ -77,7 +77,7 @@ def _walk(
     """Add what one step reads of earlier layers to make some rows."""
     if ids is not None and not len(ids):
         return
-    far = set(sources_of(step)) if isinstance(step, Aggregate) else set()
+    far = set(step.gathered)
     reached: Ids | None = None
     for v in step.inputs:
         for w in schedule.read(v, step) if v.domain is Domain.NODE else ():

@@ -12,7 +12,7 @@ from pyg_incremental.blocks.kernels.choice import keep_some
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import InvalidDeltaError
-from pyg_incremental.ops import Aggregate
+from pyg_incremental.ops import aggregations
 from pyg_incremental.program.steps import Program
 
 AT_ONCE = 1 << 20
@@ -40,7 +40,7 @@ def sampled(site: CallSite, roles: Roles, program: Program, most: int, seed: int
     edge_index, values, tensors = dict(roles.edge_index), dict(roles.values), {}
     for relation in roles.relations:
         name = relation.graph
-        over = {s.reverse for s in program.steps if isinstance(s, Aggregate) and s.graph == name}
+        over = {s.reverse for s in aggregations(program.steps) if s.graph == name}
         if not over:
             continue  # pairs that are looked at, say
         near = relation.source if over == {True} else relation.target

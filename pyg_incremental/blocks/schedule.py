@@ -12,44 +12,10 @@ The three rules of DGI (Section 3.2) decide:
 from dataclasses import dataclass, field
 
 from pyg_incremental.blocks.budget import Lists
-from pyg_incremental.errors import UnsupportedModelError
-from pyg_incremental.ops import (
-    Aggregate,
-    Extremum,
-    FunctionSoftmax,
-    FunctionSum,
-    NeighborhoodRows,
-    PaddedRows,
-    SoftmaxSum,
-    Sum,
-)
+from pyg_incremental.ops import aggregations
 from pyg_incremental.ops.edge_map import EdgeMap
 from pyg_incremental.program.joined import Joined
-from pyg_incremental.program.steps import Domain, Input, Ones, Program, RowMap, Step, Value, Whole
-
-
-def sources_of(step: Aggregate) -> tuple[Value, ...]:
-    """The values of an aggregation that are read where an edge comes from."""
-    if isinstance(step, NeighborhoodRows):
-        return step.sources
-    if isinstance(step, (FunctionSum, FunctionSoftmax)):
-        return step.message.source
-    if isinstance(step, Extremum):
-        return step.message.source if step.message is not None else (_there(step.source),)
-    if isinstance(step, (Sum, SoftmaxSum)):
-        return (step.source,)
-    raise UnsupportedModelError(f"{type(step).__name__} says not what it gathers")
-
-
-def _there(value: Value | None) -> Value:
-    assert value is not None
-    return value
-
-
-def needs_all_rows(step: Step) -> bool:
-    """Whether a step cannot be computed for some rows without all others."""
-    alone = isinstance(step, (Whole, PaddedRows, EdgeMap, Joined))
-    return alone or step.output.domain is Domain.WHOLE
+from pyg_incremental.program.steps import Domain, Input, Ones, Program, RowMap, Step, Value
 
 
 @dataclass
@@ -101,11 +67,11 @@ class Schedule:
         """The first layer in which a step may run."""
         layer_of = self.layer_of
         found = max((layer_of[v] for v in step.inputs), default=0)
-        if isinstance(step, PaddedRows):
-            return 1 + found
-        if isinstance(step, Aggregate):
-            return max(found, *(1 + layer_of[v] for v in sources_of(step)), 1)
-        if needs_all_rows(step):
+        if step.hops:
+            if step.needs_all_rows:
+                return 1 + found
+            return max(found, *(1 + layer_of[v] for v in step.gathered), 1)
+        if step.needs_all_rows:
             rows = (layer_of[v] for v in step.inputs if v.domain is Domain.NODE)
             return max(found, *(1 + at for at in rows), 0)
         return found
@@ -120,14 +86,14 @@ class Schedule:
         often = set(wanted)
         later: dict[Value, set[int]] = {}
         for s in self.program.steps:
-            far = set(sources_of(s)) if isinstance(s, Aggregate) else set()
+            far = set(s.gathered)
             at = self.layer_of[s.output]
             for v in s.inputs:
                 if v.domain is not Domain.NODE:
                     continue
-                if v in far or needs_all_rows(s):
+                if v in far or s.needs_all_rows:
                     often.add(v)
-                if v in often or self.layer_of[v] < at or needs_all_rows(self.made[v]):
+                if v in often or self.layer_of[v] < at or self.made[v].needs_all_rows:
                     wanted.add(v)
                     later.setdefault(v, set()).add(at)
         kept: set[Value] = set()
@@ -138,7 +104,7 @@ class Schedule:
             once = v not in often and len(later[v]) == 1  # and then for each row
             as_well = isinstance(s, RowMap) and (once or not s.costly)
             there = all(self.is_given(u) or u in kept for u in s.inputs)
-            if not (as_well and there) or v in self.program.outputs or needs_all_rows(s):
+            if not (as_well and there) or v in self.program.outputs or s.needs_all_rows:
                 kept.add(v)
         return kept
 
@@ -152,7 +118,7 @@ class Schedule:
             return
         if value.domain is Domain.EDGE and not isinstance(step, EdgeMap):
             return  # these rows are computed for the edges of a block
-        if needs_all_rows(step):
+        if step.needs_all_rows:
             layer.whole.append(step)
         else:
             layer.blocks.setdefault(value.kind, []).append(step)
@@ -174,8 +140,7 @@ class Schedule:
             (s.graph, s.reverse)
             for later in self.layers[layer + 1 :]
             for some in (later.whole, *later.blocks.values())
-            for s in some
-            if isinstance(s, Aggregate)
+            for s in aggregations(some)
         }
 
     def behind(self, value: Value) -> set[Value]:
@@ -198,8 +163,8 @@ class Schedule:
 
         None, if they are computed beside it.
         """
-        beside = self.layer_of[value] == self.layer_of[by.output] and not needs_all_rows(by)
-        if beside and not (self.is_given(value) or needs_all_rows(self.made[value])):
+        beside = self.layer_of[value] == self.layer_of[by.output] and not by.needs_all_rows
+        if beside and not (self.is_given(value) or self.made[value].needs_all_rows):
             return set()
         return self.behind(value)
 

@@ -3,7 +3,6 @@
 import torch
 
 from pyg_incremental.engine.loop import Engine
-from pyg_incremental.ops.recomputed_sum import RememberedState
 
 
 def drift_of(engine: Engine) -> float:
@@ -14,7 +13,7 @@ def drift_of(engine: Engine) -> float:
     """
     worst = 0.0
     for a in engine.aggregators:
-        state = a.inner if isinstance(a, RememberedState) else a
+        state = a.unwrapped
         drift, limit = state.extra.get("drift"), getattr(state, "limit", None)
         if drift is None or limit is None:
             continue

@@ -24,9 +24,9 @@ from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents
 from pyg_incremental.kernels.threads import Alone
 from pyg_incremental.ops import Aggregate, Aggregator
-from pyg_incremental.ops.maps import InputExecutor, MapExecutor, OnesExecutor, WholeExecutor
-from pyg_incremental.ops.sum import SumState
-from pyg_incremental.program.steps import Domain, Ones, Program, RowMap, Step, Value, Whole
+from pyg_incremental.ops.maps import InputExecutor, WholeExecutor, operator_of
+from pyg_incremental.ops.operator import Operator
+from pyg_incremental.program.steps import Domain, Program, Step, Value
 from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, Context, NodeSet, Rows
 from pyg_incremental.rows.late import Late
 from pyg_incremental.telemetry.progress import PATIENCE, shown
@@ -100,9 +100,7 @@ class Engine(FewRows):
         self._has_exchanges = any(getattr(s, "executor", None) is not None for s in steps)
         self._say_what_cells_are_for(steps, stored)
         self.edge_executors = [
-            e
-            for e in self.executors
-            if isinstance(e, (InputExecutor, MapExecutor)) and e.out.domain is Domain.EDGE
+            e for e in self.executors if (e.is_given or e.computes) and e.out.domain is Domain.EDGE
         ]
         changing_with_edges = {e.out for e in self.edge_executors}
         self.node_executors = [e for e in self.executors if e.out not in changing_with_edges]
@@ -134,9 +132,6 @@ class Engine(FewRows):
         readers = {v for s in steps for v in s.inputs}
         for value in self.program.outputs:
             self.cells[value].compares_values = value not in readers
-        for a in self.aggregators:
-            if isinstance(a, SumState) and a.is_finished:
-                a.compares = a.out.compares_values
 
     def _hand_graphs_to_whole_steps(self) -> None:
         graphs = {e.out: e for e in self._whole_graphs}
@@ -167,9 +162,7 @@ class Engine(FewRows):
         relation = next(r for r in self.program.graphs.values() if r.graph == graph)
         return self._context(relation.target, graph)
 
-    def _bind(
-        self, step: Step
-    ) -> "Aggregator | MapExecutor | WholeExecutor | InputExecutor | OnesExecutor":
+    def _bind(self, step: Step) -> Operator:
         cells, out = self.cells, self.cells[step.output]
         if isinstance(step, Aggregate):
             return step.bind(cells.__getitem__, self._context(step.output.kind, step.graph))
@@ -181,18 +174,9 @@ class Engine(FewRows):
             context = self._over(out.value.name)
         else:
             context = self._on(next(iter(self.nodes)))
-        own = getattr(step, "executor", None)
-        if own is not None:  # a step that brings its executor along, such as an exchange of ranks
-            made: MapExecutor = own([cells[v] for v in step.inputs], out, context)
-            return made
-        if isinstance(step, RowMap):
-            return MapExecutor(step, [cells[v] for v in step.inputs], out, context)
-        if isinstance(step, Whole):
-            return WholeExecutor(step, [cells[v] for v in step.inputs], out, context)
-        if isinstance(step, Ones):
-            return OnesExecutor(step, out, context)
-        make = partial(self._materialize, out.value.name)
-        return InputExecutor(step, out, context, make if out.value in self.program.graphs else None)
+        is_graph = out.value in self.program.graphs
+        make = partial(self._materialize, out.value.name) if is_graph else None
+        return operator_of(step, [cells[v] for v in step.inputs], out, context, make)
 
     def full(self, inputs: Mapping[str, Tensor], progress: bool = False) -> None:
         """Run every step on all rows and fill the store.
@@ -275,18 +259,14 @@ class Engine(FewRows):
 
         Such a value is made, a part at a time, by the map that reads it.
         """
-        times = Counter(c for e in self.executors for c in getattr(e, "inputs", ()))
-        maps = {
-            e.out: e
-            for e in self.executors
-            if type(e) is MapExecutor and e.out.domain is Domain.NODE
-        }
+        times = Counter(c for e in self.executors for c in e.inputs)
+        maps = {e.out: e for e in self.executors if e.computes and e.out.domain is Domain.NODE}
         for e in maps.values():
             for cell in e.inputs:
                 cell.is_read_once = cell in maps and times[cell] == 1 and not cell.stored
 
-        def read_by(e: object) -> Iterator[Cell]:
-            for cell in getattr(e, "inputs", ()):
+        def read_by(e: Operator) -> Iterator[Cell]:
+            for cell in e.inputs:
                 yield from read_by(maps[cell]) if cell.is_read_once else [cell]
 
         return [[] if e.out.is_read_once else [*read_by(e)] for e in self.executors]
@@ -332,7 +312,7 @@ class Engine(FewRows):
         for e in self._edge_maps:
             e.full()
         for e in self.executors:  # such as a readout of all nodes, which is no row
-            if e.out.domain is Domain.WHOLE and not isinstance(e, InputExecutor):
+            if e.out.domain is Domain.WHOLE and not e.is_given:
                 e.full()
 
     def update(

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from pyg_incremental.engine.loop import Engine
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.ops import Aggregator
-from pyg_incremental.ops.recomputed_sum import RememberedState
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Cell, Rows
 
@@ -103,9 +102,7 @@ def memory_of(engine: Engine, num_nodes: int) -> MemoryReport:
 
 
 def _kept(aggregator: Aggregator) -> list[Rows]:
-    if isinstance(aggregator, RememberedState):
-        aggregator = aggregator.inner
-    found = vars(aggregator).values()
+    found = vars(aggregator.unwrapped).values()
     return [r for r in found if isinstance(r, Rows) and not isinstance(r, Cell)]
 
 

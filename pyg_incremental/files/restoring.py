@@ -8,9 +8,6 @@ from torch import Tensor
 
 from pyg_incremental.call.checked import Checked
 from pyg_incremental.call.full_pass import difference
-from pyg_incremental.ops.attention import FunctionSoftmaxState
-from pyg_incremental.ops.recomputed_sum import RememberedState
-from pyg_incremental.ops.softmax import SoftmaxState
 from pyg_incremental.program.steps import Domain, RowMap
 from pyg_incremental.session.session import Session
 
@@ -104,10 +101,7 @@ def restore(session: Session, content: Mapping[str, Any], checked: Checked) -> N
     engine = session.engine
     stored = [c for c in engine.cells.values() if c.stored and c.domain is Domain.NODE]
     _same_names(checked, content["rows"], [c.value.name for c in stored], "rows")
-    states = [a.inner if isinstance(a, RememberedState) else a for a in engine.aggregators]
-    softmaxes = {
-        a.step.output for a in states if isinstance(a, SoftmaxState | FunctionSoftmaxState)
-    }
+    softmaxes = {a.step.output for a in engine.aggregators if a.unwrapped.heads}
     # What reads such a state may hand its references on, as attention over hyperedges does.
     for step in session.plan.program.steps:
         if isinstance(step, RowMap) and softmaxes.intersection(step.inputs):

@@ -11,7 +11,6 @@ import torch
 from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.threads import Alone
-from pyg_incremental.ops.maps import MapExecutor
 from pyg_incremental.update import Work
 
 
@@ -31,7 +30,7 @@ class EdgeValues:
     def __init__(self, executors: Sequence[Any], graph: DynamicGraph, machine_maps: bool) -> None:
         self._graph = graph
         own = [(s, e) for s, e in enumerate(executors) if e.context.graph is graph]
-        maps = [(s, e) for s, e in own if isinstance(e, MapExecutor) and not machine_maps]
+        maps = [(s, e) for s, e in own if e.computes and not machine_maps]
         self._maps, self.steps = [e for _, e in maps], [s for s, _ in maps]
         self._alone = Alone()
         self.are_there = bool(own)

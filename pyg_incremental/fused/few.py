@@ -20,8 +20,6 @@ from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.kernels.compiled.layout import COUNT
 from pyg_incremental.kernels.compiled.machine import GRAPH, MANY, SPARE, update
-from pyg_incremental.ops import Aggregator
-from pyg_incremental.ops.maps import MapExecutor
 from pyg_incremental.rows import Backend, Cell, NodeSet
 
 FEW = 64
@@ -188,6 +186,4 @@ class FewChanges:
 def named(executor: Any) -> tuple[str, str, str]:
     """What the work of a step is reported as: its value, its kind, and the way it is done here."""
     name: str = executor.out.value.name
-    if isinstance(executor, Aggregator):
-        return name, executor.step.kind, "push"
-    return name, "map" if isinstance(executor, MapExecutor) else executor.step.kind, ""
+    return name, executor.step.kind, executor.small_way

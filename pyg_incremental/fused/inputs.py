@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pyg_incremental.fused.known import messages_of
 from pyg_incremental.fused.registers import RowOps
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.rows import Cell
@@ -19,13 +18,12 @@ def inputs_of(e: Any, ops: RowOps, at: Callable[[Cell], int]) -> list[tuple[int,
         ops: Its operations.
         at: Where each cell stands in the table of cells.
     """
-    messages = messages_of(e)
-    if messages is None:
+    function, ends, own = e.function, list[int](), list[int]()
+    if function is None:
         return [(at(c), register, 0, -1) for c, register in zip(e.rowed, ops.inputs, strict=True)]
-    function, ends, own = messages.function, list[int](), list[int]()
     if function.source is not None:
         ends.append(m.AT_SOURCE)
     ends += [m.AT_TARGET] * len(function.target) + [m.ON_EDGE] * len(function.edges)
     own += [-1] * (len(ends) - len(function.edges))
-    own += [-1] * len(function.edges) if messages.loop is None else map(at, messages.loop)
-    return [*zip(map(at, messages.cells), ops.inputs, ends, own, strict=True)]
+    own += [-1] * len(function.edges) if function.loop is None else map(at, function.loop)
+    return [*zip(map(at, function.cells), ops.inputs, ends, own, strict=True)]

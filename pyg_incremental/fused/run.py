@@ -21,7 +21,6 @@ from pyg_incremental.fused.chain import Chain, chain_from
 from pyg_incremental.fused.edge_values import EdgeValues
 from pyg_incremental.fused.ends import Ends, edges_of, ends_of, events_of
 from pyg_incremental.fused.few import FewChanges, named
-from pyg_incremental.fused.known import takes_edges
 from pyg_incremental.fused.others import Begin, Others
 from pyg_incremental.fused.parts import NEVER, Parts
 from pyg_incremental.fused.tables import Tables
@@ -47,7 +46,6 @@ from pyg_incremental.kernels.compiled.machine import (
     arrive,
     update,
 )
-from pyg_incremental.ops import Aggregator
 from pyg_incremental.rows import Backend, NodeSet, ascending
 from pyg_incremental.update import Work
 
@@ -91,13 +89,11 @@ class FastPath(FewChanges):
         self.executors = [*edge_executors, *executors]
         self.tables = t = Tables(executors, edge_executors, kinds, graph, backend.like.dtype)
         steps = t.steps[:, KIND]
-        left = [e for s, e in enumerate(t.executors) if steps[s] == OTHER and takes_edges(e)]
+        left = [e for s, e in enumerate(t.executors) if steps[s] == OTHER and e.takes_edges]
         self.aggregators = [e for e in left if e.context.graph is graph]
         self.others = Others(t, begin)
         self._edge_values = EdgeValues(edge_executors, graph, t.runs_edge_maps)
-        self.is_worth_it = any(
-            isinstance(e, Aggregator) for s, e in enumerate(t.executors) if steps[s] != OTHER
-        )
+        self.is_worth_it = any(e.gathers for s, e in enumerate(t.executors) if steps[s] != OTHER)
         self.inputs = {
             e.out.value.name: s for s, e in enumerate(t.executors) if t.steps[s, KIND] == INPUT
         }

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from pyg_incremental.fused.inputs import inputs_of
-from pyg_incremental.fused.known import Known, messages_of, takes_edges
+from pyg_incremental.fused.known import Known
 from pyg_incremental.fused.noted import Noted
 from pyg_incremental.fused.registers import RowOps, UntranslatableError
 from pyg_incremental.fused.waking import Waking
@@ -20,13 +20,6 @@ from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.address import address_of
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS
-from pyg_incremental.ops.attention import FunctionSoftmaxState
-from pyg_incremental.ops.base import Aggregator
-from pyg_incremental.ops.edge_function import FunctionState
-from pyg_incremental.ops.extremum import ExtremumState, StoredMessages
-from pyg_incremental.ops.maps import InputExecutor, MapExecutor, OnesExecutor
-from pyg_incremental.ops.softmax import SoftmaxState
-from pyg_incremental.ops.sum import SumState
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Cell, Ids, NodeSet
 from pyg_incremental.rows.weakly import weakly
@@ -96,7 +89,7 @@ class Tables:
         self.wide_space, self.wide_index = known.wide_space.arrays(torch.float64)
         waking = Waking(executors, edge_executors, self._constants, graph, self.at.get)
         self._lay_out(found, unknown, waking)
-        if any(takes_edges(self.executors[s]) for s in unknown):  # which read edge values first
+        if any(self.executors[s].takes_edges for s in unknown):  # which read edge values first
             self.runs_edge_maps = False
             self.steps[self.steps[:, m.KIND] == m.EDGE_MAP, m.KIND] = m.NOTHING
         kinds_of_step = {*self.steps[:, m.KIND].tolist()}
@@ -142,10 +135,11 @@ class Tables:
                 step[m.LAST_OP], step[m.RESULT] = count, found.output
                 ops.append(found.ops)
                 inputs += inputs_of(e, found, self._cell)
-            elif isinstance(e, MapExecutor):
+            elif e.computes:
                 continue
             step[m.LAST_INPUT] = len(inputs)
-            self._describe(e, step, self.numbers[s], found)
+            step[m.SOURCE] = step[m.LOOP] = step[m.ADDED] = step[m.FACTOR] = -1
+            e.lay_out(step, self.numbers[s], self._cell, found is not None and found.wide)
             step[m.OUT] = self._cell(e.out)
         self.inputs = np.array(inputs, np.int64).reshape(-1, m.INPUT_COLUMNS)
         self._inputs_of = [
@@ -179,48 +173,9 @@ class Tables:
 
     def _never_runs(self, e: Any) -> bool:
         """Whether the machine has nothing to do at a step, whatever changes."""
-        if isinstance(e, InputExecutor):
+        if e.is_given:
             return e.out.domain is not Domain.NODE or e.out.tensor.dtype != self._dtype
         return e.out in self._constants
-
-    def _describe(self, e: Any, step: Any, numbers: Any, found: RowOps | None) -> None:
-        """Write what kind of step an executor is, and what it reads, into its row of the table."""
-        step[m.SOURCE] = step[m.LOOP] = step[m.ADDED] = step[m.FACTOR] = -1
-        messages = messages_of(e)
-        if isinstance(e, InputExecutor):
-            step[m.KIND] = m.INPUT
-        elif isinstance(e, OnesExecutor):
-            step[m.KIND] = m.ONES
-        elif isinstance(e, MapExecutor):
-            on_nodes = m.WIDE_MAP if found is not None and found.wide else m.MAP
-            step[m.KIND] = on_nodes if e.out.domain is Domain.NODE else m.EDGE_MAP
-        elif messages is not None:
-            kinds = (FunctionSoftmaxState, m.FUNCTION_SOFTMAX), (ExtremumState, m.FUNCTION_EXTREMUM)
-            step[m.KIND] = next((k for c, k in kinds if isinstance(e, c)), m.FUNCTION_TOTAL)
-            if messages.function.source is not None:
-                step[m.SOURCE] = self._cell(messages.function.source)
-            step[m.HEADS], step[m.LOOP] = messages.heads, -1 if messages.loop is None else 0
-            step[m.MESSAGE] = e.out.tensor.shape[1:].numel() - messages.heads
-        elif isinstance(e, SumState):
-            step[m.KIND] = m.TOTAL if e.out.tensor.dtype == self._dtype else m.WIDE_TOTAL
-            step[m.SOURCE] = self._cell(e.source)
-            terms = (-1 if c is None else self._cell(c) for c in (e.own, e.factor))
-            step[m.ADDED], step[m.FACTOR] = terms
-        elif isinstance(e, SoftmaxState):
-            step[m.KIND], step[m.SOURCE] = m.SOFTMAX, self._cell(e.source)
-            step[m.TARGET] = self._cell(e.target)
-            step[m.LOOP] = -1 if e.loop is None else self._cell(e.loop)
-            numbers[m.SLOPE] = e.slope
-        elif isinstance(e, ExtremumState) and isinstance(e.messages, StoredMessages):
-            step[m.KIND], step[m.SOURCE] = m.EXTREMUM, self._cell(e.messages.source)
-        elif e.step.kind == "exchange":
-            step[m.KIND], step[m.SOURCE] = m.EXCHANGE, self._cell(e.source)
-        if isinstance(e, ExtremumState):
-            step[m.LARGEST] = e.largest
-        if isinstance(e, Aggregator):
-            step[m.DROP], step[m.REVERSE] = e.drop, e.step.reverse
-            if isinstance(e, SumState | SoftmaxState | FunctionState):
-                numbers[m.LIMIT] = e.limit
 
     def _cell(self, cell: Cell) -> int:
         return self.at.setdefault(cell, len(self.at))
@@ -269,21 +224,8 @@ class Tables:
             if cell.stored and cell.array is not None:
                 row[m.ROWS], row[m.CAPACITY] = address_of(cell.array), cell.array.shape[0]
         for step, e in zip(self.steps, self.executors, strict=True):
-            edge: Cell | None = None
-            if isinstance(e, SumState | SoftmaxState | FunctionState):
-                step[m.DRIFT], step[m.SCALE] = address_of(e.drift.array), address_of(e.scale.array)
-                step[m.LOW] = address_of(e.low.array) if e.low.array.size else 0
-            if isinstance(e, SumState | SoftmaxState):
-                edge = e.weight if isinstance(e, SumState) else e.edge
-                if isinstance(e, SumState) and e.is_closed:
-                    step[m.OF_LOOP] = address_of(e.loop)
-                    step[m.BIAS] = 0 if e.bias is None else address_of(e.bias)
-            elif isinstance(e, ExtremumState):
-                step[m.OWNER] = address_of(e.owner.array)
-                if isinstance(e.messages, StoredMessages):
-                    edge = e.messages.weight
-            if edge is not None:
-                step[m.WEIGHT], step[m.SLOTS] = address_of(edge.array), edge.array.shape[0]
+            if e.gathers:
+                e.locate(step)
 
     def count_nodes(self) -> None:
         """Write down how many nodes there are now, and which are new."""

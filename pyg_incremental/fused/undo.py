@@ -19,7 +19,6 @@ from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.kernels.address import address_of
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.machine import GRAPH, SPARE
-from pyg_incremental.ops import Aggregator
 from pyg_incremental.program.steps import Domain, Value
 from pyg_incremental.rows import Cell, Rows
 
@@ -210,8 +209,7 @@ class Undo:
             return
         nodes: list[tuple[Rows, int]] = []
         for e in (e for e in fast.executors if e.out.domain is Domain.NODE):
-            kept = e.all_rows() if isinstance(e, Aggregator) else [e.out]
-            nodes += [(rows, self._hops_to[e.out.value]) for rows in kept]
+            nodes += [(rows, self._hops_to[e.out.value]) for rows in e.all_rows()]
         cells = [e.out for e in fast.executors if e.out.domain is Domain.EDGE and e.out.stored]
         data = [(rows, 0) for rows in graph.edge_data.values()]
         self._of_nodes = _table((r.tensor, hops) for r, hops in nodes if r.rows is not None)

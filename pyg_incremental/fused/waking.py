@@ -12,8 +12,6 @@ from typing import Any
 
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.compiled import layout as m
-from pyg_incremental.ops.base import Aggregator
-from pyg_incremental.ops.maps import InputExecutor, MapExecutor
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell
 
@@ -43,9 +41,7 @@ class Waking:
         self._cells: dict[Value, Cell] = {e.out.value: e.out for e in executors}
         edges = {e.out.value for e in edge_executors}
         self._fixed = {c.value for c in constants} | edges
-        self._given = {
-            e.out.value for e in executors if isinstance(e, InputExecutor) and not e.is_graph
-        }
+        self._given = {e.out.value for e in executors if e.is_given and not e.is_graph}
         self._graph, self._known = graph, known
         self._found: dict[Value, Wakes] = {}
 
@@ -56,10 +52,10 @@ class Waking:
 
     def _of(self, e: Any) -> Wakes:
         level, cells = m.BY_ANYTHING, set[int]()
-        if isinstance(e, Aggregator):
+        if e.gathers:
             loops = m.BY_LOOPS if e.step.loops == "only" else m.BY_EDGES
             level = loops if e.context.graph is self._graph else m.BY_ROWS
-        elif type(e) is MapExecutor:
+        elif e.computes:
             level = m.BY_ROWS
         for value in e.step.inputs:
             cell = self._cells.get(value)

@@ -13,7 +13,7 @@ A row is also made afresh when its own (target) part of the messages changed.
 """
 
 from pyg_incremental.ops.attention import FunctionSoftmax
-from pyg_incremental.ops.base import Aggregate, Aggregator
+from pyg_incremental.ops.base import Aggregate, Aggregator, aggregations
 from pyg_incremental.ops.edge_function import FunctionSum
 from pyg_incremental.ops.extremum import Extremum
 from pyg_incremental.ops.message import EdgeFunction, Message, Weighted
@@ -38,6 +38,7 @@ __all__ = [
     "Sum",
     "Weighted",
     "added",
+    "aggregations",
     "divided",
     "scaled",
     "softmax_result",

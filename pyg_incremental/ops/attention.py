@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pyg_incremental.ops.base import Aggregate
-from pyg_incremental.ops.edge_function import FunctionState
-from pyg_incremental.ops.message import EdgeFunction, flat
+from pyg_incremental.kernels.compiled import layout as m
+from pyg_incremental.ops.edge_function import FunctionState, OfFunction
+from pyg_incremental.ops.message import flat, flat_messages
 from pyg_incremental.ops.softmax import SoftmaxRows
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context
@@ -20,23 +20,18 @@ from pyg_incremental.typing import Array
 
 
 @dataclass(frozen=True, eq=False)
-class FunctionSoftmax(Aggregate):
+class FunctionSoftmax(OfFunction):
     """`out[i]` stands for `sum_j softmax_j(logit[j, i]) * value[j, i]`, per head.
 
+    `message` gives (logits `[k, heads]`, values `[k, heads, channels]`) at k edges.
+
     Attributes:
-        message: Gives (logits `[k, heads]`, values `[k, heads, channels]`) at k edges.
         loop: None, or for every edge value of the message the row that a self-loop has which every
             node gets (an empty tuple if there are none).
     """
 
     kind: ClassVar[str] = "softmax"
-    message: EdgeFunction
     loop: tuple[Value, ...] | None
-
-    @property
-    def messages(self) -> tuple[Value, ...]:
-        """The source, whose OLD rows are retracted."""
-        return self.message.source
 
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "FunctionSoftmaxState":
         """The executor: it keeps numerator, mass and reference of every row."""
@@ -45,6 +40,8 @@ class FunctionSoftmax(Aggregate):
 
 class FunctionSoftmaxState(SoftmaxRows, FunctionState):
     """Keeps softmax-weighted sums of edge functions current."""
+
+    kind_of_row = m.FUNCTION_SOFTMAX
 
     def __init__(
         self, step: FunctionSoftmax, cell: Callable[[Value], Cell], context: Context
@@ -63,8 +60,7 @@ class FunctionSoftmaxState(SoftmaxRows, FunctionState):
         self._no_part = backend.array(rows.new_zeros(context.capacity, self.heads))
 
     def _apply(self, messages: Any, dst: Array, sign: int) -> None:
-        logits, values = messages
-        rows = torch.cat([flat(values), logits], 1)
+        rows = flat_messages(messages)
         backend = self.context.backend
         if self._no_part.shape[0] < self.out.tensor.shape[0]:
             self._no_part = backend.array(rows.new_zeros(self.out.tensor.shape[0], self.heads))

@@ -1,7 +1,7 @@
 """What every aggregation has in common."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -9,7 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.kernels.address import address_of
+from pyg_incremental.kernels.compiled import layout as m
+from pyg_incremental.ops.operator import At, Operator
 from pyg_incremental.program.steps import Step, Value
 from pyg_incremental.rows import AT_ONCE, Cell, Context, Ids, Rows
 from pyg_incremental.typing import DRIFT_LIMIT, Array
@@ -27,9 +31,11 @@ class Aggregate(Step):
         loops: Which edges count: all, all but self-loops, or self-loops only.
         reverse: Gather over out-edges instead (`flow='target_to_source'`).
         graph: Name of the graph whose edges these are.
+        computes_messages: Whether it computes something for each in-edge.
     """
 
     hops: ClassVar[int] = 1
+    computes_messages: ClassVar[bool] = False
     loops: Loops
     reverse: bool
     graph: str = field(default="", kw_only=True)
@@ -39,9 +45,19 @@ class Aggregate(Step):
         """The node values whose OLD rows are retracted."""
         return ()
 
+    @property
+    @abstractmethod
+    def gathered(self) -> tuple[Value, ...]:
+        """What it reads where an edge comes from."""
+
     @abstractmethod
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "Aggregator":
         """The executor of this step over stored rows."""
+
+
+def aggregations(steps: Iterable[Step]) -> list[Aggregate]:
+    """The aggregations among some steps."""
+    return [s for s in steps if isinstance(s, Aggregate)]
 
 
 @dataclass(slots=True)
@@ -61,7 +77,7 @@ class Touched:
     epoch: int
 
 
-class Aggregator(ABC):
+class Aggregator(Operator, ABC):
     """Keeps the rows of one aggregation current.
 
     Every kind makes all rows (`full`), of a graph as of a block of one (`blocks`), and follows what
@@ -72,32 +88,38 @@ class Aggregator(ABC):
     Attributes:
         pulls: Whether it needs no OLD messages if most have changed.
         takes_edges: Whether `edges_changed` does anything.
+        tells_old: Whether the machine writes down what stood in its rows.
         most: The part of all messages from which on it makes rows afresh.
         accumulate_dtype: The dtype of sums, or None for that of the messages.
         extra: Rows beyond those of the output that belong to the state, by name.
         is_followed: Whether updates come. A block's rows are made once, and nothing is kept that
             only updates read.
+        heads: How many heads it has if its rows are a softmax with its references; else zero.
+        read: What its messages are made of; None if the machine does not know this kind.
+        edge_rows: The values of edges that go with stored messages, if there are any.
+        may_be_wide: Whether the machine knows it in float64 where other rows are of float32.
         scale: For each channel one over the typical size of its messages, `[channels]`; the drift
             bound is measured in these. Empty for a kind that has none.
     """
 
     pulls: ClassVar[bool] = False
+    gathers: ClassVar[bool] = True
+    small_way: ClassVar[str] = "push"
     takes_edges: ClassVar[bool] = True
+    tells_old: ClassVar[bool] = False
+    heads: int = 0
+    read: list[Cell] | None = None
+    edge_rows: Cell | None = None
+    may_be_wide: bool = False
     most: ClassVar[float] = 0.5
 
     def __init__(self, step: Aggregate, out: Cell, context: Context) -> None:
-        self.step = step
-        self.out = out
-        self.context = context
+        super().__init__(step, out, context)
         self.drop = step.loops == "drop"
         self.accumulate_dtype: torch.dtype | None = None
         self.extra: dict[str, Rows] = {}
         self.is_followed = True
         self.scale = Rows(context.backend)
-
-    @abstractmethod
-    def full(self) -> None:
-        """Make all rows afresh."""
 
     @abstractmethod
     def edges_changed(self) -> None:
@@ -113,7 +135,7 @@ class Aggregator(ABC):
         These become the changed rows of the output.
         """
 
-    def restored(self) -> None:  # noqa: B027 - most kinds have nothing to do
+    def restored(self) -> None:
         """The stored rows were replaced by those of a saved state."""
 
     def grow(self) -> None:
@@ -124,6 +146,47 @@ class Aggregator(ABC):
     def all_rows(self) -> list[Rows]:
         """Everything that is kept for each node."""
         return [self.out, *self.extra.values()]
+
+    @property
+    def unwrapped(self) -> "Aggregator":
+        """The aggregator itself, without what watches it."""
+        return self
+
+    # For the machine -----------------------------------------------------------------------------
+
+    def unknown(self, graph: DynamicGraph, dtype: torch.dtype, wide: torch.dtype) -> str:
+        """The machine goes over one graph, and reads rows of one dtype."""
+        if self.step.loops == "only":
+            return "this kind of step is not known"
+        if self.context.graph is not graph:
+            return "it goes over another graph"
+        kept = self.out.tensor.dtype
+        known = (dtype, wide) if self.may_be_wide else (dtype,)
+        if self.out.out_dtype is not None or kept not in known:
+            return "its state is kept in another dtype"
+        if self.out.keeps_old and not self.tells_old:
+            return "its old rows are retracted"
+        if self.read is None:
+            return "this kind of aggregation is not known"
+        if any(cell.rows is None or cell.rows.dtype != kept for cell in self.read):
+            return "its messages are of another dtype"
+        return ""
+
+    def lay_out(self, row: Array, numbers: Array, at: At, wide: bool) -> None:
+        """What all kinds have in common, int64 `[columns]` and floats `[2]`."""
+        super().lay_out(row, numbers, at, wide)
+        row[m.DROP], row[m.REVERSE] = self.drop, self.step.reverse
+        if self.function is not None:
+            source, loop = self.function.source, self.function.loop
+            row[m.SOURCE] = -1 if source is None else at(source)
+            row[m.HEADS], row[m.LOOP] = self.heads, -1 if loop is None else 0
+            row[m.MESSAGE] = self.out.tensor.shape[1:].numel() - self.heads
+
+    def locate(self, row: Array) -> None:
+        """Write where its rows are now into its row of the table of steps, int64 `[columns]`."""
+        if self.edge_rows is not None:
+            array = self.edge_rows.array
+            row[m.WEIGHT], row[m.SLOTS] = address_of(array), array.shape[0]
 
     # What the kinds share ------------------------------------------------------------------------
 

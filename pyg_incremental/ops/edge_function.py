@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.sums import INEXACT
 from pyg_incremental.kernels.threads import together
 from pyg_incremental.ops.base import Aggregate, Touched
@@ -29,20 +30,35 @@ MANY_EDGES = 1 << 13
 
 
 @dataclass(frozen=True, eq=False)
-class FunctionSum(Aggregate):
-    """`out[i] = sum over in-edges (j, i) of f(x_j, x_i, e_ji)`, `[num_nodes, channels]`.
+class OfFunction(Aggregate):
+    """An aggregation of an edge function; the source's OLD rows are retracted.
 
     Attributes:
-        message: The function; its results `[k, ...]` are taken as flat rows.
+        message: The function; its results are `[k, ...]` at k edges.
     """
 
-    kind: ClassVar[str] = "sum"
+    computes_messages: ClassVar[bool] = True
     message: EdgeFunction
+
+    @property
+    def gathered(self) -> tuple[Value, ...]:
+        """The source of the function."""
+        return self.message.source
 
     @property
     def messages(self) -> tuple[Value, ...]:
         """The source, whose OLD rows are retracted."""
         return self.message.source
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionSum(OfFunction):
+    """`out[i] = sum over in-edges (j, i) of f(x_j, x_i, e_ji)`, `[num_nodes, channels]`.
+
+    The results of `message` are taken as flat rows.
+    """
+
+    kind: ClassVar[str] = "sum"
 
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "FunctionSumState":
         """The executor: it keeps the sum and the drift of every row."""
@@ -51,6 +67,8 @@ class FunctionSum(Aggregate):
 
 class FunctionState(Retracting):
     """What sums of edge functions have in common: which edges are computed, and when."""
+
+    function: BoundFunction
 
     def __init__(
         self,
@@ -61,9 +79,9 @@ class FunctionState(Retracting):
         context: Context,
     ) -> None:
         super().__init__(step, cell, context)
-        self.function = BoundFunction(message, cell)
+        self.function = BoundFunction(message, cell, loop)
         self.source = self.function.source
-        self.loop = loop
+        self.read = [*self.function.cells, *(loop or ())]
 
     # What a kind says ----------------------------------------------------------------------------
 
@@ -118,8 +136,8 @@ class FunctionState(Retracting):
 
     def _own(self) -> list[Ids | None]:
         own: list[Ids | None] = list(self.function.own)
-        if self.loop is not None:
-            own += [c.ids for c in self.loop]
+        if self.function.loop is not None:
+            own += [c.ids for c in self.function.loop]
             own.append(None if self.source is None else self._as_targets(self.source))
             own.append(self.context.settle)  # a new node has a loop, even if nothing is read at it
         return own
@@ -181,7 +199,7 @@ class FunctionState(Retracting):
         """
         index, src, slot = map(self._tensor, self._expand(ids, self._lists()[1]))
         rows, real = ids.tensor, len(index)
-        if self.loop is not None:
+        if self.function.loop is not None:
             index = torch.cat([index, torch.arange(len(rows))])
             src = torch.cat([src, rows])
         return index, src, rows[index], slot, real
@@ -190,8 +208,8 @@ class FunctionState(Retracting):
         function = self.function
         rows = [] if function.source is None else [function.source.read(src)]
         edge_rows = [c.read(slot) for c in function.edges]
-        if self.loop is not None:
-            own = [c.read(dst[real:]) for c in self.loop]
+        if self.function.loop is not None:
+            own = [c.read(dst[real:]) for c in self.function.loop]
             edge_rows = [torch.cat([e, o]) for e, o in zip(edge_rows, own, strict=True)]
         return function.given(rows, dst, edge_rows)
 
@@ -201,6 +219,8 @@ class FunctionState(Retracting):
 
 class FunctionSumState(Summing, FunctionState):
     """Keeps sums of edge functions current."""
+
+    kind_of_row = m.FUNCTION_TOTAL
 
     def __init__(self, step: FunctionSum, cell: Callable[[Value], Cell], context: Context) -> None:
         FunctionState.__init__(self, step, step.message, None, cell, context)

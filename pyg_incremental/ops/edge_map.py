@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyg_incremental.ops.operator import Operator
 from pyg_incremental.program.messages import Message
 from pyg_incremental.program.steps import Step
 from pyg_incremental.rows import AT_ONCE, Cell, Context, Ids
@@ -23,6 +24,7 @@ class EdgeMap(Step):
     """`out[e] = f(x[source of e], x[target of e], data of e)`, `[num_edges, ...]`."""
 
     kind: ClassVar[str] = "edge map"
+    takes_all: ClassVar[bool] = True
     message: Message
 
     def executor(self, inputs: list[Cell], out: Cell, context: Context) -> EdgeMapExecutor:
@@ -30,11 +32,12 @@ class EdgeMap(Step):
         return EdgeMapExecutor(self, inputs, out, context)
 
 
-class EdgeMapExecutor:
+class EdgeMapExecutor(Operator):
     """Keeps the rows of all edges of a graph, by slot."""
 
     def __init__(self, step: EdgeMap, inputs: list[Cell], out: Cell, context: Context) -> None:
-        self.step, self.inputs, self.out, self.context = step, inputs, out, context
+        super().__init__(step, out, context)
+        self.inputs = inputs
         message, rest = step.message, list(inputs)
         self.source, rest = rest[: len(message.source)], rest[len(message.source) :]
         self.target, self.edges = rest[: len(message.target)], rest[len(message.target) :]

@@ -20,9 +20,12 @@ from torch import Tensor
 
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.kernels.address import address_of
+from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.extremum import EMPTY, PART, WIDE
 from pyg_incremental.ops.base import Aggregate, Aggregator
 from pyg_incremental.ops.message import BoundFunction, EdgeFunction
+from pyg_incremental.ops.operator import At
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids, Rows
 from pyg_incremental.typing import Array
@@ -64,6 +67,19 @@ class Extremum(Aggregate):
     def kind(self) -> str:  # type: ignore[override]
         """`'max'` or `'min'`."""
         return "max" if self.largest else "min"
+
+    @property
+    def gathered(self) -> tuple[Value, ...]:
+        """The source, or that of the function."""
+        if self.message is not None:
+            return self.message.source
+        assert self.source is not None
+        return (self.source,)
+
+    @property
+    def computes_messages(self) -> bool:  # type: ignore[override]
+        """Where they are what an edge function gives."""
+        return self.message is not None
 
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "ExtremumState":
         """The executor: it keeps the extremum of every row and whose it is."""
@@ -122,6 +138,7 @@ class StoredMessages:
     def __init__(self, source: Cell, weight: Cell | None) -> None:
         self.source = source
         self.weight = weight
+        self.cells = [source, *([] if weight is None else [weight])]
 
     @property
     def edges_differ(self) -> bool:
@@ -144,6 +161,8 @@ class StoredMessages:
 
 class ComputedMessages(BoundFunction):
     """Messages that an edge function makes when they are needed."""
+
+    weight: ClassVar[Cell | None] = None
 
     def __init__(
         self, message: EdgeFunction, cell: Callable[[Value], Cell], context: Context
@@ -181,6 +200,9 @@ class ExtremumState(Aggregator):
     is not part of a saved state, because slots are not.
     """
 
+    tells_old: ClassVar[bool] = True
+    kind_of_row: ClassVar[int] = m.FUNCTION_EXTREMUM
+
     def __init__(
         self,
         step: Extremum,
@@ -192,6 +214,21 @@ class ExtremumState(Aggregator):
         self.largest = step.largest
         self.messages = messages
         self.owner = Rows(context.backend)
+        self.function = messages if isinstance(messages, ComputedMessages) else None
+        self.read, self.edge_rows = messages.cells, messages.weight
+
+    def lay_out(self, row: Array, numbers: Array, at: At, wide: bool) -> None:
+        """As for all of them, int64 `[columns]` and floats `[2]`."""
+        super().lay_out(row, numbers, at, wide)
+        row[m.LARGEST] = self.largest
+        if self.function is None:
+            assert self.messages.source is not None
+            row[m.KIND], row[m.SOURCE] = m.EXTREMUM, at(self.messages.source)
+
+    def locate(self, row: Array) -> None:
+        """And owners; int64 `[columns]`."""
+        super().locate(row)
+        row[m.OWNER] = address_of(self.owner.array)
 
     def full(self) -> None:
         """Find all extrema."""

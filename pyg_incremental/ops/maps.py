@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from pyg_incremental.errors import RowCountError
+from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.storage import write_rows
+from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.threads import together
-from pyg_incremental.program.steps import Domain, RowMap, Step, Whole
+from pyg_incremental.ops.operator import At, Operator
+from pyg_incremental.program.steps import Domain, Ones, RowMap, Step, Whole
 from pyg_incremental.rows import Cell, Context, Ids
+from pyg_incremental.typing import Array
 from pyg_incremental.update import Work
 
 PART = 1 << 11
@@ -21,16 +25,24 @@ PART = 1 << 11
 stays small, and in the cache. With 512 to 4,096 it takes the same time."""
 
 
-class InputExecutor:
+class InputExecutor(Operator):
     """Takes what the user hands in."""
+
+    is_given: ClassVar[bool] = True
+    kind_of_row: ClassVar[int] = m.INPUT
 
     def __init__(
         self, step: Step, out: Cell, context: Context, materialize: Callable[[], object] | None
     ) -> None:
-        self.step, self.out, self.context = step, out, context
+        super().__init__(step, out, context)
         self._materialize = materialize
         self._first: Tensor | None = None
         self.given: tuple[Tensor, Tensor] | None = None
+
+    def unknown(self, graph: DynamicGraph, dtype: torch.dtype, wide: torch.dtype) -> str:
+        """The machine knows what is there."""
+        is_missing = self.out.domain is Domain.NODE and self.out.rows is None
+        return "it has no rows" if is_missing else ""
 
     @property
     def is_graph(self) -> bool:
@@ -89,11 +101,14 @@ class InputExecutor:
         return self.out.content
 
 
-class OnesExecutor:
+class OnesExecutor(Operator):
     """One for every node."""
 
-    def __init__(self, step: Step, out: Cell, context: Context) -> None:
-        self.step, self.out, self.context = step, out, context
+    kind_of_row: ClassVar[int] = m.ONES
+
+    def unknown(self, graph: DynamicGraph, dtype: torch.dtype, wide: torch.dtype) -> str:
+        """The machine knows it."""
+        return ""
 
     def full(self) -> None:
         """Store a one for every node."""
@@ -108,13 +123,20 @@ class OnesExecutor:
             out.commit(ids, out.rows.new_ones(ids.count, 1), context.first_new)
 
 
-class MapExecutor:
+class MapExecutor(Operator):
     """Runs a row map: on all rows once, then where an input is dirty."""
 
+    computes: ClassVar[bool] = True
+
     def __init__(self, step: RowMap, inputs: list[Cell], out: Cell, context: Context) -> None:
-        self.step, self.inputs, self.out, self.context = step, inputs, out, context
-        self.fn = step.fn
+        super().__init__(step, out, context)
+        self.inputs, self.fn = inputs, step.fn
         self.rowed = [c for c in inputs if c.domain is not Domain.WHOLE]
+
+    def lay_out(self, row: Array, numbers: Array, at: At, wide: bool) -> None:
+        """As for all of them, int64 `[columns]` and floats `[2]`."""
+        on_nodes = m.WIDE_MAP if wide else m.MAP
+        row[m.KIND] = on_nodes if self.out.domain is Domain.NODE else m.EDGE_MAP
 
     def full(self) -> None:
         """Compute all rows."""
@@ -239,11 +261,12 @@ class MapExecutor:
         return new
 
 
-class WholeExecutor:
+class WholeExecutor(Operator):
     """Runs a step on all rows whenever an input changed."""
 
     def __init__(self, step: Whole, inputs: list[Cell], out: Cell, context: Context) -> None:
-        self.step, self.inputs, self.out, self.context = step, inputs, out, context
+        super().__init__(step, out, context)
+        self.inputs = inputs
         self.graphs: dict[Cell, InputExecutor] = {}
         self.edges: dict[str, Context] = {}
 
@@ -303,6 +326,27 @@ class WholeExecutor:
             out.content, changed = result, rows if out.dirty else 0
         edges = sum(e.context.graph.num_edges for e in self.graphs.values())
         context.stats.append((out.value.name, self.step.kind, rows, changed, edges, 0))
+
+
+def operator_of(
+    step: Step,
+    inputs: list[Cell],
+    out: Cell,
+    context: Context,
+    materialize: Callable[[], object] | None,
+) -> Operator:
+    """What runs a step that is no aggregation; `materialize` makes the graph, if it is that."""
+    own = getattr(step, "executor", None)
+    if own is not None:  # a step that brings its own along, such as an exchange of ranks
+        made: Operator = own(inputs, out, context)
+        return made
+    if isinstance(step, RowMap):
+        return MapExecutor(step, inputs, out, context)
+    if isinstance(step, Whole):
+        return WholeExecutor(step, inputs, out, context)
+    if isinstance(step, Ones):
+        return OnesExecutor(step, out, context)
+    return InputExecutor(step, out, context, materialize)
 
 
 def _refuse_other_count(out: Cell, rows: int | None, wanted: int) -> None:

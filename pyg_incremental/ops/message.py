@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from pyg_incremental.program.steps import Value
@@ -53,13 +54,29 @@ class BoundFunction:
         source: The cell of the source rows, or None.
         target: The cells of target rows.
         edges: The cells of edge rows.
+        loop: The cells that a self-loop has in the place of edge rows; None for no such loop.
     """
 
-    def __init__(self, message: EdgeFunction, cell: Callable[[Value], Cell]) -> None:
+    def __init__(
+        self,
+        message: EdgeFunction,
+        cell: Callable[[Value], Cell],
+        loop: Sequence[Cell] | None = None,
+    ) -> None:
+        self.loop = loop
         self.fn = message.fn
         self.source = cell(message.source[0]) if message.source else None
         self.target = [cell(v) for v in message.target]
         self.edges = [cell(v) for v in message.edges]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """What the function takes, in order."""
+        return [*([] if self.source is None else [self.source]), *self.target, *self.edges]
+
+    def rows(self, *given: Tensor) -> Tensor:
+        """Messages of given rows `[k, ...]`, as flat ones `[k, width]`; see `flat_messages`."""
+        return flat_messages(self.fn(*given))
 
     def now(self, src: Tensor, dst: Tensor, slot: Tensor) -> Any:
         """Messages of some edges from what is stored now; ids are int64 `[k]`."""
@@ -88,6 +105,14 @@ class BoundFunction:
     def own(self) -> tuple[Any, ...]:
         """The sets of rows whose own (target) part changed in the running update."""
         return tuple(c.ids for c in self.target if c.ids is not None)
+
+
+def flat_messages(messages: Any) -> Tensor:
+    """Messages as flat rows `[k, width]`; of (logits, values) the values and then the logits."""
+    if isinstance(messages, Tensor):
+        return flat(messages)
+    logits, values = messages
+    return torch.cat([flat(values), logits], 1)
 
 
 def flat(rows: Tensor) -> Tensor:

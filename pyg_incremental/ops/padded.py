@@ -46,6 +46,7 @@ class PaddedRows(NeighborhoodRows):
     """
 
     kind: ClassVar[str] = "rows"
+    takes_all: ClassVar[bool] = True
     fn: Callable[..., Any]
     everywhere: tuple[Value, ...]
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyg_incremental.ops.operator import Operator
 from pyg_incremental.program.steps import RowMap
 from pyg_incremental.rows import Cell, Context, Ids
 from pyg_incremental.update import Work
@@ -64,11 +65,12 @@ class Recomputed(RowMap):
         return RecomputeExecutor(self, inputs, out, context)
 
 
-class RecomputeExecutor:
+class RecomputeExecutor(Operator):
     """Says which rows are dirty, and computes those that are asked for, as they are or were."""
 
     def __init__(self, step: RowMap, inputs: list[Cell], out: Cell, context: Context) -> None:
-        self.step, self.inputs, self.out, self.context = step, inputs, out, context
+        super().__init__(step, out, context)
+        self.inputs = inputs
         self._stats: Work | None = None
         self._place = 0
         out.maker = self

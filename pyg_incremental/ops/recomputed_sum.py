@@ -211,6 +211,11 @@ class Remembered(Aggregate):
 
     step: Aggregate
 
+    @property
+    def gathered(self) -> tuple[Value, ...]:
+        """As that of `step`."""
+        return self.step.gathered
+
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> RememberedState:
         """The executor: that of `step`, which is watched."""
         read = [cell(v) for v in self.step.inputs if v.domain is Domain.NODE]
@@ -239,6 +244,11 @@ class RememberedState(Aggregator):
     @accumulate_dtype.setter
     def accumulate_dtype(self, dtype: torch.dtype | None) -> None:
         self.inner.accumulate_dtype = dtype
+
+    @property
+    def unwrapped(self) -> Aggregator:
+        """The other."""
+        return self.inner.unwrapped
 
     def full(self) -> None:
         """As the other does."""

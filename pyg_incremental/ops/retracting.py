@@ -15,6 +15,8 @@ from torch import Tensor
 
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.kernels.address import address_of
+from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.ops.base import (
     Aggregate,
     Aggregator,
@@ -22,8 +24,10 @@ from pyg_incremental.ops.base import (
     channel_scale,
     drift_limit,
 )
+from pyg_incremental.ops.operator import At
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids, Rows
+from pyg_incremental.typing import Array
 
 
 class Retracting(Aggregator):
@@ -137,6 +141,17 @@ class Retracting(Aggregator):
         self.out.tensor[at] = 0
         if "low" in self.extra:
             self.low.tensor[at] = 0
+
+    def lay_out(self, row: Array, numbers: Array, at: At, wide: bool) -> None:
+        """And how far rows may drift, int64 `[columns]` and floats `[2]`."""
+        super().lay_out(row, numbers, at, wide)
+        numbers[m.LIMIT] = self.limit
+
+    def locate(self, row: Array) -> None:
+        """And drift; int64 `[columns]`."""
+        super().locate(row)
+        row[m.DRIFT], row[m.SCALE] = address_of(self.drift.array), address_of(self.scale.array)
+        row[m.LOW] = address_of(self.low.array) if self.low.array.size else 0
 
     # What they share -----------------------------------------------------------------------------
 

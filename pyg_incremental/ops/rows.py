@@ -63,10 +63,16 @@ class NeighborhoodRows(Aggregate):
     """
 
     kind: ClassVar[str] = "rows"
+    computes_messages: ClassVar[bool] = True
     fn: Callable[[Neighborhood], Tensor]
     sources: tuple[Value, ...]
     targets: tuple[Value, ...]
     edges: tuple[Value, ...]
+
+    @property
+    def gathered(self) -> tuple[Value, ...]:
+        """All sources."""
+        return self.sources
 
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "NeighborhoodRowsState":
         """The executor: it computes rows again."""

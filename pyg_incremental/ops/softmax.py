@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.ops.base import Aggregate, Touched, channel_scale, drift_limit
+from pyg_incremental.ops.operator import At
 from pyg_incremental.ops.retracting import Retracting
 from pyg_incremental.ops.sum import EXACT
 from pyg_incremental.program.steps import Value
@@ -52,6 +54,11 @@ class SoftmaxSum(Aggregate):
         """The source: its values and logit parts are retracted together."""
         return (self.source,)
 
+    @property
+    def gathered(self) -> tuple[Value, ...]:
+        """The source."""
+        return (self.source,)
+
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "SoftmaxState":
         """The executor: it keeps numerator, mass and reference of every row."""
         return SoftmaxState(self, cell, context)
@@ -75,7 +82,6 @@ class SoftmaxRows(Retracting):
         has_loops: Whether every row gathers over a self-loop of its own, too.
     """
 
-    heads: int
     has_loops: bool
 
     def _hold_no_terms(self, values: Tensor, heads: int) -> None:
@@ -103,6 +109,7 @@ class SoftmaxState(SoftmaxRows):
     """Keeps softmax-weighted sums current."""
 
     pulls = True
+    kind_of_row = m.SOFTMAX
     source: Cell
 
     def __init__(self, step: SoftmaxSum, cell: Callable[[Value], Cell], context: Context) -> None:
@@ -111,7 +118,9 @@ class SoftmaxState(SoftmaxRows):
         self.target = cell(step.target)
         self.edge = None if step.edge is None else cell(step.edge)
         self.loop = None if step.loop is None else cell(step.loop)
-        self.slope = step.slope
+        self.slope, self.edge_rows = step.slope, self.edge
+        rest = (c for c in (self.loop, self.edge) if c is not None)
+        self.read = [self.source, self.target, *rest]
         self.has_loops = self.loop is not None
 
     def full(self) -> None:
@@ -130,6 +139,13 @@ class SoftmaxState(SoftmaxRows):
             self._lists()[1], self.drop,
         )  # fmt: skip
         return read
+
+    def lay_out(self, row: Array, numbers: Array, at: At, wide: bool) -> None:
+        """With the parts of logits, int64 `[columns]` and floats `[2]`."""
+        super().lay_out(row, numbers, at, wide)
+        row[m.SOURCE], row[m.TARGET] = at(self.source), at(self.target)
+        row[m.LOOP] = -1 if self.loop is None else at(self.loop)
+        numbers[m.SLOPE] = self.slope
 
     def _rows_of(self, cell: Cell | None) -> Array:
         return self._nothing if cell is None else cell.array

@@ -12,7 +12,10 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.kernels.address import address_of
+from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.ops.base import Aggregate, Touched, channel_scale
+from pyg_incremental.ops.operator import At
 from pyg_incremental.ops.retracting import Retracting
 from pyg_incremental.program.steps import Value
 from pyg_incremental.rows import Cell, Context, Ids
@@ -49,6 +52,11 @@ class Sum(Aggregate):
     def messages(self) -> tuple[Value, ...]:
         """The source, and the terms of each row."""
         return (self.source, *(v for v in (self.own, self.factor) if v is not None))
+
+    @property
+    def gathered(self) -> tuple[Value, ...]:
+        """The source."""
+        return (self.source,)
 
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "SumState":
         """The executor: it keeps the sum and the drift of every row."""
@@ -124,7 +132,6 @@ class SumState(Summing):
         terms: Both.
         loop: The weight of every row in its own sum, `[1]`, or nothing.
         bias: The row that is added to all then, `[1, channels]`, or None.
-        compares: Whether somebody is told which rows changed, and not only which were touched.
     """
 
     pulls = True
@@ -139,9 +146,10 @@ class SumState(Summing):
         self.factor = None if step.factor is None else cell(step.factor)
         self.terms = [c for c in (self.own, self.factor) if c is not None]
         self._own_message = step.loop
+        self.edge_rows, self.may_be_wide = self.weight, self.weight is None and not self.is_finished
+        self.read = [self.source, *self.terms, *([] if self.weight is None else [self.weight])]
         self.loop: Array = None
         self.bias: Array = None
-        self.compares = False
         self._noted: list[tuple[Tensor, Array]] = []
         self._nothing: Array = None
         self._again: Array = None
@@ -162,6 +170,25 @@ class SumState(Summing):
             self._weight(), *self._own_and_factor(), self._lists()[1], self.drop, self.loop,
         )  # fmt: skip
         return read
+
+    @property
+    def compares(self) -> bool:
+        """Whether somebody is told which rows changed, and not only which were touched."""
+        return self.is_finished and self.out.compares_values
+
+    def lay_out(self, row: Array, numbers: Array, at: At, wide: bool) -> None:
+        """With its terms, int64 `[columns]` and floats `[2]`."""
+        super().lay_out(row, numbers, at, wide)
+        plain = self.out.tensor.dtype == self.context.backend.like.dtype
+        row[m.KIND], row[m.SOURCE] = m.TOTAL if plain else m.WIDE_TOTAL, at(self.source)
+        row[m.ADDED], row[m.FACTOR] = (-1 if c is None else at(c) for c in (self.own, self.factor))
+
+    def locate(self, row: Array) -> None:
+        """And its loop; int64 `[columns]`."""
+        super().locate(row)
+        if self.is_closed:
+            row[m.OF_LOOP] = address_of(self.loop)
+            row[m.BIAS] = 0 if self.bias is None else address_of(self.bias)
 
     @property
     def is_finished(self) -> bool:

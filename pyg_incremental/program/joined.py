@@ -20,6 +20,7 @@ class Joined(Step, ABC):
     """
 
     kind: ClassVar[str] = "joined"
+    takes_all: ClassVar[bool] = True
 
     @property
     @abstractmethod

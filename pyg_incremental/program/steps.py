@@ -96,12 +96,28 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One step of a program: `inputs` are read, `output` is made."""
+    """One step of a program: `inputs` are read, `output` is made.
+
+    Attributes:
+        hops: How many hops away from a row it reads: one for an aggregation.
+        takes_all: Whether it cannot be computed for some rows without all others.
+    """
 
     kind: ClassVar[str] = "step"
     hops: ClassVar[int] = 0
+    takes_all: ClassVar[bool] = False
     output: Value
     inputs: tuple[Value, ...]
+
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether it runs on all rows at once, or makes what is no row."""
+        return self.takes_all or self.output.domain is Domain.WHOLE
+
+    @property
+    def gathered(self) -> tuple[Value, ...]:
+        """What an aggregation reads where an edge comes from; nothing of any other step."""
+        return ()
 
     def __str__(self) -> str:
         return f"{self.output.name} = {self.kind}({', '.join(v.name for v in self.inputs)})"
@@ -169,6 +185,7 @@ class Whole(Step):
     """
 
     kind: ClassVar[str] = "whole"
+    takes_all: ClassVar[bool] = True
     of_all: ClassVar[bool] = True
     """Whether it counts as one that computes on all rows."""
     fn: Callable[..., Any]

@@ -11,10 +11,7 @@ from torch import Tensor
 
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels import pairs
-from pyg_incremental.ops.attention import FunctionSoftmaxState
 from pyg_incremental.ops.extremum import ExtremumState
-from pyg_incremental.ops.recomputed_sum import RememberedState
-from pyg_incremental.ops.softmax import SoftmaxState
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Cell
 from pyg_incremental.session.session import Session
@@ -170,13 +167,8 @@ def _problems_of_rows(session: Session) -> list[str]:
         return found
     fresh = session.on(session.graphs, dict(session.num_nodes), session.nodes())
     theirs = dict(zip(session.engine.cells, fresh.engine.cells.values(), strict=True))
-    every = session.engine.aggregators
-    states = [a.inner if isinstance(a, RememberedState) else a for a in every]
-    softmaxes = {
-        a.step.output: a.target.tensor.shape[1] if isinstance(a, SoftmaxState) else a.heads
-        for a in states
-        if isinstance(a, SoftmaxState | FunctionSoftmaxState)
-    }
+    states = [a.unwrapped for a in session.engine.aggregators]
+    softmaxes = {a.step.output: a.heads for a in states if a.heads}
     cells, coarsest = session.engine.cells, _coarsest(session)
     for value, cell in cells.items():
         if not cell.stored and cell.maker is None and value.domain is not Domain.WHOLE:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from pyg_incremental.ops import Aggregate
+from pyg_incremental.ops import aggregations
 from pyg_incremental.program.steps import Program
 from pyg_incremental.testing.trials import Graph
 
@@ -54,6 +54,6 @@ def reads_target(conv: nn.Module, full: Callable[[Graph], Any], graph: Graph) ->
 
 def has_target(program: Program) -> bool:
     """Whether an aggregation of a program reads rows where its edges lead to."""
-    held = [s for s in program.steps if isinstance(s, Aggregate)]
+    held = aggregations(program.steps)
     parts = [*held, *(getattr(s, "message", None) for s in held)]
     return any(getattr(p, name, None) for p in parts for name in ("target", "targets"))

@@ -2,9 +2,11 @@
 
 import pytest
 
-from tests.house import PACKAGE, files, unstated_in, ways
+from tests.house import PACKAGE, class_checks, code_lines, files, unstated_in, ways
 
 AT_THE_ROOT = 9
+CLASS_CHECKS = 97
+"""The number may only fall: a step says what it can do, so nobody has to know its class."""
 MODULES = {"plain": 10, "ordinary": 37, "partitioned": 53}
 
 
@@ -15,6 +17,42 @@ def test_the_root_holds_the_face_alone():
 def test_docstrings_state_shapes_dtypes_and_errors():
     found = unstated_in(PACKAGE)
     assert not found, "say it, as in `[num_nodes, channels]`, int64 `[k]`, or name what says it"
+
+
+def test_steps_are_seldom_asked_for_their_class():
+    found = class_checks()
+    assert len(found) <= CLASS_CHECKS, found
+
+
+STEPS = '''
+"""Steps."""
+
+class Step: ...
+
+class Sum(Step):  # a step
+    def of(self, other):
+        return isinstance(other, Sum)
+'''
+
+ELSEWHERE = '''
+"""Elsewhere."""
+
+def kind(step, rows):
+    """Its kind."""
+    if isinstance(step, (Sum, int)):
+        return "sum"
+
+    return isinstance(rows, list)
+'''
+
+
+def test_a_check_for_the_class_of_a_step_is_found(tmp_path):
+    for room, text in (("ops", STEPS), ("engine", ELSEWHERE)):
+        (tmp_path / room).mkdir()
+        (tmp_path / room / "file.py").write_text(text)
+    assert class_checks(tmp_path) == ["engine/file.py:6 Sum"]
+    assert code_lines(STEPS) == 4
+    assert code_lines(ELSEWHERE) == 4
 
 
 TAKES_TENSORS = '''

@@ -19,6 +19,9 @@ from torch import Tensor
 
 from pyg_incremental.distributed.boundary.link import Link
 from pyg_incremental.distributed.errors import RankFailedError
+from pyg_incremental.graph.dynamic import DynamicGraph
+from pyg_incremental.kernels.compiled import layout as m
+from pyg_incremental.ops.operator import At, Operator
 from pyg_incremental.program.joined import Joined
 from pyg_incremental.rows import Cell, Context, Ids
 from pyg_incremental.typing import Array
@@ -98,7 +101,7 @@ class Exchange(Joined):
             yield ids - self.begins, rows
 
 
-class ExchangeExecutor:
+class ExchangeExecutor(Operator):
     """Keeps the rows of a value at own nodes and ghosts current. Every update is one round.
 
     Attributes:
@@ -106,9 +109,17 @@ class ExchangeExecutor:
     """
 
     def __init__(self, step: Exchange, source: Cell, out: Cell, context: Context) -> None:
-        self.step, self.source, self.out, self.context = step, source, out, context
-        self.inputs = [source]
+        super().__init__(step, out, context)
+        self.source, self.inputs = source, [source]
         self.arrived: tuple[NDArray[np.int64], Tensor] | None = None
+
+    def unknown(self, graph: DynamicGraph, dtype: torch.dtype, wide: torch.dtype) -> str:
+        """The machine takes part where both values have one memory."""
+        return "" if self.is_shared else "it has rows of its own"
+
+    def lay_out(self, row: Array, numbers: Array, at: At, wide: bool) -> None:
+        """As for all of them, int64 `[columns]` and floats `[2]`."""
+        row[m.KIND], row[m.SOURCE] = m.EXCHANGE, at(self.source)
 
     def full(self) -> None:
         """Take all own rows, and send all that are ghosts elsewhere."""
@@ -159,7 +170,8 @@ class ExchangeExecutor:
 
     def swap(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], Tensor]:
         """Send what changed at own nodes, int64 `[k]`; returns ids here and rows that come."""
-        link, out = self.step.link, self.out
+        link: Link = self.step.link
+        out = self.out
         packed = [self._packed(rank, ids) for rank in range(link.rounds.size)]
         return link.swap(out.value.name, out.tensor, packed)
 

@@ -19,7 +19,7 @@ from pyg_incremental.distributed.boundary.exchange import Exchange
 from pyg_incremental.distributed.boundary.link import Link
 from pyg_incremental.distributed.numbering.local_ids import Own
 from pyg_incremental.errors import UnsupportedModelError
-from pyg_incremental.ops import Aggregate, EdgeFunction
+from pyg_incremental.ops import Aggregate, EdgeFunction, aggregations
 from pyg_incremental.ops.edge_map import EdgeMap
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
@@ -55,7 +55,7 @@ def suffix_of(direction: Direction) -> str:
 
 def directions(program: Program) -> list[Direction]:
     """The local graphs that a program needs: in-edges always, out-edges where they are read."""
-    read = {(s.graph, True) for s in program.steps if isinstance(s, Aggregate) and s.reverse}
+    read = {(s.graph, True) for s in aggregations(program.steps) if s.reverse}
     return [
         (r.graph, out)
         for r in program.graphs.values()
