@@ -1,12 +1,13 @@
-"""Events from a partition of a topic of Kafka (the `kafka` extra)."""
+"""Events from a topic of Kafka (the `kafka` extra)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyg_incremental.sources.encoded import decoded
 from pyg_incremental.sources.log import AT_ONCE, Decode, LogSource
+from pyg_incremental.sources.source import Event
 
 _BEGINNING = -2
 _OWN = {
@@ -14,24 +15,29 @@ _OWN = {
     "enable.partition.eof": False,
     "auto.offset.reset": "error",  # records that are gone are not to be passed over in silence
 }
+_PATIENCE = 10.0
+"""Seconds to wait for the list of partitions."""
 
 
 class KafkaSource(LogSource):
-    """Reads one partition of a topic; its position is the offset of the next record.
+    """Reads one partition of a topic, several, or all.
 
-    One partition, because only within one are records in the same order whenever they are read
-    again. Records are written by a `confluent_kafka.Producer`: `produce(topic, encoded(delta))`.
+    The position in one partition is the offset of the next record; that in several a list with one
+    for each. Kafka has no order between partitions, so what has to stay in order, such as an edge
+    that comes and goes, belongs in one: give its records one key. Records are written by a
+    `confluent_kafka.Producer`: `produce(topic, encoded(delta))`.
 
     Args:
         config: The settings of a `confluent_kafka.Consumer`, such as `bootstrap.servers`.
         topic: The topic.
-        partition: The partition.
-        start: The offset to begin at; the first one that is there by default.
+        partition: The partition; several; or None for all that the topic has now.
+        start: The position to begin at; the first records that are there by default.
         wait: Seconds to wait for a record where there is none.
         decode: What the value of a record says; what `encoded` has made by default.
 
     Raises:
         ImportError: If confluent-kafka is not installed.
+        LookupError: If all partitions are asked for, and there is no such topic.
     """
 
     def __init__(
@@ -39,8 +45,8 @@ class KafkaSource(LogSource):
         config: Mapping[str, Any],
         topic: str,
         *,
-        partition: int = 0,
-        start: int = _BEGINNING,
+        partition: int | Sequence[int] | None = 0,
+        start: int | Sequence[int] = _BEGINNING,
         wait: float = 0.1,
         decode: Decode = decoded,
     ) -> None:
@@ -52,17 +58,80 @@ class KafkaSource(LogSource):
                 "pip install 'pyg-incremental[kafka]'"
             ) from error
         super().__init__(start, decode)
-        self._kafka, self._at = confluent_kafka, (topic, partition)
-        self._wait = wait
+        self._kafka, self._topic, self._wait = confluent_kafka, topic, wait
         self._consumer = confluent_kafka.Consumer({"group.id": "pyg-incremental", **config, **_OWN})
+        self._is_one = isinstance(partition, int)
+        chosen = self._all() if partition is None else partition
+        self._partitions = [chosen] if isinstance(chosen, int) else [*chosen]
         self.open(start)
 
-    def open(self, position: int) -> None:
-        """See `Source`."""
-        super().open(position)
-        self._consumer.assign([self._kafka.TopicPartition(*self._at, position)])
+    def _all(self) -> list[int]:
+        told = self._consumer.list_topics(self._topic, timeout=_PATIENCE).topics[self._topic]
+        if not told.partitions:
+            raise LookupError(f"KafkaSource: there is no topic '{self._topic}' ({told.error})")
+        return sorted(told.partitions)
 
-    def _records(self, after: int, wait: bool) -> list[tuple[int, bytes]]:
+    def open(self, position: int | Sequence[int]) -> None:
+        """See `Source`; partitions that have come since are read from their beginning."""
+        given = [position] if isinstance(position, int) else [*position]
+        offsets = [*given, *[_BEGINNING] * (len(self._partitions) - len(given))]
+        super().open(offsets)
+        self._consumer.assign([
+            self._kafka.TopicPartition(self._topic, partition, offset)
+            for partition, offset in zip(self._partitions, offsets, strict=True)
+        ])  # fmt: skip
+
+    def position(self) -> Any:
+        """See `Source`."""
+        return self._position[0] if self._is_one else [*self._position]
+
+    def next_batch(self, max_events: int) -> list[Event]:
+        """See `Source`; of several partitions, one after the other."""
+        at = self._position
+        found = super().next_batch(max_events)
+        self._position = at
+        return self._in_order(found)
+
+    def next_until(self, position: Any) -> list[Event]:
+        """The events between here and a position, as they were given before it was reached.
+
+        Which partition a record comes from first is chance, and nothing of `next_batch`: so who
+        takes the same events once more asks for them by where they end.
+
+        Args:
+            position: A position that an event had.
+
+        Returns:
+            All of them, or none if some are not there yet.
+        """
+        goal = [position] if self._is_one else position
+        while not self._reaches(goal) and self._read(wait=True):
+            pass
+        if not self._reaches(goal):
+            return []
+        ahead = [*self._ahead]
+        self._ahead.clear()
+        found: list[Event] = []
+        for event in ahead:
+            n, offset = event.position
+            (found if offset <= goal[n] else self._ahead).append(event)
+        return self._in_order(found)
+
+    def _reaches(self, goal: Sequence[int]) -> bool:
+        last = dict(event.position for event in self._ahead)
+        return all(max(last.get(n, at), at) >= goal[n] for n, at in enumerate(self._position))
+
+    def _in_order(self, found: list[Event]) -> list[Event]:
+        """Events partition by partition, each with the position of the source behind it."""
+        events = []
+        for event in sorted(found, key=lambda event: event.position[0]):
+            n, offset = event.position
+            self._position = [*self._position]
+            self._position[n] = offset
+            events.append(event._replace(position=self.position()))
+        return events
+
+    def _records(self, after: Any, wait: bool) -> list[tuple[Any, bytes]]:
         # The consumer goes on by itself from where it was, which is `after`.
         found = self._consumer.consume(1, timeout=self._wait if wait else 0.0)
         if found:  # it would wait for as many as are asked for
@@ -72,8 +141,11 @@ class KafkaSource(LogSource):
             if message.error() is not None:
                 self.open(self._position)  # what was read behind it is read again
                 raise self._kafka.KafkaException(message.error())
-            offset: Any = message.offset()  # which every record that was read has
-            records.append((offset + 1, message.value() or b""))
+            # Every record that was read has these two.
+            partition: Any = message.partition()
+            offset: Any = message.offset()
+            at = self._partitions.index(partition)
+            records.append(((at, offset + 1), message.value() or b""))
         return records
 
     def close(self) -> None:

@@ -77,4 +77,4 @@ class LogSource(ABC):
         self._position = self._read_to = position
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(at {self._position!r})"
+        return f"{type(self).__name__}(at {self.position()!r})"

@@ -24,11 +24,20 @@ class Entry(NamedTuple):
         version: The version that it led to.
         position: The position of the source behind its last event.
         refused: The positions of events that were left out on the way, each with the reason.
+        parts: Positions on the way behind events that led to no update and were taken by
+            themselves.
     """
 
     version: int
     position: Any
     refused: Sequence[Any]
+    parts: Sequence[Any] = ()
+
+    def until(self, position: Any) -> Any:
+        """Where the events end that were taken together from a position on."""
+        parts = [*self.parts]
+        left = parts[parts.index(position) + 1 :] if position in parts else parts
+        return left[0] if left else self.position
 
     def known(self, events: Sequence[Event]) -> dict[int, str]:
         """Why some of its events were left out, by their places."""

@@ -102,6 +102,7 @@ class Stream:
         self._rest: deque[Event] = deque()
         self._read_at = self._waited = 0.0
         self._refused: list[tuple[Any, str]] = []
+        self._parts: list[Any] = []
         self._replay: deque[Entry] = deque()
         self._lock, self._stopping = threading.RLock(), threading.Event()
         self._is_closed = False
@@ -121,6 +122,7 @@ class Stream:
             self._position = saved["position"]
             self._intake.seen = dict.fromkeys(saved["seen"])
             self._refused = [(position, reason) for position, reason in saved["refused"]]
+            self._parts = [*saved.get("parts", ())]
             self._intake.latest, self._begins = saved["latest"], saved["begins"]
             self.stats.restore(saved["stats"])
             self._source.open(self._position)
@@ -205,14 +207,16 @@ class Stream:
         """How many of the events that were read are taken: after a restart as many as before."""
         if not self._replay:
             return len(self._rest)
-        until, began = self._replay[0].position, time.monotonic()
+        until, began = self._replay[0].until(self._position), time.monotonic()
         looked = 0
         while True:
             for n in range(looked, len(self._rest)):
                 if self._rest[n].position == until:
                     return n + 1
             looked = len(self._rest)
-            more = self._source.next_batch(self._pace.max_size)
+            # A source whose order may be another one now knows which events these were.
+            known = getattr(self._source, "next_until", None)
+            more = known(until) if known else self._source.next_batch(self._pace.max_size)
             self._rest.extend(more)
             if not more and time.monotonic() - began > _PATIENCE:
                 # The source has lost its end, as a log may if power is lost: there is no before.
@@ -251,14 +255,17 @@ class Stream:
         stats.dead += len(dead)
         stats.applied = stats.events - stats.repeated - stats.dead
         self._refused += [(letter.position, letter.reason) for letter in dead]
-        if version is not None:
+        if version is None:
+            self._parts.append(self._position)
+        else:
             self._note(version)
         return dead
 
     def _note(self, version: int) -> None:
         """An update is in, and nobody has heard of it."""
         self.stats.updates += 1
-        entry, self._refused = Entry(version, self._position, self._refused), []
+        entry = Entry(version, self._position, self._refused, self._parts)
+        self._refused, self._parts = [], []
         if self._replay:
             self._replay.popleft()
         elif self._folder is not None:
@@ -368,6 +375,7 @@ class Stream:
                 "position": self._position, "seen": [*self._intake.seen],
                 "latest": self._intake.latest, "begins": self._begins,
                 "stats": self.stats.saved(), "refused": [list(pair) for pair in self._refused],
+                "parts": [*self._parts],
             }  # fmt: skip
             self._folder.write(self.inc, extra, wait)
             self._since = 0

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from decimal import Decimal
 from operator import itemgetter
 from typing import Any, Literal, TypeVar, get_args
 from uuid import UUID
@@ -16,6 +18,7 @@ Kind = Literal["edge_add", "edge_del", "edge_change", "node", "node_del"]
 Rows = np.ndarray[Any, np.dtype[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
 ReadIds = Callable[[Sequence[Any], str], Any]
+_NUMBERS = {int, float, Decimal, datetime}
 _NAMES = {str, int, UUID}
 _OF_DATA = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -80,7 +83,8 @@ class Schema:
             nodes with names.
         edge_data: For each edge input of the model, such as `'edge_weight'`, the field of its
             value, or the fields of one number each.
-        time: The field of the event time, a number; see `Window`.
+        time: The field of the event time, a number, or a moment (`datetime`), which counts as its
+            seconds since 1970; see `Window`.
         event_id: The field of a name, a string or an integer, that a producer gives to each event:
             one that comes again is left out.
         undirected: Take every edge in both directions.
@@ -216,8 +220,7 @@ def _rows(values: Sequence[Any], names: str | Sequence[str], shape: tuple[int, .
     else:
         found = [[value[name] for name in names] for value in values]
     rows = np.array(found)
-    if rows.dtype.kind == "O" and all(type(number) is int for number in rows.flat):
-        rows = rows.astype(np.float64)  # as among other numbers
+    rows = _as_numbers(rows)
     if rows.dtype.kind not in "iufb":
         raise ValueError(f"{names!r} is {found[0]!r}, expected numbers")
     if shape is None or rows.shape[1:] == shape:
@@ -229,10 +232,21 @@ def _rows(values: Sequence[Any], names: str | Sequence[str], shape: tuple[int, .
 
 def _finite(values: Sequence[Any], name: str) -> "np.ndarray[Any, np.dtype[np.float64]]":
     found = [*map(itemgetter(name), values)]
-    times = np.array(found)
+    times = _as_numbers(np.array(found))
     if times.dtype.kind not in "iuf" or times.ndim != 1 or not np.isfinite(times).all():
         raise ValueError(f"'{name}' is {found[0]!r}, expected a time, a finite number")
     return times.astype(np.float64, copy=False)
+
+
+def _as_numbers(values: Rows) -> Rows:
+    """Large integers, decimals and moments as float64: seconds since 1970, UTC if not said."""
+    if values.dtype.kind != "O" or not {*map(type, values.flat)} <= _NUMBERS:
+        return values
+    numbers: Rows = np.array([
+        v.replace(tzinfo=v.tzinfo or timezone.utc).timestamp() if type(v) is datetime else float(v)
+        for v in values.flat
+    ])  # fmt: skip
+    return numbers.reshape(values.shape)
 
 
 def _named(values: Sequence[Any], name: str) -> list[Any]:

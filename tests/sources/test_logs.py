@@ -1,5 +1,9 @@
-"""Logs of Redis and Kafka are sources as any: the same events from every position."""
+"""Logs of Redis, Kafka, NATS and PostgreSQL are sources as any: the same events from each position.
 
+Servers are those that answer on this machine; tests for which there is none are skipped.
+"""
+
+import asyncio
 import builtins
 import uuid
 
@@ -9,7 +13,13 @@ import torch
 
 from pyg_incremental import GraphDelta
 from pyg_incremental.encoding.framing import FrameError
-from pyg_incremental.sources import IterableSource, KafkaSource, RedisSource
+from pyg_incremental.sources import (
+    IterableSource,
+    KafkaSource,
+    NatsSource,
+    PostgresSource,
+    RedisSource,
+)
 from pyg_incremental.sources.encoded import decoded, encoded
 from pyg_incremental.sources.source import num_events
 
@@ -27,6 +37,9 @@ class Redis:
     def __init__(self):
         self.client = pytest.importorskip("fakeredis").FakeRedis()
 
+    def end(self):
+        self.client.close()
+
     def source(self, **how):
         return RedisSource(self.client, "edges", **{"wait": 0.01, **how})
 
@@ -36,6 +49,113 @@ class Redis:
 
     def spoil(self):
         self.client.xadd("edges", {b"delta": b"x"})
+
+
+class RealRedis(Redis):
+    """A stream of a server on this machine."""
+
+    def __init__(self):
+        redis = pytest.importorskip("redis")
+        self.client = redis.Redis(socket_connect_timeout=1.0)
+        try:
+            self.client.ping()
+        except redis.ConnectionError as error:
+            pytest.skip(f"no Redis answers on this machine: {error}")
+        self.stream = f"pyg-incremental-{uuid.uuid4().hex}"
+
+    def source(self, **how):
+        return RedisSource(self.client, self.stream, **{"wait": 0.01, **how})
+
+    def spoil(self):
+        self.client.xadd(self.stream, {b"delta": b"x"})
+
+    def end(self):
+        self.client.delete(self.stream)
+        self.client.close()
+
+
+class Nats:
+    """A stream of JetStream on this machine."""
+
+    position = 0
+    servers = "nats://127.0.0.1:4222"
+
+    def __init__(self):
+        nats = pytest.importorskip("nats")
+        self.stream, self.sources = uuid.uuid4().hex, []
+        self.loop = asyncio.new_event_loop()
+        try:
+            self.client = self.run(nats.connect(
+                self.servers, connect_timeout=1, allow_reconnect=False, error_cb=self.told
+            ))  # fmt: skip
+        except (OSError, nats.errors.Error) as error:
+            self.loop.close()
+            pytest.skip(f"no NATS answers on this machine: {error}")
+        self.js = self.client.jetstream()
+        self.run(self.js.add_stream(name=self.stream, subjects=[f"{self.stream}.*"]))
+
+    async def told(self, error):
+        """What the client says is raised, too."""
+
+    def run(self, work):
+        return self.loop.run_until_complete(work)
+
+    def source(self, **how):
+        source = NatsSource(self.servers, self.stream, **{"wait": 0.05, **how})
+        self.sources.append(source)
+        return source
+
+    def write(self, deltas, subject="a"):
+        for delta in deltas:
+            self.run(self.js.publish(f"{self.stream}.{subject}", encoded(delta)))
+
+    def spoil(self):
+        self.run(self.js.publish(f"{self.stream}.a", b"x"))
+
+    def end(self):
+        for source in self.sources:
+            source.close()
+        self.run(self.js.delete_stream(self.stream))
+        self.run(self.client.close())
+        self.loop.close()
+
+
+class Postgres:
+    """A table of a server on this machine."""
+
+    position = 0
+    how = "host=127.0.0.1 user=postgres dbname=postgres connect_timeout=2"
+
+    def __init__(self):
+        psycopg = pytest.importorskip("psycopg")
+        self.table, self.sources = f"events-{uuid.uuid4().hex}", []
+        try:
+            self.client = psycopg.connect(self.how, autocommit=True)
+        except psycopg.OperationalError as error:
+            pytest.skip(f"no PostgreSQL answers on this machine: {error}")
+        self.client.execute(f'CREATE TABLE "{self.table}" (id bigserial PRIMARY KEY, data bytea)')
+
+    def source(self, **how):
+        how = {"columns": ["data"], "decode": lambda row: decoded(row["data"]), **how}
+        source = PostgresSource(self.how, self.table, **how)
+        self.sources.append(source)
+        return source
+
+    def insert(self, data, client=None):
+        (client or self.client).execute(f'INSERT INTO "{self.table}" (data) VALUES (%s)', (data,))
+
+    def write(self, deltas):
+        for delta in deltas:
+            self.insert(encoded(delta))
+
+    def spoil(self):
+        self.insert(b"x")
+
+    def end(self):
+        for source in self.sources:
+            source.close()
+        self.client.execute(f'DROP TABLE "{self.table}"')
+        self.client.close()
 
 
 class Kafka:
@@ -49,11 +169,17 @@ class Kafka:
         self.producer = kafka.Producer(config)
         brokers = self.producer.list_topics(timeout=10).brokers.values()
         self.servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
-        self.topic = uuid.uuid4().hex
+        self.topic, self.sources = uuid.uuid4().hex, []
 
     def source(self, **how):
-        config = {"bootstrap.servers": self.servers, "log_level": 2}
-        return KafkaSource(config, self.topic, **{"wait": 10.0, **how})
+        config = {"bootstrap.servers": self.servers, "log_level": 2, "fetch.wait.max.ms": 10}
+        source = KafkaSource(config, self.topic, **{"wait": 10.0, **how})
+        self.sources.append(source)
+        return source
+
+    def end(self):
+        for source in self.sources:
+            source.close()
 
     def write(self, deltas):
         for delta in deltas:
@@ -65,9 +191,32 @@ class Kafka:
         self.producer.flush(10)
 
 
-@pytest.fixture(params=[Redis, Kafka], ids=["redis", "kafka"])
+@pytest.fixture(params=[Redis, RealRedis, Kafka, Nats, Postgres], ids=lambda one: one.__name__)
 def log(request):
-    return request.param()
+    log = request.param()
+    yield log
+    log.end()
+
+
+@pytest.fixture
+def postgres():
+    log = Postgres()
+    yield log
+    log.end()
+
+
+@pytest.fixture
+def nats():
+    log = Nats()
+    yield log
+    log.end()
+
+
+@pytest.fixture
+def kafka():
+    log = Kafka()
+    yield log
+    log.end()
 
 
 def sizes(batch):
@@ -138,10 +287,122 @@ def test_a_record_that_is_no_delta(log):
     source = log.source()
     before, spoiled, behind = read(source, 3)
     same([before, behind], DELTAS[:2])
-    assert spoiled.value == b"x"
+    assert spoiled.value in (b"x", {"data": b"x"})
     assert isinstance(spoiled.error, FrameError)
     source.open(spoiled.position)
     same(source.next_batch(10), DELTAS[1:2])
+
+
+def test_who_writes_to_postgres_at_the_same_time_is_waited_for(postgres):
+    import psycopg
+
+    source = postgres.source(wait=0.0, decode=lambda row: row["data"])
+    with psycopg.connect(postgres.how) as early, psycopg.connect(postgres.how) as late:
+        postgres.insert(b"1", early)  # the smallest key, and the last one to be committed
+        postgres.insert(b"2", late)
+        postgres.insert(b"3")
+        assert source.next_batch(9) == []
+        late.commit()
+        postgres.insert(b"4", late)  # it goes on writing: it is not waited for again
+        assert source.next_batch(9) == []
+        early.rollback()
+        assert [event.value for event in source.next_batch(9)] == [b"2", b"3"]
+        assert source.next_batch(9) == []
+        late.commit()
+    found = source.next_batch(9)
+    assert [event.value for event in found] == [b"4"]
+    assert found[-1].position == source.position() == 4
+
+
+def test_postgres_gives_no_smaller_key_later(postgres):
+    postgres.client.execute(f'ALTER SEQUENCE "{postgres.table}_id_seq" CACHE 20')
+    with pytest.raises(ValueError, match="gives sessions 20 at a time"):
+        postgres.source()
+    import psycopg
+
+    with (
+        psycopg.connect(postgres.how) as connection,
+        pytest.raises(ValueError, match="autocommit=True"),
+    ):
+        PostgresSource(connection, postgres.table)
+
+
+def test_postgres_is_connected_to_again(postgres):
+    import psycopg
+
+    postgres.write(DELTAS[:2])
+    source = postgres.source()
+    same(source.next_batch(4), DELTAS[:2])
+    pid = source._connection.info.backend_pid
+    postgres.client.execute("SELECT pg_terminate_backend(%s)", (pid,))
+    postgres.write(DELTAS[2:])
+    with pytest.raises(psycopg.OperationalError):
+        source.next_batch(1)
+    same(read(source, 3), DELTAS[2:])
+
+
+def test_messages_that_nats_has_forgotten_are_missed(nats):
+    nats.write(DELTAS)
+    source = nats.source()
+    assert sizes(source.next_batch(4)) == [3, 1]
+    nats.run(nats.js.purge_stream(nats.stream, seq=4))
+    source.open(2)
+    with pytest.raises(LookupError, match=r"has messages 4 to 5, and 3 is the next one"):
+        source.next_batch(4)
+    assert source.position() == 2
+    same(nats.source().next_batch(100), DELTAS[3:])  # from the beginning there is
+
+
+def test_a_consumer_that_nats_has_forgotten_is_made_again(nats):
+    nats.write(DELTAS[:2])
+    source = nats.source(subject=f"{nats.stream}.a")
+    same(source.next_batch(4), DELTAS[:2])
+    (consumer,) = nats.run(nats.js.consumers_info(nats.stream))
+    nats.run(nats.js.delete_consumer(nats.stream, consumer.name))
+    nats.write(DELTAS[2:3], "b")  # another subject
+    nats.write(DELTAS[3:])
+    same(read(source, 2), DELTAS[3:])
+    assert source.position() == 5
+    with pytest.raises(Exception, match="stream not found"):
+        NatsSource(nats.servers, "nowhere")
+
+
+def test_several_partitions_of_kafka(kafka):
+    kafka.producer.list_topics(kafka.topic, timeout=10)
+    for k in range(40):
+        kafka.producer.produce(kafka.topic, str(k).encode(), partition=k % 3)
+    kafka.producer.flush(10)
+    how = {"decode": int, "partition": [0, 1, 2]}
+    source = kafka.source(**how)
+    groups = []
+    while sum(map(len, groups)) < 40:
+        groups.append(source.next_batch(7))
+    values = [event.value for group in groups for event in group]
+    assert sorted(values) == [*range(40)]
+    for n in range(3):  # each partition in its order
+        own = [value for value in values if value % 3 == n]
+        assert own == sorted(own)
+    assert source.position() == groups[-1][-1].position == [14, 13, 13]
+    again = kafka.source(start=groups[0][-1].position, **how)
+    for n, group in enumerate(
+        groups[1:]
+    ):  # the same groups, in the same order, whatever comes first
+        if n == 2:
+            again.open(groups[n][-1].position)
+            half = again.next_until(group[3].position)
+            assert half == group[:4]
+            group = group[4:]  # what was not taken of it
+        assert again.next_until(group[-1].position) == group
+    assert again.position() == [14, 13, 13]
+    again._wait = 0.01
+    assert again.next_until([14, 14, 13]) == []  # it is not there yet
+    assert again.position() == [14, 13, 13]
+    everything = kafka.source(decode=int, partition=None)
+    assert everything.position() == [-2] * len(everything.position())
+    assert {e.value for e in read(everything, 40)} == {*range(40)}
+    config = {"bootstrap.servers": kafka.servers, "allow.auto.create.topics": False}
+    with pytest.raises(LookupError, match="there is no topic"):
+        KafkaSource(config, "nowhere", partition=None)
 
 
 def test_every_field_goes_there_and_back():

@@ -1,11 +1,14 @@
 """Sources are pulled, and go on from any position that they gave."""
 
+import asyncio
+import time
+
 import numpy as np
 import pytest
 import torch
 
 from pyg_incremental import GraphDelta
-from pyg_incremental.sources import IterableSource
+from pyg_incremental.sources import AsyncSource, IterableSource
 from pyg_incremental.sources.source import num_events
 
 
@@ -57,6 +60,76 @@ def test_an_iterator_only_goes_on():
     with pytest.raises(ValueError, match="cannot go back to 4"):
         source.open(4)
     assert "at 5" in repr(source)
+
+
+def read_all(source, count):
+    found = []
+    while len(found) < count:
+        found += source.next_batch(3)
+    return found
+
+
+async def rising(count=20):
+    for k in range(count):
+        if k % 7 == 3:
+            await asyncio.sleep(0.001)
+        yield k
+
+
+class Rising:
+    def __aiter__(self):
+        return rising()
+
+
+@pytest.mark.parametrize("given", [rising, Rising()])
+def test_an_asynchronous_iterable_from_every_position(given):
+    source = AsyncSource(given, max_events=4, wait=1.0)
+    for at in (0, 7, 3, 19, 0):
+        source.open(at)
+        assert source.position() == at
+        found = read_all(source, 20 - at)
+        assert values(found) == [*range(at, 20)]
+        assert [event.position for event in found] == [*range(at + 1, 21)]
+        assert all(0.0 < event.at <= time.perf_counter() for event in found)
+    assert source.next_batch(3) == []  # it has ended
+    source.open(30)
+    with pytest.raises(ValueError, match="end after 20, before 30"):
+        read_all(source, 1)
+    source.close()
+    source.close()
+
+
+def test_an_asynchronous_iterator_only_goes_on_and_waits_to_be_read():
+    given = []
+
+    async def endless():
+        while True:
+            given.append(len(given))
+            yield given[-1]
+
+    source = AsyncSource(endless(), max_events=5, wait=1.0)
+    assert values(read_all(source, 3)) == [0, 1, 2]
+    assert len(given) <= 3 + 5 + 1
+    source.open(10)
+    assert values(source.next_batch(1)) == [10]
+    with pytest.raises(ValueError, match="cannot go back to 10"):
+        source.open(10)
+    assert "at 11" in repr(source)
+    source.close()
+
+
+def test_what_an_asynchronous_iterable_raises_comes_after_what_it_gave():
+    async def fails():
+        yield 1
+        yield 2
+        raise ConnectionError("gone")
+
+    source = AsyncSource(fails, wait=1.0)
+    assert values(read_all(source, 2)) == [1, 2]
+    for _ in range(2):
+        with pytest.raises(ConnectionError, match="gone"):
+            read_all(source, 1)
+    source.close()
 
 
 def test_what_counts_as_an_event():

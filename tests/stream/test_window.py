@@ -1,6 +1,8 @@
 """What is in the window is what a run through all events one by one leaves there."""
 
 import random
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 
 import pytest
 import torch
@@ -106,6 +108,18 @@ def test_an_event_without_a_time_is_left_out():
     stream.drain()
     assert [letter.position for letter in stream.dead_letters] == [1]
     assert found(stream.inc) == [(1, 2, 3.0)]
+
+
+def test_moments_and_decimals_are_numbers():
+    noon = datetime(2026, 11, 27, 12, tzinfo=timezone.utc)
+    east = noon.astimezone(timezone(timedelta(hours=5)))
+    events = [
+        {"src": n, "dst": 2, "at": at}
+        for n, at in enumerate([noon, noon.replace(tzinfo=None), east, Decimal("2e9")])
+    ]
+    stream = opened(events, Window(1e9), 9)
+    stream.drain()
+    assert found(stream.inc) == [(n, 2, noon.timestamp()) for n in range(3)] + [(3, 2, 2e9)]
 
 
 def test_all_of_it_falls_out():
