@@ -160,10 +160,12 @@ class Stream:
             self._expire()
             if self._folder is not None:
                 self._folder.raise_what_failed()
-            if not self._rest:
+            reads = not self._rest
+            if reads and not self._replay:
                 self._rest.extend(self._source.next_batch(self._pace.size(self._waited)))
-                self._read_at = self._clock()
             count = self._group()
+            if reads:
+                self._read_at = self._clock()
             if not count:
                 return 0
             self._take([*islice(self._rest, count)])
