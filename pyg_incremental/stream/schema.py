@@ -18,7 +18,7 @@ Kind = Literal["edge_add", "edge_del", "edge_change", "node", "node_del"]
 Rows = np.ndarray[Any, np.dtype[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
 ReadIds = Callable[[Sequence[Any], str], Any]
-_NUMBERS = {int, float, Decimal, datetime}
+_NUMBERS = (int, float, Decimal, datetime)
 _NAMES = {str, int, UUID}
 _OF_DATA = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -240,13 +240,19 @@ def _finite(values: Sequence[Any], name: str) -> "np.ndarray[Any, np.dtype[np.fl
 
 def _as_numbers(values: Rows) -> Rows:
     """Large integers, decimals and moments as float64: seconds since 1970, UTC if not said."""
-    if values.dtype.kind != "O" or not {*map(type, values.flat)} <= _NUMBERS:
+    if values.dtype.kind != "O" or not all(
+        isinstance(v, _NUMBERS) and type(v) is not bool for v in values.flat
+    ):
         return values
-    numbers: Rows = np.array([
-        v.replace(tzinfo=v.tzinfo or timezone.utc).timestamp() if type(v) is datetime else float(v)
-        for v in values.flat
-    ])  # fmt: skip
-    return numbers.reshape(values.shape)
+    numbers: Rows = np.array([*map(_as_number, values.flat)])
+    numbers.shape = values.shape
+    return numbers
+
+
+def _as_number(value: Any) -> float:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=value.tzinfo or timezone.utc).timestamp()
+    return float(value)
 
 
 def _named(values: Sequence[Any], name: str) -> list[Any]:

@@ -5,7 +5,9 @@ Servers are those that answer on this machine; tests for which there is none are
 
 import asyncio
 import builtins
+import re
 import uuid
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -325,6 +327,30 @@ def test_postgres_gives_no_smaller_key_later(postgres):
         pytest.raises(ValueError, match="autocommit=True"),
     ):
         PostgresSource(connection, postgres.table)
+
+
+def test_the_page_on_postgres_notes_changes_of_another_table(postgres):
+    """Its SQL is run as it stands there, in a schema of its own."""
+    page = Path("docs/source/how_to/postgres.md").read_text(encoding="utf-8")
+    events, trigger = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    name = postgres.table.replace("-", "_")
+    run = postgres.client.execute
+    run(f"CREATE SCHEMA {name}")
+    try:
+        run(f"SET search_path = {name}")
+        run(events)
+        run("CREATE TABLE transfers (payer bigint, payee bigint)")
+        run(trigger)
+        run("INSERT INTO transfers VALUES (3, 8), (8, 7)")
+        run("UPDATE transfers SET payee = 9 WHERE payer = 3")
+        run("DELETE FROM transfers WHERE payer = 8")
+        source = PostgresSource(f"{postgres.how} options=-csearch_path={name}", "events")
+        found = [(e.value["op"], e.value["src"], e.value["dst"]) for e in source.next_batch(9)]
+        source.close()
+    finally:
+        run(f"DROP SCHEMA {name} CASCADE")
+        run("RESET search_path")
+    assert found == [("+", 3, 8), ("+", 8, 7), ("-", 3, 8), ("+", 3, 9), ("-", 8, 7)]
 
 
 def test_postgres_is_connected_to_again(postgres):

@@ -4,6 +4,7 @@ import random
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 
+import pandas as pd
 import pytest
 import torch
 
@@ -115,7 +116,9 @@ def test_moments_and_decimals_are_numbers():
     east = noon.astimezone(timezone(timedelta(hours=5)))
     events = [
         {"src": n, "dst": 2, "at": at}
-        for n, at in enumerate([noon, noon.replace(tzinfo=None), east, Decimal("2e9")])
+        for n, at in enumerate(
+            [noon, noon.replace(tzinfo=None), pd.Timestamp(east), Decimal("2e9")]
+        )
     ]
     stream = opened(events, Window(1e9), 9)
     stream.drain()
