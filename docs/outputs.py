@@ -29,6 +29,7 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 TIME = re.compile(r"(?:\d[\d.,]*|\.\.\.)( us| ms| s)\b")
+LINE = re.compile(r"(?<=\.(?:md|py):)\d+")
 FLOAT = re.compile(r"-?(?:inf|nan)|-?\d+\.\d*(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
 
 
@@ -52,8 +53,8 @@ def expected(block: re.Match[str], printed: str) -> str:
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether words and whole numbers agree. Times may differ, and floats by rounding."""
-    texts = [" ".join(TIME.sub("<time>", text).split()) for text in (one, other)]
+    """Whether words and whole numbers agree. Times and lines may differ, floats by rounding."""
+    texts = [" ".join(TIME.sub("<time>", LINE.sub("", text)).split()) for text in (one, other)]
     words = [FLOAT.sub("<float>", text).replace("[ ", "[") for text in texts]
     floats = [[float(found) for found in FLOAT.findall(text)] for text in texts]
     return words[0] == words[1] and all(

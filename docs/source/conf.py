@@ -23,10 +23,16 @@ extensions = [
 ]
 
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["outputs.css"]
 html_title = f"{project} {release}"
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
+
+# A name between single backticks, as in docstrings, leads to what it names, if there is one.
+default_role = "py:obj"
+maximum_signature_line_length = 88
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

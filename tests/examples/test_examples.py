@@ -198,8 +198,8 @@ def test_code_of_the_documents(outputs, page, tmp_path, monkeypatch):
 
 
 def test_outputs_differ_by_times_and_rounding_alone(outputs):
-    said = "update 1 took 1.104 ms\n[ 0.1234, 2e-08]   50 of 100 rows"
-    assert outputs.alike(said, "update 1 took 20 us\n[0.1235, 3e-08] 50 of 100 rows")
+    said = "update 1 took 1.104 ms\n[ 0.1234, 2e-08]   50 of 100 rows (a.md:7)"
+    assert outputs.alike(said, "update 1 took 20 us\n[0.1235, 3e-08] 50 of 100 rows (a.md:19)")
     for other in (said.replace("50", "51"), said.replace("0.1234", "0.2"), said + " more", ""):
         assert not outputs.alike(said, other)
 
