@@ -21,6 +21,7 @@ from pyg_incremental.session.options import is_unknown, options_of, said
 Ids = NDArray[np.int64]
 _LOOKED_AT = {
     "_parameters", "_buffers", "_modules", "tensors", "constants", "returned", "keeps", "whole",
+    "why",
 }  # fmt: skip
 """What of a call is compared by itself, or is known once it has run."""
 _LIBRARIES = ("pyg-incremental", "torch", "torch_geometric", "numpy")

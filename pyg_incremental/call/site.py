@@ -73,6 +73,7 @@ class CallSite(nn.Module):
         keeps: What the model keeps from call to call, if it does; every full pass then runs on a
             copy, for which it is the first call.
         whole: Why the model is not to be traced, if it is not.
+        why: How it is known what arguments are that do not show it, in words.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class CallSite(nn.Module):
         self.positional, self.fixed = list(positional), frozenset(fixed)
         self.beside, self.counted = list(beside), ""
         self.model = model
+        self.why: dict[str, str] = {}
         self.constants: dict[str, Any] = {}
         self.objects: dict[str, HeldObject] = {}
         self.levels: dict[str, str] = {}

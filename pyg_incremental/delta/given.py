@@ -243,7 +243,16 @@ def mirrored(edges: Ids, in_turn: bool = False) -> tuple[Tensor, Ids]:
 
 
 def repeated(rows: Any, listed: Ids, name: str) -> Any:
-    """The rows of edges in both directions, of which `mirrored` has said which ones they are."""
+    """The rows, `[n, ...]`, of edges in both directions, of which `mirrored` has said which they are.
+
+    Args:
+        rows: A row for each edge that is listed, `[k, ...]` of any dtype.
+        listed: Which of them each edge is, int64 `[n]`.
+        name: What errors call them.
+
+    Raises:
+        InvalidDeltaError: If there are not as many rows as listed edges.
+    """
     count = np.unique(listed).size
     if not rows.ndim or rows.shape[0] != count:
         raise InvalidDeltaError(

@@ -201,7 +201,7 @@ class Engine(FewRows):
         back.
 
         Args:
-            given: New tensors that have no rows, by the names of inputs.
+            given: New tensors, `[...]` of any shape, by the names of inputs.
 
         Returns:
             What has run.

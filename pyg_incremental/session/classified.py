@@ -38,6 +38,7 @@ def classified(site: CallSite, settings: Settings) -> tuple[CallSite, Roles]:
     times = {n: Role(n.partition("_")[0]) for n in site.beside if n in site.tensors}
     choice = decided(site, times | said_of(site.model, settings.roles))
     site, told = choice.site, choice.roles
+    site.why = choice.why
     names = [name for name in unsaid_pairs(site) if name not in choice.pairs]
     if not names:
         return site, settled(site, classify(site, choice.pairs, told))

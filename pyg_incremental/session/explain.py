@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Literal
 
@@ -13,6 +13,7 @@ from pyg_incremental.program.origin import Origin, Place
 from pyg_incremental.program.steps import Domain, Program, Step, Value, Whole
 from pyg_incremental.session.advice import advice_on
 from pyg_incremental.session.session import Session
+from pyg_incremental.session.values import understood
 from pyg_incremental.update import StepStats, UpdateStats
 
 Runs = Literal["incremental", "row recompute", "all rows", "full pass"]
@@ -78,6 +79,8 @@ class Explanation:
             empty if it did not.
         found_late: Which writes to the model's tensors are not noticed before the next update;
             empty if all are.
+        roles: What arguments are that do not show it by name or shape, and how that is known, such
+            as `{'users': "'ids': the model picks rows of nodes by it"}`.
     """
 
     model: str
@@ -87,6 +90,7 @@ class Explanation:
     seconds: float | None
     checked: str = ""
     found_late: str = ""
+    roles: Mapping[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[ExplainedStep]:
         return iter(self.steps)
@@ -117,7 +121,13 @@ class Explanation:
                 lines.append(f"    why: {step.why}")
             if step is not None and step.instead:
                 lines.append(f"    instead: {step.instead}")
-        return "\n".join([*lines, self.found_late] if self.found_late else lines)
+        return "\n".join([*lines, *self._more])
+
+    @property
+    def _more(self) -> list[str]:
+        """What is said below the table."""
+        told = [f"argument '{name}' is {role}" for name, role in self.roles.items()]
+        return [*told, self.found_late] if self.found_late else told
 
     def _repr_html_(self) -> str:
         names = ("line", "code", "runs", "last update", "why", "instead")
@@ -127,8 +137,8 @@ class Explanation:
             "<tr>" + "".join(f"<td style='text-align:left'>{escape(c)}</td>" for c in row) + "</tr>"
             for row in body
         )
-        late = f"<p>{escape(self.found_late)}</p>" if self.found_late else ""
-        return f"<p>{escape(self.head)}</p><table><tr>{head}</tr>{rows}</table>{late}"
+        more = "".join(f"<p>{escape(line)}</p>" for line in self._more)
+        return f"<p>{escape(self.head)}</p><table><tr>{head}</tr>{rows}</table>{more}"
 
 
 def explained(session: Session, last: UpdateStats | None) -> Explanation:
@@ -138,12 +148,14 @@ def explained(session: Session, last: UpdateStats | None) -> Explanation:
         session: The session.
         last: The work of its last update, if there was one.
     """
+    site, known = session.plan.site, understood(session)
+    why = {n: f"'{known[n]}': {site.why[n]}" for n in known if n in site.why}
     work = {} if last is None else {s.name: s for s in last.steps}
     steps = (_of_line(session, group, last, work) for group in _lines(session))
     return Explanation(
         type(session.plan.site.model).__name__, session.mode, tuple(steps),
         session.committed.version, None if last is None else last.seconds, session.checked,
-        "" if session.watch is None else session.watch.found_late,
+        "" if session.watch is None else session.watch.found_late, why,
     )  # fmt: skip
 
 

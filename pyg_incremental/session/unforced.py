@@ -242,7 +242,17 @@ class _Undecided:
         for name in [n for n, r in left.items() if r is _OF_IDS]:
             over = [a for a in groups if site.tensors[a.name].shape[1] == self._rows[name]]
             left[name] = Role("edge", (over[0].name,)) if over else Role("constant")
-        return Choice(site, left, pairs)
+        return Choice(site, left, pairs, {n: self._reason(n, role) for n, role in roles.items()})
+
+    def _reason(self, name: str, role: Role) -> str:
+        """How it is known that an argument is that."""
+        if name in self._said:
+            return "it is said, or given beside the call"
+        if role.what == "ids":
+            return "the model picks rows of nodes by it"
+        if role.what == "constant":
+            return "it has as many rows as neither nodes nor edges, and picks none"
+        return "the model runs with that on a graph of other numbers of nodes and edges"
 
     def _ask(self, ran: list[Choice]) -> None:
         """Ask which of several readings is meant.

@@ -251,6 +251,11 @@ def test_what_was_understood_can_be_read():
     assert {name: str(role) for name, role in inc.roles.items()} == {
         "x": "node", "edge_index": "graph", "head": "ids", "tail": "ids", "rel": "edge(head, tail)",
     }  # fmt: skip
+    said = inc.explain()
+    assert {*said.roles} == {"head", "rel", "tail"}
+    assert said.roles["tail"] == "'ids': the model picks rows of nodes by it"
+    assert "argument 'rel' is 'edge(head, tail)': the model runs with that" in str(said)
+    assert "the model picks rows of nodes by it" in said._repr_html_()
 
 
 def test_node_data_of_integers_stay_node_data():

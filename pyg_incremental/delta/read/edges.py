@@ -175,7 +175,7 @@ class EdgeReader:
         delta: GraphDelta,
         before: tuple[int, int],
         total: tuple[int, int],
-        intake: Intake,
+        intake: Intake | None,
     ) -> GivenEdges:
         """Check everything that can be checked without the edges.
 
@@ -183,7 +183,7 @@ class EdgeReader:
             delta: What happens to the edges, both directions written out.
             before: Number of nodes at the sources and at the targets.
             total: The same, new nodes included.
-            intake: What becomes of edges that do not fit.
+            intake: What becomes of edges that do not fit; an error if there is none.
 
         Raises:
             InvalidDeltaError: With what is wrong, where, what was got and expected, and what to do.
@@ -280,7 +280,7 @@ class EdgeReader:
         return rows
 
     def _changes(
-        self, delta: GraphDelta, limits: tuple[int, int], intake: Intake
+        self, delta: GraphDelta, limits: tuple[int, int], intake: Intake | None
     ) -> tuple[Ids, dict[str, Tensor]]:
         """Distinct edges that get new data, and the data; of several for one edge the last."""
         if delta.edge_changes is None:
@@ -304,9 +304,10 @@ class EdgeReader:
         keep = last_of_each(keys)
         if keep.size == edges.shape[1]:
             return edges, rows
-        order = np.argsort(keys[keep])
-        by = order[np.searchsorted(keys[keep][order], keys)]
-        intake.replaced(field_of(field), keep, keys.size, by)
+        if intake is not None:
+            order = np.argsort(keys[keep])
+            by = order[np.searchsorted(keys[keep][order], keys)]
+            intake.replaced(field_of(field), keep, keys.size, by)
         return edges[:, keep], _of_some(rows, keep)
 
     def _known(self) -> Any:

@@ -187,7 +187,7 @@ class DeltaReader:
         Raises:
             InvalidDeltaError: With what is wrong, where, what was got and expected, and what to do.
         """
-        intake = intake or Intake()
+        intake = Intake() if intake is None and delta.undirected else intake
         deltas = self._by_graph(delta)
         x_changes = self.by_input(delta.x_changes, "x_changes")
         nodes_del = self.by_kind(delta.nodes_del, "nodes_del")
@@ -383,7 +383,7 @@ def written(roles: Roles, fields: Mapping[str, Mapping[Any, Any]]) -> GraphDelta
 
 
 def _both_directions(
-    delta: GraphDelta, relation: Relation, label: str, intake: Intake
+    delta: GraphDelta, relation: Relation, label: str, intake: Intake | None
 ) -> GraphDelta:
     """The changes of one graph with `undirected` written out, of which an intake is told."""
     if not delta.undirected:
@@ -395,7 +395,7 @@ def _both_directions(
         )
     for field in ("edge_index_add", "edge_index_del", "edge_changes"):
         value = getattr(delta, field)
-        if value is not None:
+        if value is not None and intake is not None:
             edges = edge_change_parts(value)[0] if field == "edge_changes" else value
             twice = mirrored(as_edges(edges, field), in_turn=field == "edge_changes")
             intake.only(f"{field}{label}", twice[1])
