@@ -243,7 +243,7 @@ def mirrored(edges: Ids, in_turn: bool = False) -> tuple[Tensor, Ids]:
 
 
 def repeated(rows: Any, listed: Ids, name: str) -> Any:
-    """The rows, `[n, ...]`, of edges in both directions, of which `mirrored` has said which they are.
+    """The rows, `[n, ...]`, of edges in both directions; `mirrored` has said which these are.
 
     Args:
         rows: A row for each edge that is listed, `[k, ...]` of any dtype.
