@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         StateFileError,
         UnsupportedModelError,
     )
+    from pyg_incremental.files.opened import SavedState, read_state
     from pyg_incremental.graph.dynamic import DynamicGraph
     from pyg_incremental.layers import (
         IncrementalConv,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # whoever wants to hear it
 
-__version__ = "0.1.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "DynamicGraph",
@@ -55,6 +56,7 @@ __all__ = [
     "IncrementalWarning",
     "InvalidDeltaError",
     "Role",
+    "SavedState",
     "StaleStateError",
     "StateFileError",
     "StepStats",
@@ -64,6 +66,7 @@ __all__ = [
     "check_conv",
     "evaluate",
     "load",
+    "read_state",
     "register_conv",
     "supported_layers",
     "to_incremental",
@@ -83,6 +86,7 @@ _HOMES = {
         "StateFileError",
         "UnsupportedModelError",
     ),
+    "pyg_incremental.files.opened": ("SavedState", "read_state"),
     "pyg_incremental.graph.dynamic": ("DynamicGraph",),
     "pyg_incremental.layers": (
         "IncrementalConv",

@@ -198,7 +198,7 @@ def test_a_key_that_is_missing_is_named(tmp_path):
     inc, model = make()
     inc.save(tmp_path / "state")
     content = snapshot.read(tmp_path / "state")
-    for key in content.keys() - {"extra"}:  # earlier states have none
+    for key in content:
         less = {k: v for k, v in content.items() if k != key}
         snapshot.write(tmp_path / "less", less)
         with pytest.raises(StateFileError, match=key):
@@ -240,7 +240,7 @@ def test_every_byte_counts(tmp_path):
 def test_files_of_earlier_formats_are_named_as_such(tmp_path):
     _, model = make()
     torch.save({"format": 1}, tmp_path / "state")
-    with pytest.raises(StateFileError, match="of another one"):
+    with pytest.raises(StateFileError, match=r"something that torch\.save wrote"):
         load(tmp_path / "state", model)
 
 

@@ -17,7 +17,7 @@ from pyg_incremental.errors import (
     StateFileError,
     UnsupportedModelError,
 )
-from pyg_incremental.files import snapshot
+from pyg_incremental.files import earlier, snapshot
 from pyg_incremental.files.restoring import refuse_other_outputs, restore, whole_outputs
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.session import start
@@ -117,14 +117,16 @@ def read(path: str | os.PathLike[str], model: nn.Module) -> dict[str, Any]:
         StateFileError: If the file is cut off or damaged, does not hang together, or belongs to
             another model.
     """
-    content, checked = snapshot.read(path), Checked(str(path))
-    content.setdefault("extra", None)  # states of before there was one
+    form, content = snapshot.read_any(path)
+    content, checked = earlier.as_today(path, content), Checked(str(path))
+    content["rows_are_kept"] = form == snapshot.FORMAT
     checked.fits(content.get("model"), str, "model")
     if content["model"] != fingerprint(model):
         raise StateFileError(
             f"'{path}' was saved for another model (or other parameters) than this "
             f"{type(model).__name__}; load the parameters that the model had, or call "
-            "to_incremental and run a full pass"
+            "to_incremental and run a full pass; read_state(path) opens its graph and features "
+            "without a model"
         )
     checked.fits(content, _STATE, "")
     for name in ("version", "scrub_next"):
@@ -210,6 +212,7 @@ def restored(
     stored = settings.store == content["store"] == "fast"
     alike = not changed and str(session.plan.program) == content["program"]
     same_sums = settings.accumulate_dtype == sums_of(content)
-    if stored and alike and same_sums and session.plan.mode == "incremental":
+    kept = content["rows_are_kept"]
+    if kept and stored and alike and same_sums and session.plan.mode == "incremental":
         restore(session, content, checked)
     return session

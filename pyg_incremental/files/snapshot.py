@@ -23,13 +23,12 @@ from torch import Tensor
 from pyg_incremental.encoding.framing import Bytes, FrameError, frame_of, value_of
 from pyg_incremental.encoding.whole_file import why_no_file, written_whole
 from pyg_incremental.errors import StateFileError
+from pyg_incremental.files.earlier import ZIP, from_zip
 from pyg_incremental.session.parameters import add_tensor
 
 FORMAT = 4
 _MAGIC = b"PYGINCR"
 _HEAD = struct.Struct("<7sBqq")
-_EARLIER = b"PK\x03\x04"
-"""How a file of format 1 begins, which was a zip archive."""
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -103,12 +102,15 @@ def write(path: str | os.PathLike[str], content: dict[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def read(path: str | os.PathLike[str], checksum: str | None = None) -> dict[str, Any]:
+def read(
+    path: str | os.PathLike[str], checksum: str | None = None, earliest: int = FORMAT
+) -> dict[str, Any]:
     """Read a state.
 
     Args:
         path: The file.
         checksum: What `write` has returned, if only that very file will do.
+        earliest: The earliest format that will do.
 
     Raises:
         StateFileError: If the file is cut off, damaged, or not one of ours.
@@ -119,7 +121,7 @@ def read(path: str | os.PathLike[str], checksum: str | None = None) -> dict[str,
         raise StateFileError(f"'{path}' is {what}, and no saved state; name the file")
     try:
         with open(path, "rb") as file:
-            content, found = _content(path, file)
+            content, found = _content(path, file, earliest)
     except FileNotFoundError:
         raise
     except (FrameError, OSError, MemoryError) as error:
@@ -132,12 +134,37 @@ def read(path: str | os.PathLike[str], checksum: str | None = None) -> dict[str,
     return content
 
 
-def _content(path: str | os.PathLike[str], file: BinaryIO) -> tuple[dict[str, Any], str]:
+def read_any(path: str | os.PathLike[str]) -> tuple[int, dict[str, Any]]:
+    """Read a state of any format up to the present one; its number, and what it holds as it stands.
+
+    Args:
+        path: The file.
+
+    Raises:
+        StateFileError: If the file is cut off, damaged, not one of ours, or of a later format.
+        FileNotFoundError: If there is no such file.
+    """
+    what = why_no_file(path)
+    if not what:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD.size)
+        if head.startswith(ZIP):
+            return 1, from_zip(path)
+    return (head[7] if not what and len(head) > 7 else FORMAT), read(path, earliest=2)
+
+
+def _content(
+    path: str | os.PathLike[str], file: BinaryIO, earliest: int
+) -> tuple[dict[str, Any], str]:
     head = file.read(_HEAD.size)
-    if head.startswith(_EARLIER) or (head.startswith(_MAGIC) and head[7:8] != bytes([FORMAT])):
+    form = head[7] if len(head) > 7 and head.startswith(_MAGIC) else FORMAT
+    if head.startswith(ZIP) or not earliest <= form <= FORMAT:
+        found = 1 if head.startswith(ZIP) else form
+        how = "a later version of this package wrote it" if found > FORMAT else (
+            "it cannot be read here: save again"
+        )  # fmt: skip
         raise StateFileError(
-            f"'{path}' is not a saved state of format {FORMAT}, but of another one; a state of "
-            "another version of this package cannot be read: run a full pass and save again"
+            f"'{path}' is not a saved state of format {FORMAT}, but of {found}; {how}"
         )
     if not head.startswith(_MAGIC):
         raise StateFileError(f"'{path}' is not a saved state of format {FORMAT}")
