@@ -132,7 +132,7 @@ def but_not_of_inputs(cell: Cell, ids: Any) -> Any:
 UNDONE = ("session/inverse.py", "distributed/part/undo.py")
 MECHANISMS = {
     "short way": Mechanism(
-        ("session/at_once.py", "fused/few.py"), (1, 10),
+        ("session/at_once.py", "fused/run.py:takes_few", "fused/run.py:run_few"), (1, 10),
         {"session.at_once.FewChanges.apply": lambda *_: None}, swaps=True,
     ),
     "lent memory": Mechanism(

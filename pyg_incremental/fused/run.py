@@ -14,20 +14,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, get_num_threads
 
 from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.fused.chain import Chain, chain_from
 from pyg_incremental.fused.edge_values import EdgeValues
 from pyg_incremental.fused.ends import Ends, edges_of, ends_of, events_of
-from pyg_incremental.fused.few import FewChanges, named
 from pyg_incremental.fused.others import Begin, Others
 from pyg_incremental.fused.parts import NEVER, Parts
 from pyg_incremental.fused.tables import Tables
 from pyg_incremental.graph.dynamic import DynamicGraph
-from pyg_incremental.graph.edge_store import EdgeEvents
+from pyg_incremental.graph.edge_store import EdgeEvents, Ids
 from pyg_incremental.kernels import graph_at
 from pyg_incremental.kernels.compiled.layout import (
+    COUNT,
     EDGE_MAP,
     EXCHANGE,
     INPUT,
@@ -42,19 +42,22 @@ from pyg_incremental.kernels.compiled.machine import (
     FOR_RANKS,
     FOR_THREADS,
     GRAPH,
+    MANY,
     SPARE,
     arrive,
     update,
 )
-from pyg_incremental.rows import Backend, NodeSet, ascending
+from pyg_incremental.rows import Backend, Cell, NodeSet, ascending
 from pyg_incremental.update import Work
 
 _NO_IDS = np.empty(0, np.int64)
 _EDGES = 1024
 """Edges that come or leave at most in an update of one call."""
+FEW = 64
+"""Edges that come, edges that leave, and rows that change at most, for `run_few`."""
 
 
-class FastPath(FewChanges):
+class FastPath:
     """The compiled plan of one engine.
 
     Args:
@@ -115,6 +118,143 @@ class FastPath(FewChanges):
         self._located: tuple[int, ...] = ()
         self._placed: tuple[Any, ...] = ()
         self._counted: list[tuple[int, int]] = []
+
+    # The smallest deltas --------------------------------------------------------------------------
+    # What `run_at_once` asks of a delta costs as much as the work of one change. Here it is not
+    # asked again: while nothing has moved since an update that went that way, one call takes the
+    # next.
+
+    def _rows_at_most(self) -> dict[str, int]:
+        """How many rows of each input `run_few` takes."""
+        return {name: min(FEW, self.tables.room_of(s)) for name, s in self.inputs.items()}
+
+    @property
+    def _num_nodes(self) -> int:
+        """All ids are smaller."""
+        return max(nodes.num_nodes for nodes in self.kinds)
+
+    @property
+    def _begins(self) -> bool:
+        """Whether nobody has a part in an update before the machine; executors may stand behind."""
+        return not self.aggregators and not self._exchanges
+
+    def takes_few(self, delta: PlainDelta) -> bool:
+        """Whether `run_few` may be asked: little changes, and nothing has moved.
+
+        Nodes of the update before are no new ones any more.
+        """
+        added, gone, name, ids, _, more, data, leave = delta
+        if not self._takes_few or leave:
+            return False
+        if bool(data) != (self._edge_values.are_there and added.shape[1] > 0):
+            return False  # what belongs to edges that nobody reads is written on the longer way
+        if added.shape[1] > FEW or gone.shape[1] > FEW or len(ids) > self._few_rows.get(name, 0):
+            return False
+        kinds, moves = self.kinds, self._backend.moves
+        if len(kinds) > 1:
+            counts = [(nodes.num_nodes,) * 2 for nodes in kinds]
+            placed = moves, *[nodes.scratch.size for nodes in kinds], *counts
+            return not more and self._placed == placed
+        nodes = kinds[0]
+        if more:
+            return True  # room is made for them, and everything located, see `locate`
+        count = nodes.num_nodes, nodes.num_nodes
+        if self._placed and self._placed[2] != count:
+            nodes.begin_plain()
+            self.locate()
+        return self._placed == (moves, nodes.scratch.size, count)
+
+    def run_few(self, delta: PlainDelta) -> tuple[int, int] | None:
+        """Take a delta that was not looked at yet, in one call, where `takes_few` says so.
+
+        For new nodes there is room, and they begin here.
+
+        Returns:
+            The first step that was not done, and why, as `machine.update` says it; None if the
+            delta is not valid, or something has to grow. Nothing was changed then.
+        """
+        added, gone, name, ids, rows, more, *_ = delta
+        comes, leaves, graph = added.shape[1], gone.shape[1], self.graph
+        scratch, kinds = self.tables.nodes.scratch, self.kinds
+        count = kinds[0].num_nodes if len(kinds) == 1 else self._num_nodes
+        ready = graph.ready_for(comes, leaves)
+        if ready is None:
+            return None
+        if delta.data:
+            self._edge_values.write_ahead(delta, ready, [])
+        many = NEVER if more or get_num_threads() == 1 else self._parts.many()
+        step, why, used = update(
+            self.tables.plan, graph.places(), added, gone, *ready, self.slots, scratch.epoch,
+            count, -1 if rows is None else self.inputs[name], ids,
+            self._no_rows if rows is None else self.flat(rows), self._zero, self._bits,
+            many, GRAPH,
+        )  # fmt: skip
+        if step < 0:
+            return None
+        if delta.data:
+            self.tables.stats[self._edge_values.steps, :2] = comes
+        if more:
+            graph.num_nodes += more
+        scratch.epoch += SPARE * (len(self.executors) + 1)
+        graph.changed(comes, leaves, used)
+        return step, why
+
+    @property
+    def moves(self) -> int:
+        """How often rows were put elsewhere."""
+        return self._backend.moves
+
+    def fits(self, delta: PlainDelta) -> bool:
+        """Whether there is room for what a delta says, as far as that is not asked of the graph."""
+        edges = max(delta.added.shape[1], delta.gone.shape[1])
+        given = None if delta.rows is None else self.inputs.get(delta.name, -1)
+        if edges >= self.slots.shape[1] or given == -1:
+            return False
+        return given is None or len(delta.ids) <= self.tables.room_of(given)
+
+    @property
+    def kind(self) -> tuple[Any, Any]:
+        """A zero of the dtype of rows, and an integer one as wide."""
+        return self._zero, self._bits
+
+    @property
+    def computes_edge_values(self) -> bool:
+        """Whether values of edges that come are computed ahead, which the machine does not do."""
+        return bool(self._edge_values.steps)
+
+    @property
+    def names(self) -> list[tuple[str, str, str]]:
+        """What the work of each step is reported as."""
+        return self._names
+
+    def forget(self) -> None:
+        """What was accepted before is none of this update's."""
+        self.slots[0, 0] = 0
+
+    def changed_few(self, step: int, cell: Cell) -> Ids | None:
+        """The rows of a cell that `run_few` has changed, int64 `[k]` in any order, as a copy.
+
+        None if it did not come to the end but to a step, or if they are many.
+        """
+        tables = self.tables
+        at = tables.at.get(cell)
+        if step < len(self.executors) or at is None:
+            return None
+        count = int(tables.cells[at, COUNT])
+        return tables.ids[at][:count].copy() if 0 <= count < MANY else None
+
+    def flat(self, rows: Any) -> Any:
+        """Rows as the kernels take them."""
+        if rows.dim() != 2:
+            rows = rows.reshape(rows.shape[0], rows.shape[1:].numel())
+        return rows.contiguous().numpy()
+
+    @property
+    def work(self) -> tuple[Any, ...]:
+        """What all steps did in an update that the machine has carried to its end."""
+        return self._names, self.tables.stats.copy()
+
+    # Updates of more ------------------------------------------------------------------------------
 
     def takes(self, events: EdgeEvents, rows: Mapping[str, tuple[Tensor, Tensor]]) -> bool:
         """Whether an update is plain enough to begin with; arguments as in `run`."""
@@ -394,3 +534,9 @@ class FastPath(FewChanges):
             self.tables.count_nodes()
             self._counted = counts
         self._placed = *places, *counts
+
+
+def named(executor: Any) -> tuple[str, str, str]:
+    """What the work of a step is reported as: its value, its kind, and the way it is done here."""
+    name: str = executor.out.value.name
+    return name, executor.step.kind, executor.small_way

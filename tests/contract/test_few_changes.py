@@ -15,7 +15,7 @@ from torch_geometric.nn import (
 )
 
 from pyg_incremental import GraphDelta, InvalidDeltaError, StaleStateError, to_incremental
-from pyg_incremental.fused import few as machine
+from pyg_incremental.fused import run as machine
 from pyg_incremental.session.at_once import FewChanges
 from tests.closeness import assert_close
 from tests.strategies import generator
