@@ -222,7 +222,10 @@ class Translator:
         count = index.numel() // max(out.width, 1)
         if not count:
             raise UntranslatableError("nothing to reduce")
-        at = self.space.positions(index)
+        groups = index.reshape(-1, count)
+        if name == "sum" and bool((groups == groups[:, :1] + torch.arange(count)).all()):
+            name, groups = "total", groups[:, :1]
+        at = self.space.positions(groups.flatten())
         self.emit(name, out, value.at, value.width, index=at, inner=count)
         if keep:
             place = out.place
@@ -314,6 +317,9 @@ def side_by_side(t: Translator, values: Sequence[Any], dim: int = 0) -> Register
         a = t.operand(value, torch.Size(s))
         where = t.index(out.place.narrow(dim, begin, s[dim]))
         begin += s[dim]
-        part = Register(out.at, where.numel(), out.place)
-        t.emit("place", part, a, part.width, out.width, index=t.space.positions(where))
+        part, name = Register(out.at, where.numel(), out.place), "place"
+        where = where.flatten()
+        if part.width and bool((where == where[0] + torch.arange(part.width)).all()):
+            name, where = "insert", where[:1]
+        t.emit(name, part, a, part.width, out.width, index=t.space.positions(where))
     return out

@@ -12,7 +12,9 @@ from torch import Tensor
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.kernels.address import address_of
+from pyg_incremental.kernels.compiled import choice
 from pyg_incremental.kernels.compiled import layout as m
+from pyg_incremental.kernels.compiled.choice import pull_pays
 from pyg_incremental.ops.operator import At, Operator
 from pyg_incremental.program.steps import Step, Value
 from pyg_incremental.rows import AT_ONCE, Cell, Context, Ids, Rows
@@ -89,7 +91,9 @@ class Aggregator(Operator, ABC):
         pulls: Whether it needs no OLD messages if most have changed.
         takes_edges: Whether `edges_changed` does anything.
         tells_old: Whether the machine writes down what stood in its rows.
-        most: The part of all messages from which on it makes rows afresh.
+        most: The part of all messages from which on it makes rows afresh, whatever that costs, and
+            their OLD rows are not kept.
+        reads_of_a_push: What a push along an edge costs; see `kernels.compiled.choice`.
         accumulate_dtype: The dtype of sums, or None for that of the messages.
         extra: Rows beyond those of the output that belong to the state, by name.
         is_followed: Whether updates come. A block's rows are made once, and nothing is kept that
@@ -111,7 +115,8 @@ class Aggregator(Operator, ABC):
     read: list[Cell] | None = None
     edge_rows: Cell | None = None
     may_be_wide: bool = False
-    most: ClassVar[float] = 0.5
+    most: ClassVar[float] = 0.9
+    reads_of_a_push: float = choice.SUM
 
     def __init__(self, step: Aggregate, out: Cell, context: Context) -> None:
         super().__init__(step, out, context)
@@ -241,7 +246,7 @@ class Aggregator(Operator, ABC):
     def _expand(self, ids: Ids, lists: Array) -> tuple[Array, Array, Array]:
         """Position in `ids`, neighbour and slot of every entry of their lists that counts."""
         context = self.context
-        size = int(lists.degree[ids.array].sum())
+        size = entries(lists, ids)
         arrays = [context.backend.room(size) for _ in range(3)]
         count = context.kernels.expand(ids.array, lists, LOOPS[self.step.loops], *arrays)
         index, neighbor, slot = (array[:count] for array in arrays)
@@ -264,17 +269,27 @@ class Aggregator(Operator, ABC):
             yield first, self.context.backend.ids_from(ids.array[first:last])
             first, done = last, int(ends[last - 1])
 
-    def _pulls(self, source: Cell) -> bool:
-        """Whether so many messages changed that making the rows they reach afresh costs less.
+    def _pulls(self, source: Cell, read: int | None = None) -> bool:
+        """Whether so much changed that making the rows which that reaches afresh costs less.
 
-        A push writes to a row somewhere in memory for each edge, and looks at the row once more for
-        its drift; a row made afresh reads a message somewhere for each of its edges, changed or
-        not.
+        Args:
+            source: The messages.
+            read: In-edges of all rows reached; all edges if that is not known.
         """
-        ids, nodes = source.ids, source.nodes
-        if ids is None or nodes is None:
+        ids = source.ids
+        if ids is None or source.nodes is None:
             return False
-        return source.has_lost_old or nodes.are_most(ids.count, self.most)
+        if source.has_lost_old:
+            return True
+        pushed, inn = self._lists()
+        own = max((entries(inn, of) for of in self._own() if of is not None), default=0)
+        read = self.context.graph.num_edges if read is None else read
+        pays: bool = pull_pays.py_func(entries(pushed, ids), own, read, self.reads_of_a_push)
+        return pays
+
+    def _own(self) -> list[Ids | None]:
+        """The sets of rows whose own part of the messages changed."""
+        return []
 
     def _reach(self, source: Cell, count: int, epoch: int) -> int:
         """Collect the rows that changed messages reach behind `count` rows; returns how many.
@@ -303,6 +318,11 @@ class Aggregator(Operator, ABC):
             self.context.stats.append(
                 (name, kind, rows, changed, edges, reread, 0, 0, 0, 0, 0, way)
             )
+
+
+def entries(lists: Array, ids: Ids) -> int:
+    """How many entries the lists of some rows have."""
+    return int(lists.degree[ids.array].sum())
 
 
 def channel_scale(rows: Tensor) -> Tensor:

@@ -21,9 +21,10 @@ from torch import Tensor
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.kernels.address import address_of
+from pyg_incremental.kernels.compiled import choice
 from pyg_incremental.kernels.compiled import layout as m
-from pyg_incremental.kernels.compiled.extremum import EMPTY, PART, WIDE
-from pyg_incremental.ops.base import Aggregate, Aggregator
+from pyg_incremental.kernels.compiled.extremum import EMPTY, WIDE
+from pyg_incremental.ops.base import Aggregate, Aggregator, entries
 from pyg_incremental.ops.message import BoundFunction, EdgeFunction
 from pyg_incremental.ops.operator import At
 from pyg_incremental.program.steps import Value
@@ -241,6 +242,8 @@ class ExtremumState(Aggregator):
             )
         capacity, count = context.capacity, context.num_nodes
         self.out.hold(context.backend.zeros(like, capacity, *like.shape[1:], unread=count))
+        is_wide = self.out.array.shape[1] >= WIDE
+        self.reads_of_a_push = choice.WIDE_EXTREMUM if is_wide else choice.EXTREMUM
         self.owner.rows = None
         self._make_room()
         self._fill(context.all_nodes, context.scratch.next(), afresh=True)
@@ -283,9 +286,13 @@ class ExtremumState(Aggregator):
         scratch, kernels, backend = context.scratch, context.kernels, context.backend
         stamp, epoch = scratch.stamp, scratch.next()
         sources = None if source is None else source.ids
-        count, pulls = 0, source is not None and self._pulls(source)
-        if source is not None and pulls:
+        count, pulls = 0, False
+        if source is not None and self._pulls(source, 0):  # enough is pushed for a choice
             count = self._reach(source, 0, epoch)
+            reached = backend.ids_from(scratch.touched[:count])
+            pulls = self._pulls(source, entries(self._lists()[1], reached))
+            if not pulls:
+                epoch, count = scratch.next(), 0
         for ids in (*self.messages.own, context.renew_ids):
             if ids is not None:
                 count = kernels.unite(ids.array, scratch.touched, count, stamp, epoch)
@@ -331,13 +338,6 @@ class ExtremumState(Aggregator):
 
         edges = sum(len(listed.slot) for listed in (gone, new, *again))
         self._tell(done, count, edges, pulls)
-
-    def _pulls(self, source: Cell) -> bool:
-        """Of wide rows less than most messages will do; see `PART`."""
-        ids, nodes, wide = source.ids, source.nodes, self.out.array.shape[1] >= WIDE
-        if wide and ids is not None and nodes is not None and nodes.are_most(ids.count, 1 / PART):
-            return True
-        return super()._pulls(source)
 
     def _tell(self, done: _Done, count: int, edges: int, pulls: bool) -> None:
         """Say which rows came out different, and what that took.

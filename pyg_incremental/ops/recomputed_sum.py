@@ -44,6 +44,7 @@ class RecomputedSumState(Summing):
     """
 
     pulls = True
+    reads_of_a_push = 2.0  # messages are computed as they were and as they are
     way = "all"
     source: Cell
 

@@ -95,10 +95,6 @@ class Retracting(Aggregator):
             The number of edges read.
         """
 
-    def _own(self) -> list[Ids | None]:
-        """The sets of rows whose own part of the messages changed."""
-        return []
-
     def _takes_all(self) -> bool:
         """Whether so many messages changed that all rows that they reach are made afresh."""
         return self.pulls and self.source is not None and self._pulls(self.source)

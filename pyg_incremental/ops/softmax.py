@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.graph.edge_store import Edges
+from pyg_incremental.kernels.compiled import choice
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.ops.base import Aggregate, Touched, channel_scale, drift_limit
 from pyg_incremental.ops.operator import At
@@ -110,6 +111,7 @@ class SoftmaxState(SoftmaxRows):
 
     pulls = True
     kind_of_row = m.SOFTMAX
+    reads_of_a_push = choice.SOFTMAX
     source: Cell
 
     def __init__(self, step: SoftmaxSum, cell: Callable[[Value], Cell], context: Context) -> None:

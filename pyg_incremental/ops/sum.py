@@ -135,7 +135,6 @@ class SumState(Summing):
     """
 
     pulls = True
-    most = 0.9  # a push along an edge takes little more than a read
     source: Cell
 
     def __init__(self, step: Sum, cell: Callable[[Value], Cell], context: Context) -> None:

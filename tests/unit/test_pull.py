@@ -1,10 +1,12 @@
 """Where most messages changed, rows are summed afresh instead of corrected edge by edge."""
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE, SimpleConv
 
 from pyg_incremental import StaleStateError, to_incremental
+from pyg_incremental.kernels.compiled import choice
 from pyg_incremental.kernels.compiled.extremum import WIDE
 from pyg_incremental.ops import base
 from pyg_incremental.ops import maps as executors
@@ -58,18 +60,33 @@ def test_exact_when_all_or_most_nodes_change(name, order, backend, seed):
 
 @pytest.mark.parametrize("compile_after", [1, None])
 @pytest.mark.parametrize(("name", "value"), [("sage", "convs.0.out"), ("gat", "convs.0.softmax")])
-def test_the_choice_is_by_counts_and_is_reported(name, value, compile_after, seed):
-    rng = generator(seed)
-    inc = started(name, rng, compile_after=compile_after)
+def test_the_choice_is_by_edges_and_is_reported(name, value, compile_after, seed):
+    """A few hubs have more to push than there is to read; nearly all other nodes have less."""
+    rng, hubs = generator(seed), 40
+    of_hubs, of_others = 2 * choice.LEAST, choice.LEAST + 700
+    dst = torch.from_numpy(rng.integers(0, N, of_hubs + of_others))
+    src = [rng.integers(0, hubs, of_hubs), rng.integers(hubs, N, of_others)]
+    torch.manual_seed(0)
+    inc = to_incremental(MODELS[name]().double().eval(), compile_after=compile_after)
+    inc(
+        torch.from_numpy(rng.standard_normal((N, CHANNELS))),
+        torch.stack([torch.from_numpy(np.concatenate(src)), dst]),
+    )
     inc.apply_delta(edge_index_add=torch.tensor([[0], [1]]))
-    for changed, pulled in ((N, True), (9 * N // 10, name == "gat"), (N // 2 - 10, False)):
-        ids = torch.from_numpy(rng.permutation(N)[:changed])
-        rows = torch.from_numpy(rng.standard_normal((changed, CHANNELS)))
+    others = hubs + torch.from_numpy(rng.permutation(N - hubs))
+    cases = [(torch.arange(hubs), True), (others[: N // 4], False)]
+    if name == "sage":  # the own row of each node that changes is made afresh in a GAT
+        cases.append((others[: 9 * len(others) // 10], False))
+    for ids, pulled in cases:
+        rows = torch.from_numpy(rng.standard_normal((len(ids), CHANNELS)))
         step = inc.apply_delta(x_changes=(ids, rows)).stats[value]
         assert inc.verify() < 1e-11
         assert step.way == ("pull" if pulled else "push")
         assert (step.reread == step.rows) is pulled, step
-        assert step.edges > 0
+        out = inc.graph.to_edge_index()
+        reached = torch.isin(out[0], ids)
+        read = int(torch.isin(out[1], out[1, reached]).sum())
+        assert step.edges >= (read if pulled else int(reached.sum()))
 
 
 @pytest.mark.parametrize("compile_after", [1, None])
@@ -81,7 +98,7 @@ def test_wide_rows_of_a_maximum_are_made_afresh_sooner(channels, compile_after, 
     inc = to_incremental(model, compile_after=compile_after)
     count = 3 * few  # so that these are no half of them
     x = torch.from_numpy(rng.standard_normal((count, channels)))
-    inc(x, torch.from_numpy(rng.integers(0, count, (2, 4 * count))))
+    inc(x, torch.from_numpy(rng.integers(0, count, (2, 5 * count))))
     inc.apply_delta(edge_index_add=torch.tensor([[0], [1]]))
     for _ in range(2):
         ids = torch.from_numpy(rng.permutation(count)[:few])
@@ -103,6 +120,7 @@ CASES = [*CONV_CASES, *ATTENTION_CASES, *EDGE_FUNCTION_CASES, *MODEL_CASES]
 )
 def test_exact_in_random_sequences_of_deltas(case, seed, monkeypatch):
     monkeypatch.setattr(nodes, "MANY", 0)  # so that most nodes of a small graph are enough
+    monkeypatch.setattr(choice, "LEAST", 0)
     monkeypatch.setattr(executors, "PART", 2)
     monkeypatch.setattr(base, "AT_ONCE", 5)
     SideBySide(case, case.formats[0], seed=seed, compile_after=None).walk()

@@ -28,8 +28,8 @@ MANY = 6
 WIDE = 32
 """From so many channels on hardly a row goes without a loss that nothing covers."""
 PART = 32
-"""Rows so wide are made afresh where more than one message in so many changed: most of those that
-are pushed to are read again all the same, in two goes."""
+"""Where messages of rows so wide changed along more than one edge in so many, the executor is left
+to see how many edges lead to the rows that are reached."""
 AHEAD = 4
 """How many edges ahead of their use rows are asked for."""
 LINE = 64

@@ -9,6 +9,9 @@ happened that this one follows; behind the last three it is called again.
 import numpy as np
 
 from pyg_incremental.kernels import graph_at
+from pyg_incremental.kernels.compiled.choice import EXTREMUM as EXTREMUM_READS
+from pyg_incremental.kernels.compiled.choice import LEAST, SUM, pull_pays
+from pyg_incremental.kernels.compiled.choice import SOFTMAX as SOFTMAX_READS
 from pyg_incremental.kernels.compiled.extremum import PART, WIDE
 from pyg_incremental.kernels.compiled.layout import (
     BY_ANYTHING,
@@ -34,11 +37,13 @@ from pyg_incremental.kernels.compiled.layout import (
     OUT,
     SOFTMAX,
     SOURCE,
+    TARGET,
     TOTAL,
     WAKES,
     WIDE_MAP,
     WIDE_TOTAL,
     WIDTH,
+    changed_ids,
     id_room,
     machine_of,
 )
@@ -56,6 +61,7 @@ from pyg_incremental.kernels.compiled.machine_steps import (
     collect,
     edges_of_softmax,
     edges_of_sum,
+    lists_of,
     reach_of,
     shares_of,
     softmax,
@@ -85,23 +91,51 @@ know and that has something to do."""
 
 
 @inner()
-def _most(m, s):  # type: ignore[no-untyped-def]
+def _is_for_threads(m, s, many):  # type: ignore[no-untyped-def]
+    """Whether a sum pushes more elements than so many, and along enough edges."""
+    edges = reach_of(m, s)
+    return edges * m.cells[m.steps[s, OUT], WIDTH] > many and edges * SPARSE > m.stamp.size
+
+
+@inner()
+def _entries(lists, ids):  # type: ignore[no-untyped-def]
+    """How many entries the lists of some rows have."""
+    count = 0
+    for i in range(ids.size):
+        count += lists.degree[ids[i]]
+    return count
+
+
+@inner()
+def _pulls(m, s, many):  # type: ignore[no-untyped-def]
     """Whether a step over edges is better left to its executor.
 
-    Most of its messages changed, and it then makes rows afresh; or many functions of edges are to
-    be computed.
+    Its rows are made afresh then, see `choice`; or many functions of edges are to be computed.
     """
     step = m.steps[s]
     kind = step[KIND]
     is_over_edges = kind in (TOTAL, WIDE_TOTAL, SOFTMAX, EXTREMUM) or kind >= FUNCTION_TOTAL
     if step[SOURCE] < 0 or not is_over_edges:
         return False
+    pushed = reach_of(m, s)
     if kind >= FUNCTION_TOTAL:
-        return reach_of(m, s) * max(step[MESSAGE], 1) > MOST
-    count, part = m.cells[step[SOURCE], COUNT], 2
-    if kind == EXTREMUM and m.cells[step[OUT], WIDTH] >= WIDE:
-        part = PART
-    return count > MANY and part * count > m.num_nodes
+        return pushed * max(step[MESSAGE], 1) > MOST
+    rows = m.cells[step[OUT], NODES]
+    if pushed <= LEAST or pushed * SPARSE < rows:  # not worth counting all edges
+        return False
+    inn, own, read = lists_of(m, step)[1], 0, 0
+    for v in range(rows):
+        read += inn.degree[v]
+    times = SUM
+    if kind == SOFTMAX:
+        own, times = _entries(inn, changed_ids(m.cells[step[TARGET]])), SOFTMAX_READS
+    elif kind == EXTREMUM:
+        if m.cells[step[OUT], WIDTH] >= WIDE:  # the executor sees how many edges are reached
+            return pushed * PART > read
+        times = EXTREMUM_READS
+    elif _is_for_threads(m, s, many):
+        times = SUM / 2
+    return pull_pays(pushed, own, read, times)
 
 
 @inner()
@@ -124,13 +158,6 @@ def _sleeps(m, s):  # type: ignore[no-untyped-def]
             if wakes == BY_EDGES or src[i] == dst[i]:
                 return False
     return True
-
-
-@inner()
-def _is_for_threads(m, s, many):  # type: ignore[no-untyped-def]
-    """Whether a sum pushes more elements than so many, and along enough edges."""
-    edges = reach_of(m, s)
-    return edges * m.cells[m.steps[s, OUT], WIDTH] > many and edges * SPARSE > m.stamp.size
 
 
 @inner()
@@ -323,7 +350,7 @@ def update(  # type: ignore[no-untyped-def]
         elif kind == WIDE_MAP:
             if not wide_map(m, s, epoch):
                 return s, 0, used
-        elif _most(m, s):
+        elif _pulls(m, s, many):
             return s, 0, used
         elif kind == WIDE_TOTAL:
             if not wide_total(m, s, epoch):

@@ -4,6 +4,8 @@ The function is a list of operations (`row_ops`), run on a block of edges at a t
 retracted and made afresh, and when, is what `aggregate.edge_function` does.
 """
 
+import math
+
 import numpy as np
 
 from pyg_incremental.kernels.address import fetch, line_at, rows_at
@@ -52,18 +54,23 @@ from pyg_incremental.kernels.compiled.row_ops import BLOCK, run_rows
 from pyg_incremental.kernels.compiled.rows import ALL, magnitude, unite
 from pyg_incremental.kernels.compiled.softmax import (
     REACH,
+    add_term,
+    exchanged_by,
     logit,
     moved_by,
     row_of,
+    sizes_of,
+    softmax_exchange,
     softmax_settle,
     softmax_term,
+    write_sums,
 )
 from pyg_incremental.kernels.compiled.sums import INEXACT, add_scaled, sum_settle
 from pyg_incremental.kernels.jit import inner
 
 AHEAD = 4
 """How many edges ahead of their use rows are asked for."""
-_ZERO, _EVERYTHING, _ADD, _TAKE = np.int64(0), np.int64(ALL), np.int64(1), np.int64(-1)
+_ZERO, _EVERYTHING, _ONE = np.int64(0), np.int64(ALL), np.float64(1)
 _YES, _NO = np.bool_(True), np.bool_(False)
 """Values that Numba does not compile a function once more for, as it does for a literal."""
 
@@ -138,6 +145,41 @@ def _in_softmax(row, state, low, drift, scale, heads, sign, unit):  # type: igno
 
 
 @inner()
+def _in_softmax_exchange(  # type: ignore[no-untyped-def]
+    row, before, state, low, drift, scale, heads, unit, sizes
+):
+    """Replace the message `before` by `row`; see `softmax.softmax_push`."""
+    width = row.size - heads
+    channels = width // max(heads, 1)
+    sizes_of(row, heads, channels, scale, sizes[0])
+    sizes_of(before, heads, channels, scale, sizes[1])
+    for h in range(heads):
+        a = logit(row[width + h], row.dtype.type(1), state) - state[-heads + h]
+        b = logit(before[width + h], row.dtype.type(1), state) - state[-heads + h]
+        is_far = not (a <= REACH and b <= REACH)
+        if is_far or (state[width + h] == 0 and drift[0] == 0):
+            drift[0] = np.inf
+            return
+        p, q = math.exp(np.float64(a)), math.exp(np.float64(b))
+        softmax_exchange(state, low, h, heads, channels, row, p, before, q)
+        mass, size = exchanged_by(
+            state, low, h, heads, channels, scale, unit * p, sizes[0, h], unit * q, sizes[1, h]
+        )
+        drift[0] += mass
+        drift[1] += size
+
+
+@inner()
+def _ask_for(i, dst, state, low, drift):  # type: ignore[no-untyped-def]
+    """Ask for the row to which edge `i` leads."""
+    if i < dst.size:
+        fetch(state, dst[i])
+        fetch(drift, dst[i])
+        if low.size:
+            fetch(low, dst[i])
+
+
+@inner()
 def _apply(m, s, rows, dst, sign):  # type: ignore[no-untyped-def]
     """Add (`sign` 1) or retract (-1) the messages of a block of edges."""
     step = m.steps[s]
@@ -146,6 +188,7 @@ def _apply(m, s, rows, dst, sign):  # type: ignore[no-untyped-def]
     scale, w = line_at(step[SCALE], step[MESSAGE] - heads, m.zero), np.float64(sign)
     unit = INEXACT if low.size else 1.0
     for i in range(dst.size):
+        _ask_for(i + AHEAD, dst, state, low, drift)
         row, v = rows[i], np.uint64(dst[i])
         if step[KIND] == FUNCTION_TOTAL:
             add_scaled(state, low, v, w, row)
@@ -154,6 +197,31 @@ def _apply(m, s, rows, dst, sign):  # type: ignore[no-untyped-def]
                 drift[v, 0] += magnitude(state[v], scale)
         else:
             _in_softmax(row, state[v], row_of(low, v), drift[v], scale, heads, sign, unit)
+
+
+@inner()
+def _exchange(m, s, rows, before, dst):  # type: ignore[no-untyped-def]
+    """Replace the messages `before` of a block of edges by `rows`, in one go for each."""
+    step = m.steps[s]
+    out, drift, heads = m.cells[step[OUT]], _drift(m, step), step[HEADS]
+    state, low = stored(out, m.zero), low_of(m, step, m.zero)
+    scale = line_at(step[SCALE], step[MESSAGE] - heads, m.zero)
+    moves, sizes = np.empty(step[MESSAGE], np.float64), np.empty((2, heads), state.dtype)
+    unit = INEXACT if low.size else 1.0
+    for i in range(dst.size):
+        _ask_for(i + AHEAD, dst, state, low, drift)
+        row, was, v = rows[i], before[i], np.uint64(dst[i])
+        if step[KIND] == FUNCTION_TOTAL:
+            for f in range(moves.size):
+                moves[f] = np.float64(row[f]) - np.float64(was[f])
+            add_scaled(state, low, v, _ONE, moves)
+            drift[v, 0] += unit * (magnitude(row, scale) + magnitude(was, scale))
+            if low.size:
+                drift[v, 0] += magnitude(state[v], scale)
+        else:
+            _in_softmax_exchange(
+                row, was, state[v], row_of(low, v), drift[v], scale, heads, unit, sizes
+            )
 
 
 # Edges that come and go ---------------------------------------------------------------------------
@@ -222,12 +290,15 @@ def _pushed(m, s, count, epoch):  # type: ignore[no-untyped-def]
     for e in range(edges):  # a row that is made afresh anyway need not take part
         at[n], dst[n], slots[n] = at[e], dst[e], slots[e]
         n += drift[dst[e], 0] < np.inf
-    src = ids[at[:n]]
+    src, before = ids[at[:n]], np.empty((BLOCK, step[MESSAGE]), m.space.dtype)
     for begin in range(0, n, BLOCK):
         end = min(begin + BLOCK, n)
         to, on = dst[begin:end], slots[begin:end]
-        _apply(m, s, messages(m, s, at[begin:end], to, on, to.size, _YES), to, _TAKE)
-        _apply(m, s, messages(m, s, src[begin:end], to, on, to.size, _NO), to, _ADD)
+        rows = messages(m, s, at[begin:end], to, on, to.size, _YES)
+        for i in range(to.size):  # the next messages come to the same place
+            for f in range(rows.shape[1]):
+                before[i, f] = rows[i, f]
+        _exchange(m, s, messages(m, s, src[begin:end], to, on, to.size, _NO), before, to)
     return count, edges
 
 
@@ -235,9 +306,9 @@ def _pushed(m, s, count, epoch):  # type: ignore[no-untyped-def]
 
 
 @inner()
-def _in_edges(m, step, v, src, slots):  # type: ignore[no-untyped-def]
-    """Write down the in-edges of a row that count; returns how many."""
-    inn, n = lists_of(m, step)[1], 0
+def _in_edges(m, step, v, src, slots, n):  # type: ignore[no-untyped-def]
+    """Write down the in-edges of a row that count behind `n` others; returns how many there are."""
+    inn = lists_of(m, step)[1]
     for k in range(inn.start[v], inn.start[v] + inn.degree[v]):
         src[n], slots[n] = inn.neighbor[k], inn.edge[k]
         n += not (step[DROP] and src[n] == v)
@@ -256,19 +327,23 @@ def _find_tops(rows, heads, top):  # type: ignore[no-untyped-def]
 
 
 @inner()
-def _add_terms(row, low, rows, heads, top):  # type: ignore[no-untyped-def]
-    """Add some messages to a row of a softmax whose references are `top`.
+def _add_messages(sums, rows, heads, top):  # type: ignore[no-untyped-def]
+    """Add some messages to a sum, or to a softmax whose references are `top`; both in float64.
 
     Where the reference is not finite, they all count alike: only whether they are finite matters.
     """
     width = rows.shape[1] - heads
     channels = width // max(heads, 1)
     for i in range(rows.shape[0]):
+        row = rows[i]
+        if not heads:
+            for f in range(width):
+                sums[f] += np.float64(row[f])
         for h in range(heads):
             shift = 0.0
             if abs(top[h]) < np.inf:
-                shift = np.float64(rows[i, width + h]) - np.float64(top[h])
-            softmax_term(row, low, h, heads, channels, rows[i], shift, _ADD)
+                shift = np.float64(row[width + h]) - np.float64(top[h])
+            add_term(sums, h, heads, channels, row, shift)
 
 
 @inner()
@@ -288,40 +363,75 @@ def _finish_softmax(row, heads, top, is_empty):  # type: ignore[no-untyped-def]
 
 
 @inner()
+def _renew_long(m, s, v, src, dst, slots, real, n, sums, top):  # type: ignore[no-untyped-def]
+    """Add up `n` messages into a row, more than a block, the first `real` along edges."""
+    heads = m.steps[s, HEADS]
+    dst[:n] = v
+    for turn in range(0 if heads else 1, 2):
+        for begin in range(0, n, BLOCK):
+            end = min(begin + BLOCK, n)
+            count = min(max(real - begin, 0), end - begin)
+            rows = messages(m, s, src[begin:end], dst[begin:end], slots[begin:end], count, _NO)
+            if turn == 0:
+                _find_tops(rows, heads, top)
+            else:
+                _add_messages(sums, rows, heads, top)
+
+
+@inner()
 def _renewed(m, s, ids):  # type: ignore[no-untyped-def]
-    """Make rows afresh over their in-edges; returns how many edges were read."""
+    """Make rows afresh over their in-edges; returns how many edges were read.
+
+    The messages of as many rows as one block holds are computed together: first those along edges,
+    row by row, and then those of self-loops.
+    """
     step = m.steps[s]
     inn, state, drift = lists_of(m, step)[1], stored(m.cells[step[OUT]], m.zero), _drift(m, step)
-    low = low_of(m, step, m.zero)
-    most, read, heads = 0, 0, step[HEADS]
-    for i in range(ids.size):
-        most = max(most, inn.degree[ids[i]])
-    room = np.empty((3, most + 1), np.int64)
+    low, heads, loops = low_of(m, step, m.zero), step[HEADS], 1 if step[LOOP] >= 0 else 0
+    most, read, i = BLOCK, 0, 0
+    for k in range(ids.size):
+        most = max(most, inn.degree[ids[k]])
+    room, ends = np.empty((3, most + 1), np.int64), np.empty(BLOCK + 1, np.int64)
     src, slots, dst, top = room[0], room[1], room[2], np.empty(heads, state.dtype)
-    for i in range(ids.size):
-        v = ids[i]
-        real = _in_edges(m, step, v, src, slots)
-        n = real
-        if step[LOOP] >= 0:
-            src[n], n = v, n + 1
-        dst[:n], top[:] = v, -np.inf
-        state[v], drift[v] = 0, 0
-        row_of(low, v)[:] = 0
+    sums, rows = np.empty(step[MESSAGE], np.float64), rows_at(0, 0, step[MESSAGE], m.zero)
+    while i < ids.size:
+        j, real = i, 0
+        while j < ids.size and j - i < BLOCK:
+            if j > i and real + inn.degree[ids[j]] + loops * (j - i + 1) > BLOCK:
+                break
+            real = _in_edges(m, step, ids[j], src, slots, real)
+            ends[j - i] = real
+            j += 1
+        n = real + loops * (j - i)
         read += n
-        for turn in range(1 if step[KIND] == FUNCTION_TOTAL else 2):
-            for begin in range(0, n, BLOCK):
-                end = min(begin + BLOCK, n)
-                count = min(max(real - begin, 0), end - begin)
-                rows = messages(m, s, src[begin:end], dst[begin:end], slots[begin:end], count, _NO)
-                if step[KIND] == FUNCTION_TOTAL:
-                    _apply(m, s, rows, dst[begin:end], _ADD)
-                elif turn == 0:
-                    _find_tops(rows, heads, top)
-                else:
-                    _add_terms(state[v], row_of(low, v), rows, heads, top)
-        if step[KIND] != FUNCTION_TOTAL:
-            _finish_softmax(state[v], heads, top, n == 0)
-        drift[v] = 0
+        if n <= BLOCK:
+            begin = 0
+            for r in range(j - i):
+                dst[begin : ends[r]] = ids[i + r]
+                begin = ends[r]
+                if loops:
+                    src[real + r], dst[real + r] = ids[i + r], ids[i + r]
+            rows = messages(m, s, src[:n], dst[:n], slots[:n], real, _NO)
+        begin = 0
+        for r in range(j - i):
+            v, is_empty = ids[i + r], begin == ends[r] and not loops
+            sums[:], top[:] = 0, -np.inf
+            if n > BLOCK:  # a row of its own
+                if loops:
+                    src[real] = v
+                _renew_long(m, s, v, src, dst, slots, real, n, sums, top)
+            else:
+                mine, own = rows[begin : ends[r]], rows[real + r * loops : real + (r + 1) * loops]
+                _find_tops(mine, heads, top)
+                _find_tops(own, heads, top)
+                _add_messages(sums, mine, heads, top)
+                _add_messages(sums, own, heads, top)
+            begin = ends[r]
+            write_sums(sums, state[v], row_of(low, v))
+            if heads:
+                _finish_softmax(state[v], heads, top, is_empty)
+            drift[v] = 0
+        i = j
     return read
 
 

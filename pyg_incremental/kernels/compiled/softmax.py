@@ -23,8 +23,6 @@ REACH = 16.0
 
 exp(16) is far from any overflow.
 """
-_ADD, _TAKE, _ONE = np.int64(1), np.int64(-1), np.float64(1)
-"""Signs; for a literal Numba would compile a function once more."""
 
 
 @inner()
@@ -84,6 +82,45 @@ def moved_by(row, low, h, heads, channels, scale, p, message, unit):  # type: ig
 
 
 @inner()
+def softmax_exchange(row, low, h, heads, channels, now, p, before, q):  # type: ignore[no-untyped-def]
+    """Add `p * now` to head `h` of a state row and take `q * before` from it, in one rounding."""
+    width = heads * channels
+    if low.size:
+        mass = np.float64(row[width + h]) + np.float64(low[width + h]) + (p - q)
+        row[width + h] = mass
+        low[width + h] = rest_of(mass, row[width + h])
+        for c in range(h * channels, (h + 1) * channels):
+            moves = p * np.float64(now[c]) - q * np.float64(before[c])
+            total = np.float64(row[c]) + np.float64(low[c]) + moves
+            high = row.dtype.type(total)
+            row[c] = high
+            low[c] = rest_of(total, high)
+    else:
+        row[width + h] += p - q
+        for c in range(h * channels, (h + 1) * channels):
+            row[c] += p * now[c] - q * before[c]
+
+
+@inner()
+def sizes_of(message, heads, channels, scale, sizes):  # type: ignore[no-untyped-def]
+    """The magnitude of the values of each head of a message."""
+    for h in range(heads):
+        first, last = h * channels, (h + 1) * channels
+        sizes[h] = magnitude(message[first:last], scale[first:last])
+
+
+@inner()
+def exchanged_by(row, low, h, heads, channels, scale, p, size, q, size_before):  # type: ignore[no-untyped-def]
+    """What an exchange counts in the drift of head `h`; see `moved_by`."""
+    first, last = h * channels, (h + 1) * channels
+    mass, moved = p + q, p * size + q * size_before
+    if low.size:
+        mass += abs(row[heads * channels + h])
+        moved += magnitude(row[first:last], scale[first:last])
+    return mass, moved
+
+
+@inner()
 def _sunk(v, h, row, message, loop, inn, drop):  # type: ignore[no-untyped-def]
     """A head whose logits are all minus infinity has no mass to speak of (a NaN).
 
@@ -102,15 +139,39 @@ def _sunk(v, h, row, message, loop, inn, drop):  # type: ignore[no-untyped-def]
 
 
 @inner()
-def _softmax_row(v, state, low, drift, message, target, edge, loop, slope, inn, drop):  # type: ignore[no-untyped-def]
-    """One row afresh over its in-edges and its self-loop, with the largest logit as reference."""
+def add_term(sums, h, heads, channels, message, shift):  # type: ignore[no-untyped-def]
+    """Add one edge of logit `shift + reference` to head `h` of `[numerator | mass]` in float64."""
+    p = math.exp(np.float64(shift))
+    sums[heads * channels + h] += p
+    for c in range(h * channels, (h + 1) * channels):
+        sums[c] += p * np.float64(message[c])
+
+
+@inner()
+def write_sums(sums, row, low):  # type: ignore[no-untyped-def]
+    """Write `[numerator | mass]` in float64 to a state row, and what that loses to `low`."""
+    for c in range(sums.size):
+        row[c] = sums[c]
+    if low.size:
+        for c in range(sums.size):
+            low[c] = rest_of(sums[c], row[c])
+        low[sums.size :] = 0
+
+
+@inner()
+def _softmax_row(  # type: ignore[no-untyped-def]
+    v, state, low, drift, message, target, edge, loop, slope, inn, drop, sums
+):
+    """One row afresh over its in-edges and its self-loop, with the largest logit as reference.
+
+    It is added up in `sums`, float64 `[heads * channels + heads]`, and rounded once.
+    """
     heads = target.shape[1]
     channels = message.shape[1] // heads - 1
     width = heads * channels
     slope = message.dtype.type(slope)
-    row, rest = state[v], row_of(low, v)
-    row[:], rest[:] = 0, 0
-    drift[v] = 0
+    row = state[v]
+    sums[:], drift[v] = 0, 0
     top = row[width + heads :]
     top[:] = -np.inf
     begin, end = inn.start[v], inn.start[v] + inn.degree[v]
@@ -142,12 +203,12 @@ def _softmax_row(v, state, low, drift, message, target, edge, loop, slope, inn, 
             a = message[u, width + h] + target[v, h]
             if edge.size:
                 a += edge[inn.edge[k], h]
-            shift = logit(a, slope, state) - top[h]
-            softmax_term(row, rest, h, heads, channels, message[u], shift, _ADD)
+            add_term(sums, h, heads, channels, message[u], logit(a, slope, state) - top[h])
     if loop.size:
         for h in range(heads):
             shift = logit(loop[v, h], slope, state) - top[h]
-            softmax_term(row, rest, h, heads, channels, message[v], shift, _ADD)
+            add_term(sums, h, heads, channels, message[v], shift)
+    write_sums(sums, row, row_of(low, v))
     for h in range(heads):
         if top[h] == -np.inf and row[width + h] != 0:
             _sunk(v, h, row[h * channels : (h + 1) * channels], message, loop, inn, drop)
@@ -158,9 +219,9 @@ def softmax_rows(  # type: ignore[no-untyped-def]
     ids, state, low, drift, message, target, edge, loop, slope, inn, drop
 ):
     """The rows `ids` afresh. Returns the number of edges read."""
-    edges = 0
+    edges, sums = 0, np.empty(state.shape[1] - target.shape[1], np.float64)
     for i in range(ids.size):
-        _softmax_row(ids[i], state, low, drift, message, target, edge, loop, slope, inn, drop)
+        _softmax_row(ids[i], state, low, drift, message, target, edge, loop, slope, inn, drop, sums)
         edges += inn.degree[ids[i]]
     return edges
 
@@ -266,6 +327,36 @@ def softmax_settle(  # type: ignore[no-untyped-def]
     return n
 
 
+@inner()
+def _exchange_edge(  # type: ignore[no-untyped-def]
+    v, now, sizes, before, sizes_before, state, low, drift, scale, target, edge_row, slope
+):
+    """Replace the term of one edge, `before`, by that of `now`; see `_softmax_edge`."""
+    heads = target.shape[1]
+    channels = now.size // heads - 1
+    width = heads * channels
+    slope = now.dtype.type(slope)
+    row, rest = state[v], row_of(low, v)
+    for h in range(heads):
+        a, b = now[width + h] + target[v, h], before[width + h] + target[v, h]
+        if edge_row.size:
+            a += edge_row[h]
+            b += edge_row[h]
+        reference = row[width + heads + h]
+        a, b = logit(a, slope, state) - reference, logit(b, slope, state) - reference
+        is_far = not (a <= REACH and b <= REACH)
+        if is_far or (row[width + h] == 0 and drift[v, 0] == 0):
+            drift[v, 0] = np.inf
+            return
+        p, q = math.exp(np.float64(a)), math.exp(np.float64(b))
+        softmax_exchange(row, rest, h, heads, channels, now, p, before, q)
+        mass, size = exchanged_by(
+            row, rest, h, heads, channels, scale, p, sizes[h], q, sizes_before[h]
+        )
+        drift[v, 0] += mass
+        drift[v, 1] += size
+
+
 @njit(cache=True)
 def softmax_push(  # type: ignore[no-untyped-def]
     state, low, drift, scale, message, target, edge, slope, ids, old, out, drop, touched, count,
@@ -279,11 +370,15 @@ def softmax_push(  # type: ignore[no-untyped-def]
     Returns:
         (rows touched, edges pushed)
     """
-    edges = 0
+    edges, heads = 0, target.shape[1]
+    channels = message.shape[1] // heads - 1
+    sizes, sizes_before = np.empty(heads, message.dtype), np.empty(heads, message.dtype)
     for i in range(ids.size):
         u = ids[i]
         edges += out.degree[u]
         end = out.start[u] + out.degree[u]
+        sizes_of(message[u], heads, channels, scale, sizes)
+        sizes_of(old[i], heads, channels, scale, sizes_before)
         for k in range(out.start[u], end):
             if k + AHEAD < end:
                 fetch(state, out.neighbor[k + AHEAD])
@@ -300,9 +395,8 @@ def softmax_push(  # type: ignore[no-untyped-def]
                 count += 1
             if drift[v, 0] < np.inf:
                 row = edge[out.edge[k]] if edge.size else edge.ravel()
-                _softmax_edge(v, old[i], state, low, drift, scale, target, row, slope, _TAKE, _ONE)
-                if drift[v, 0] < np.inf:
-                    _softmax_edge(
-                        v, message[u], state, low, drift, scale, target, row, slope, _ADD, _ONE
-                    )
+                _exchange_edge(
+                    v, message[u], sizes, old[i], sizes_before, state, low, drift, scale, target,
+                    row, slope,
+                )  # fmt: skip
     return count, edges
