@@ -83,11 +83,14 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
                 graph among the arguments.
             InvalidDeltaError: If the arguments do not fit together.
         """
-        with self._turns.alone("a first pass"):
+
+        def begun() -> Out:
             node_ids, settings = taken_out(self.model, kwargs), self._settings
             call = partial(bind, self.model, args, kwargs, settings.roles)
             out: Out = self._begin(call, settings, node_ids).returned(copy=True)
             return out
+
+        return self._turns.alone("a first pass", begun)
 
     def bootstrap(
         self,
@@ -122,9 +125,9 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
         """
         storage = Storage(bytes_of(memory), directory)
         settings = replace(self._settings, check=False, storage=storage)
-        with self._turns.alone("bootstrap"):
-            call = partial(call_of, self.model, data)
-            return self._begin(call, settings, node_ids).returned(copy=False)
+        call = partial(call_of, self.model, data)
+        begun = partial(self._begin, call, settings, node_ids)
+        return self._turns.alone("bootstrap", lambda: begun().returned(copy=False))
 
     def _begin(self, call: Callable[[], CallSite], settings: Settings, node_ids: Any) -> Session:
         """Run the first pass."""
@@ -141,9 +144,12 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
 
     def forget(self) -> None:
         """Let go of everything that is stored, as if the model had not been called yet."""
-        with self._turns.alone("forget"):
+
+        def forgotten() -> None:
             self._session = self._before = self._few = self._names = self._trials = None
             self._lost = ""
+
+        self._turns.alone("forget", forgotten)
 
     def _take(self, session: Session, committed: Committed, level: int = 4) -> None:
         """From here on this session is the state. Say once that it runs full passes, if it does."""
@@ -171,7 +177,8 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             InvalidDeltaError: If an id is out of range.
         """
         began = time.perf_counter()
-        with self._turns.alone("refresh"):
+
+        def renewed() -> Update[Out]:
             session = self._require()
             refuse_autocast()
             if nodes is not None:
@@ -187,6 +194,8 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             self._say_computed("refresh", began)
             return report.refreshed(self._require(), was, began, old)
 
+        return self._turns.alone("refresh", renewed)
+
     def compact(self) -> Any:
         """Give the ids of removed nodes back; the other nodes move up, in their order.
 
@@ -200,7 +209,8 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
         Raises:
             StaleStateError: If the stored state is stale.
         """
-        with self._turns.alone("compact"):
+
+        def moved_up() -> Any:
             session = self._require()
             self._refuse_stale()
             refuse_autocast()
@@ -211,6 +221,8 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             self._take(again, session.committed.next(None))
             self._removed, self._names = Removed(), names
             return ids.get("", ids if len(ids) > 1 else next(iter(ids.values())))
+
+        return self._turns.alone("compact", moved_up)
 
     # Updates -------------------------------------------------------------------------------------
 

@@ -111,8 +111,11 @@ class Keeping:
         Raises:
             StateFileError: As for `load`.
         """
-        with self._turns.alone("restore"):
+
+        def restored() -> None:
             self._continue_from(path, saving.read(path, self.model))
+
+        self._turns.alone("restore", restored)
 
     @torch.inference_mode(mode=False)
     @torch.no_grad()

@@ -1,8 +1,7 @@
 """Threads that share a model take turns; a process that was forked from them begins anew."""
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch
@@ -69,8 +68,7 @@ class Turns:
             if self.change:
                 raise self.refused("a reader")
             return look()
-        with self.ahead():
-            return look()
+        return self.ahead(look)
 
     def let_a_reader_go_first(self) -> None:
         """Return when a reader that waits has had its turn."""
@@ -86,35 +84,44 @@ class Turns:
             "another thread"
         )
 
-    @contextlib.contextmanager
-    def alone(self, change: str) -> Iterator[None]:
-        """While everything is made anew: nobody reads, updates, or runs the model beside it.
+    # The locks are taken by `with` around the call that needs them, and never by a generator or an
+    # `__enter__` in Python: where Ctrl-C ends one of those, a lock stays taken as long as somebody
+    # keeps the traceback, as notebooks do.
 
-        What is stored can be written to whatever mode PyTorch is in.
+    def alone(self, change: str, work: Callable[[], T]) -> T:
+        """What `work` returns, which makes everything anew.
+
+        Nobody reads, updates, or runs the model beside it, which can write to what is stored
+        whatever mode PyTorch is in.
 
         Args:
             change: What is done, in the words of a message.
+            work: Does it.
 
         Raises:
             IncrementalError: If this thread is in the midst of a change, or of a look.
         """
         if self.is_mine:
             raise self.refused(change)
-        with self.model, self.ahead(change), torch.inference_mode(mode=False), torch.no_grad():
-            yield
 
-    @contextlib.contextmanager
-    def ahead(self, change: str = "") -> Iterator[None]:
-        """Hold gate and lock: before the next change, however soon that would begin.
+        def done() -> T:
+            with torch.inference_mode(mode=False), torch.no_grad():
+                return work()
+
+        with self.model:
+            return self.ahead(done, change)
+
+    def ahead(self, work: Callable[[], T], change: str = "") -> T:
+        """What `work` returns, before the next change, however soon that would begin.
 
         Args:
-            change: What is changed, in the words of a message.
+            work: Reads or changes the state.
+            change: What it changes, in the words of a message.
         """
         with self.gate:
             self.is_awaited = True
-            try:
-                with self.lock:
-                    self.change = change
-                    yield
-            finally:
-                self.is_awaited = False
+            with self.lock:
+                self.change = change
+                done = work()
+            self.is_awaited = False  # after an error it says so for nothing, until the next time
+            return done

@@ -46,7 +46,8 @@ class WhatIfs(ByName, Guarded):
 
     def _preview(self, tried: Callable[[Session], Any]) -> Update:
         """What a delta would do, which, with what tells of it, is made where nothing can change."""
-        with self._turns.alone("preview"):
+
+        def looked() -> Update:
             self._refuse_stale()
             refuse_autocast()
             trials = self._trials_now()
@@ -54,6 +55,8 @@ class WhatIfs(ByName, Guarded):
             found: Update = told(preview(trials, delta))
             found.is_preview = True
             return found
+
+        return self._turns.alone("preview", looked)
 
     def preview_many(self, deltas: Iterable[GraphDelta]) -> Previews:
         """What each of many deltas would change, such as transactions that wait for a decision.
@@ -74,7 +77,8 @@ class WhatIfs(ByName, Guarded):
             Exception: Whatever the model itself raises on a changed graph.
         """
         given = [delta.alone() for delta in deltas]
-        with self._turns.alone("preview_many"):
+
+        def looked() -> Previews:
             self._refuse_stale()
             refuse_autocast()
             trials = self._trials_now()
@@ -83,6 +87,8 @@ class WhatIfs(ByName, Guarded):
             tried = [self._tried(trials.session, delta) for delta in given]
             found = preview_many(trials, [delta for delta, _ in tried])
             return Previews.made(told(up) for (_, told), up in zip(tried, found, strict=True))
+
+        return self._turns.alone("preview_many", looked)
 
     def query(self, *ids: Any, **named: Any) -> Any:
         """The rows of the output for other ids than those that are watched, on the current graph.

@@ -1,10 +1,13 @@
 """An exception at the n-th event of the package's own Python code.
 
 Every line, call and return of the package is an event. Compiled code is none: Python raises what
-comes meanwhile (Ctrl-C, say) when it is back.
+comes meanwhile (Ctrl-C, say) when it is back. Nor is the way out of a `with`: between the last line
+of its block and `__exit__` Python looks for no signal and raises nothing.
 """
 
 import contextlib
+import dis
+import functools
 import sys
 
 PACKAGES = ("pyg_incremental.",)
@@ -24,7 +27,7 @@ def injecting(raised, at, packages=PACKAGES):
         return frame.f_globals.get("__name__", "").startswith(packages)
 
     def local(frame, event, arg):
-        if event in ("line", "return"):
+        if event == "return" or (event == "line" and frame.f_lasti not in ways_out(frame.f_code)):
             return happened(frame)
         return local
 
@@ -57,3 +60,16 @@ class Count:
 
 def name_of(frame):
     return f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}"
+
+
+@functools.cache
+def ways_out(code):
+    """Where the ways out of a `with` begin, each of which calls `__exit__` without an error."""
+    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
+    found = set()
+    for i, step in enumerate(steps):
+        names = [(s.opname, s.argval) for s in steps[i : i + 3]]
+        if names == [("LOAD_CONST", None)] * 3:
+            before = steps[i - 1]
+            found.add(before.offset if before.opname == "SWAP" else step.offset)
+    return found

@@ -8,6 +8,7 @@ from torch import nn
 from torch_geometric.nn import SAGEConv
 
 from pyg_incremental import IncrementalError, to_incremental
+from tests.torture.inject import Injected, injecting
 from tests.trust.small import CHANNELS, drawn, edge, sage, wrapped
 
 LIMIT = 20
@@ -145,3 +146,17 @@ def test_a_trace_from_inside_a_trace():
         inc(x, edge_index)
     inc.apply_delta(edge_index_add=edge(0, 1))
     assert inc.verify() < 1e-5
+
+
+@pytest.mark.parametrize("what", ["refresh", "preview", "out", "compact"])
+def test_whatever_ends_a_call_the_next_one_finds_no_lock_taken(what):
+    inc = wrapped()
+    work = {"refresh": inc.refresh, "compact": inc.compact, "out": lambda: inc.out,
+            "preview": lambda: inc.preview(edge_index_add=edge(1, 2))}[what]  # fmt: skip
+    for at in range(45):  # the first lines, where locks are taken
+        with pytest.raises(Injected) as kept, injecting(Injected, at):  # notebooks keep it, too
+            work()
+        inc.refresh()
+        assert kept.traceback
+    turns = inc._turns
+    assert not any(lock._is_owned() for lock in (turns.gate, turns.lock, turns.model))
