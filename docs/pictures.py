@@ -88,18 +88,15 @@ def run() -> tuple[np.ndarray, list[tuple[str, GraphDelta, list[int], int, np.nd
 def moving() -> None:
     """An SVG that shows one change after the other, three seconds each."""
     places, frames = run()
-    seconds, share = 3 * len(frames), 100 / len(frames)
-    style = (
-        f".f{{opacity:0;animation:f {seconds}s infinite step-end}}"
-        f"@keyframes f{{0%{{opacity:1}}{share}%{{opacity:0}}}}"
-        ".c{animation:c 3s infinite}@keyframes c{0%,20%{opacity:0}45%,100%{opacity:1}}"
-    )
     lines = [
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 350" font-family="sans-serif">',
-        f"<style>{style}</style>",
     ]
     for turn, (words, delta, changed, count, edges) in enumerate(frames):
-        lines.append(f'<g class="f" style="animation-delay:{3 * turn}s">')
+        shown = ";".join(str(int(turn == other)) for other in range(len(frames)))
+        lines.append(
+            f'<g opacity="{int(not turn)}"><animate attributeName="opacity" values="{shown}" '
+            f'dur="{3 * len(frames)}s" calcMode="discrete" repeatCount="indefinite"/>'
+        )
         for a, b in edges:
             (x0, y0), (x1, y1) = places[a], places[b]
             lines.append(
@@ -119,7 +116,10 @@ def moving() -> None:
                     'stroke-width="4"/>'
                 )
         rows = "".join(_node(places[n], 6, BLUE) for n in changed)
-        lines.append(f'<g class="c">{rows}</g>')
+        lines.append(
+            f'<g>{rows}<animate attributeName="opacity" values="0;0;1;1" dur="3s" '
+            'repeatCount="indefinite"/></g>'
+        )
         text = f"{words}: {len(changed)} of {count} output rows change"
         lines.append(f'<text x="20" y="335" fill="{GREY}" font-size="18">{text}</text></g>')
     (STATIC / "changes.svg").write_text("\n".join([*lines, "</svg>", ""]))
