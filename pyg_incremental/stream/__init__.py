@@ -3,8 +3,21 @@
 from pyg_incremental.stream.alerts import Alert, Watch
 from pyg_incremental.stream.runtime import Stream
 from pyg_incremental.stream.schema import Schema
+from pyg_incremental.stream.servers import KafkaSink, RedisSink, Webhook
 from pyg_incremental.stream.sinks import DeadLetter, JsonLines
 from pyg_incremental.stream.stats import StreamStats
 from pyg_incremental.stream.window import Window
 
-__all__ = ["Alert", "DeadLetter", "JsonLines", "Schema", "Stream", "StreamStats", "Watch", "Window"]
+__all__ = [
+    "Alert",
+    "DeadLetter",
+    "JsonLines",
+    "KafkaSink",
+    "RedisSink",
+    "Schema",
+    "Stream",
+    "StreamStats",
+    "Watch",
+    "Webhook",
+    "Window",
+]

@@ -43,7 +43,12 @@ class JsonLines:
 
     def __call__(self, record: Any) -> None:
         """Append one record, a named tuple."""
-        self._file.write(json.dumps(record._asdict(), default=_plain).encode())
+        self._file.write(line_of(record))
+
+
+def line_of(record: Any) -> bytes:
+    """A named tuple as an object of JSON on one line."""
+    return json.dumps(record._asdict(), default=_plain).encode()
 
 
 def _plain(value: Any) -> Any:
