@@ -321,7 +321,7 @@ class Aggregator(Operator, ABC):
 
 
 def entries(lists: Array, ids: Ids) -> int:
-    """How many entries the lists of some rows have."""
+    """How many entries the neighbour lists of some rows have; `ids` are int64 `[k]`."""
     return int(lists.degree[ids.array].sum())
 
 
