@@ -105,13 +105,16 @@ def with_everyone(
 
 
 def with_members(roles: Roles, program: Program | None) -> Roles:
-    """The same roles with the graphs that inputs of a program name, as far as it uses them.
+    """The same roles with the graphs that a program makes of inputs, as far as it uses them.
+
+    Those are graphs that `batch` names, and tables of edges that are derived from others.
 
     Args:
         roles: The roles, with what an earlier program used.
         program: The program; None if the model runs whole.
     """
     roles = roles.handed_in
+    made = [] if program is None else [r for r in program.graphs.values() if r.derived is not None]
     used = {} if program is None else {r.graph: r for r in program.graphs.values() if r.members}
     kept = [
         replace(r, leaves=False, read_back=False) if r.members else r
@@ -120,7 +123,7 @@ def with_members(roles: Roles, program: Program | None) -> Roles:
     ]
     found = [] if program is None else [_as_used(r, program) for r in used.values()]
     ours = {r.members: r.source for r in found if r.every}
-    return replace(roles, relations=(*kept, *found), nodes=roles.nodes | ours)
+    return replace(roles, relations=(*kept, *found, *made), nodes=roles.nodes | ours)
 
 
 def _as_used(relation: Relation, program: Program) -> Relation:

@@ -41,7 +41,8 @@ class Roles:
     """What the tensors of a call are.
 
     Attributes:
-        relations: The graphs, and the edges that inputs such as `batch` stand for.
+        relations: The graphs, the edges that inputs such as `batch` stand for, and the graphs that
+            the model makes of these.
         nodes: The kind of nodes of each argument with one row per node; of several arguments on one
             kind the features come first.
         edges: The graph of each argument with one row per edge.
@@ -83,7 +84,7 @@ class Roles:
         ours = {r.target for r in self.relations if r.every}
         return replace(
             self,
-            relations=tuple(r for r in self.relations if not r.every),
+            relations=tuple(r for r in self.relations if not r.every and r.derived is None),
             nodes={name: kind for name, kind in self.nodes.items() if not is_everyone(name)},
             num_nodes={kind: count for kind, count in self.num_nodes.items() if kind not in ours},
         )
@@ -91,7 +92,12 @@ class Roles:
     @property
     def given(self) -> list[Relation]:
         """The graphs among the arguments."""
-        return [r for r in self.relations if not r.members]
+        return [r for r in self.relations if not r.members and r.derived is None]
+
+    @property
+    def derived(self) -> list[Relation]:
+        """The graphs that the model makes of others, those first of which others are made."""
+        return [r for r in self.relations if r.derived is not None]
 
     @property
     def main(self) -> Relation | None:

@@ -26,6 +26,7 @@ from pyg_incremental.kernels.threads import Alone
 from pyg_incremental.ops import Aggregate, Aggregator
 from pyg_incremental.ops.maps import InputExecutor, WholeExecutor, operator_of
 from pyg_incremental.ops.operator import Operator
+from pyg_incremental.program.derivations import run_over
 from pyg_incremental.program.steps import Domain, Program, Step, Value
 from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, Context, NodeSet, Rows
 from pyg_incremental.rows.late import Late
@@ -77,6 +78,7 @@ class Engine(FewRows):
         self.program = program
         self.graphs = graphs
         self.main = next(iter(graphs)) if len(graphs) == 1 else main
+        self._aside = graphs.keys() - run_over(program)
         self.backend = backend
         self._materialize = materialize
         self.nodes = {kind: NodeSet(backend, count) for kind, count in num_nodes.items()}
@@ -332,6 +334,8 @@ class Engine(FewRows):
             renew: Rows of every aggregation to make afresh, int64 `[k]` for each kind of nodes.
         """
         self.copy_late()
+        if self._aside:
+            events = {name: e for name, e in events.items() if name not in self._aside}
         for kind, nodes in self.nodes.items():
             first_new = nodes.num_nodes
             nodes.begin(first_new + new_nodes.get(kind, 0), first_new, renew.get(kind, NO_IDS))

@@ -111,7 +111,9 @@ def find_alike(
     if not oldest:
         which, slots = which[::-1], slots[::-1]
     at = torch.from_numpy(slots.copy())
-    rows = [_codes(torch.cat([graph.edge_data[name][at], of])) for name, of in data.items()]
+    rows = [
+        _codes(torch.cat([graph.edge_data[name][at].cpu(), of.cpu()])) for name, of in data.items()
+    ]
     kinds = np.stack([np.concatenate([which, pair.reshape(-1)]), *rows], axis=1)
     kind = np.unique(kinds, axis=0, return_inverse=True)[1].reshape(-1)
     there, asked = (_nth_of(part) for part in np.split(kind, [slots.size]))

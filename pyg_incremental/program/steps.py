@@ -20,6 +20,7 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
+from pyg_incremental.program.derived import Derived
 from pyg_incremental.program.origin import Origin, Place
 from pyg_incremental.typing import Format
 
@@ -59,6 +60,7 @@ class Relation:
         leaves: Whether removed nodes lose that edge: nothing else stands for `members`.
         read_back: Whether nodes read the rows of their targets, which those without one cannot.
         every: Whether all nodes lead to the only target: `members` is not handed in.
+        derived: How the model makes its edges of those of others; None if it does not.
     """
 
     graph: str = ""
@@ -74,6 +76,7 @@ class Relation:
     leaves: bool = False
     read_back: bool = False
     every: bool = False
+    derived: Derived | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +152,16 @@ class Ones(Step):
     """One for every node, `[num_nodes, 1]`: the message whose sum is a degree."""
 
     kind: ClassVar[str] = "ones"
+
+
+@dataclass(frozen=True, eq=False)
+class Ids(Step):
+    """The id of every node, int64 `[num_nodes]`.
+
+    It never runs: which edges a derived graph has may depend on it, and nothing else.
+    """
+
+    kind: ClassVar[str] = "ids"
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,6 +295,10 @@ class Program:
     def ones(self, kind: str = "") -> Value:
         """One for every node of some kind."""
         return self.add(("ones", kind), lambda: Ones(self.value("ones", Domain.NODE, kind), ()))
+
+    def ids(self, kind: str = "") -> Value:
+        """The id of every node of some kind."""
+        return self.add(("ids", kind), lambda: Ids(self.value("ids", Domain.NODE, kind), ()))
 
     def map(
         self,

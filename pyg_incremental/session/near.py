@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from pyg_incremental.delta.journal import State
+from pyg_incremental.delta.resolve.derived import with_derived
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.kernels.adjacency import Adjacency
@@ -48,6 +49,8 @@ class Part:
         counts = {kind: ids.size for kind, ids in self.ids.items()}
         graphs = {}
         for r in session.roles.relations:
+            if r.derived is not None:
+                continue
             graph, slots = session.graphs[r.graph], self.slots[r.graph]
             src, dst = graph.ends_of(slots)
             ends = self.places(r.source, src), self.places(r.target, dst)
@@ -55,6 +58,7 @@ class Part:
             data = {name: rows[at.to(rows.device)] for name, rows in graph.edge_data.items()}
             room = max(counts[r.source], counts[r.target])
             graphs[r.graph] = DynamicGraph(torch.stack(ends), room, data, r.by_target)
+        graphs = with_derived(session.roles.relations, graphs, counts)
         nodes = {
             name: rows[torch.from_numpy(self.ids[session.roles.nodes[name]]).to(rows.device)]
             for name, rows in session.nodes().items()
@@ -125,6 +129,7 @@ class _Search:
         self.session, self.asked = session, asked
         self.hops = max(program.depth, 1)
         self.both_ways = any(getattr(s, "reverse", False) for s in program.steps)
+        self.both_ways |= bool(session.roles.derived)  # which may lead the other way
         self.left = np.iinfo(np.int64).max if most is None else most
         self.found: dict[str, list[Ids]] = {r.graph: [] for r in session.roles.relations}
         self.seen = {kind: np.zeros(n, bool) for kind, n in session.num_nodes.items()}
@@ -153,8 +158,11 @@ class _Search:
                 lists = graphs[r.graph].out
                 self.found[r.graph].append(_entries(lists, ids[r.source], None))
         places = {
-            name: graphs[name].slots_for_model(np.unique(np.concatenate([_NONE, *found])))
-            for name, found in self.found.items()
+            r.graph: graphs[r.graph].slots_for_model(
+                np.unique(np.concatenate([_NONE, *self.found[r.graph]]))
+            )
+            for r in roles.relations
+            if r.derived is None
         }
         return Part(ids, places)
 

@@ -21,6 +21,7 @@ from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import NotTraceable, Output, Traced
 from pyg_incremental.conv import has_program
 from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.resolve.derived import with_derived
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.program.origin import Origin, Place, in_brackets
@@ -48,7 +49,8 @@ def prepare(site: CallSite, roles: Roles, settings: Settings, in_one: bool = Tru
         site: The call.
         roles: What its tensors are.
         settings: What the user chose.
-        in_one: Whether all nodes are at hand as one graph, which readouts of all of them add up.
+        in_one: Whether all nodes and edges are at hand, so that readouts of all of them add up, and
+            other edges can be made of them.
 
     Raises:
         UnsupportedModelError: If `strict` and some step has to run on all rows.
@@ -275,7 +277,9 @@ def _hold_against(plan: CallPlan, trial: Trial, settings: Settings) -> None:
             r.by_target,
         )
         for r in roles.relations
+        if r.derived is None
     }
+    graphs = with_derived(roles.relations, graphs, probe.num_nodes)
     try:
         session = Session(plan, graphs, dict(probe.num_nodes), nodes, others, settings)
         session.fill(nodes, others)

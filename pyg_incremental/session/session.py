@@ -26,6 +26,7 @@ from pyg_incremental.engine.loop import NOTHING, Engine
 from pyg_incremental.errors import RowCountError, StaleStateError
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents
+from pyg_incremental.program.derivations import run_over
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Backend
 from pyg_incremental.rows.weakly import weakly
@@ -99,7 +100,7 @@ class Session:
             weakly(self.materialize),
             settings.compile_after,
             settings.store,
-            None if roles.main is None else roles.main.graph,
+            _main(plan),
         )
         self.naming = naming_graphs(roles, plan.program, nodes)
         self.resolver = Resolver(
@@ -368,7 +369,8 @@ class Session:
         others: Mapping[str, Any] | None = None,
     ) -> list[Any]:
         """The arguments of a call on some graphs and inputs, `[num_nodes, ...]`, and others."""
-        states = {name: g.state(for_model=True) for name, g in graphs.items()}
+        given = [r.graph for r in self.roles.given]
+        states = {name: graphs[name].state(for_model=True) for name in given}
         others = self.others() if others is None else others
         return full_pass.arguments(self.plan.site, self.roles, nodes, states, num_nodes, others)
 
@@ -392,6 +394,15 @@ class Session:
     def model_output(self) -> Any:
         """A full pass of a copy of the original model."""
         return full_pass.run(self.plan.site, self.arguments(), fresh=True)
+
+
+def _main(plan: CallPlan) -> str | None:
+    """The graph whose small changes get the fast path; None for whichever changes."""
+    derived = {r.graph for r in plan.roles.derived}
+    used = run_over(plan.program)
+    if derived & used:  # those that these are made of change with them
+        return next(iter(used)) if len(used) == 1 else None
+    return None if plan.roles.main is None else plan.roles.main.graph
 
 
 def _kind_of(model: nn.Module) -> tuple[torch.dtype, torch.device] | None:

@@ -23,6 +23,7 @@ from pyg_incremental.call.site import CallSite, device_of
 from pyg_incremental.call.state import relations_of, site_of
 from pyg_incremental.call.untold import ask_what_is_read
 from pyg_incremental.delta.journal import State
+from pyg_incremental.delta.resolve.derived import with_derived
 from pyg_incremental.errors import IncrementalWarning
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.storage import Storage
@@ -78,8 +79,9 @@ def from_call(site: CallSite, settings: Settings) -> Session:
         raise
     nodes = with_everyone(plan.roles, nodes, roles.num_nodes)
     storage = settings.storage
-    graphs = _with_members(plan.roles, nodes, _graphs(roles, site.tensors, storage), storage)
     counts = counted(plan.roles, roles.num_nodes, nodes)
+    given = _graphs(roles, site.tensors, storage)
+    graphs = _with_members(plan.roles, nodes, given, counts, storage)
     session = Session(plan, graphs, counts, nodes, others, settings)
     del roles
     site.tensors = {}  # edges that were copied out of another format are let go of
@@ -127,16 +129,21 @@ def _graphs(roles: Roles, tensors: Mapping[str, Any], storage: Storage) -> dict[
 
 
 def _with_members(
-    roles: Roles, nodes: Mapping[str, Tensor], graphs: dict[str, DynamicGraph], storage: Storage
+    roles: Roles,
+    nodes: Mapping[str, Tensor],
+    graphs: dict[str, DynamicGraph],
+    num_nodes: Mapping[str, int],
+    storage: Storage,
 ) -> dict[str, DynamicGraph]:
-    """The graphs, and the edges that inputs such as `batch` stand for."""
+    """The graphs, the edges that inputs such as `batch` stand for, and those derived from these."""
     missing = [r for r in roles.relations if r.members and r.graph not in graphs]
     made = {}
     for r in missing:
         rows = nodes[r.members]
         room = max(len(rows), count_of(rows))
         made[r.graph] = DynamicGraph(edges_of(rows), room, {}, False, storage)
-    return {**graphs, **made}
+    device = next((rows.device for rows in nodes.values()), None)
+    return with_derived(roles.relations, {**graphs, **made}, num_nodes, storage, device)
 
 
 def from_session(session: Session) -> Session:
@@ -230,8 +237,9 @@ def _on(
     again = {r.graph for r in session.roles.relations if r.members in back}
     nodes = with_everyone(plan.roles, put_back(back, nodes), num_nodes)
     graphs = {name: graph for name, graph in graphs.items() if name not in again}
-    graphs = _with_members(plan.roles, nodes, graphs, session.settings.storage)
     counts = counted(plan.roles, num_nodes, nodes)
+    graphs = {r.graph: graphs[r.graph] for r in plan.roles.relations if r.graph in graphs}
+    graphs = _with_members(plan.roles, nodes, graphs, counts, session.settings.storage)
     return Session(plan, graphs, counts, nodes, others, session.settings), nodes
 
 
@@ -303,8 +311,9 @@ def from_state(content: dict[str, Any], model: nn.Module, settings: Settings) ->
     nodes = with_everyone(plan.roles, rows, num_nodes)
     others = {n: tensors[n] for n in roles.others}
     storage = settings.storage
-    graphs = _with_members(plan.roles, nodes, _graphs(roles, tensors, storage), storage)
     counts = counted(plan.roles, num_nodes, nodes)
+    given = _graphs(roles, tensors, storage)
+    graphs = _with_members(plan.roles, nodes, given, counts, storage)
     session = Session(plan, graphs, counts, nodes, others, settings)
     session.fill(nodes, others)
     site.tensors = {}

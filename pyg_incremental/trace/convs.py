@@ -4,11 +4,12 @@ import inspect
 from typing import Any
 
 from torch import fx
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import MeshCNNConv, MessagePassing
 
 from pyg_incremental.conv import ConvCall, builder_of
+from pyg_incremental.ops import PaddedRows
 from pyg_incremental.program.messages import reads_nodes
-from pyg_incremental.program.steps import NotIncremental, Program, Value
+from pyg_incremental.program.steps import Domain, NotIncremental, Program, Value
 from pyg_incremental.trace.written import Written, parts_of
 
 _OF_NODES = "its edge data is computed from node rows, and is more than a part of its messages"
@@ -36,6 +37,10 @@ def steps_of_conv(
     graphs = _graphs_among(written, args)
     if not graphs:
         raise NotIncremental("its edges are computed by the model")
+    names = {program.graphs[turned_of.get(g, g)].graph for g in graphs}
+    rows = [p for a in args.values() for p in parts_of(a) if isinstance(p, Value)]
+    if any(v.domain is Domain.EDGE and v.kind not in names for v in rows):
+        raise NotIncremental("its edge data is of other edges than its graph")
     of_nodes = reads_nodes(program).intersection(p for a in args.values() for p in parts_of(a))
     turned = [g in turned_of for g in graphs]
     if any(turned) and not all(turned):
@@ -51,6 +56,8 @@ def steps_of_conv(
         )  # fmt: skip
         if of_nodes:
             _refuse_stored(program, steps)
+        if relation.derived is not None:
+            _refuse_order(program, steps, conv)
         if isinstance(made, dict) != isinstance(written.recorded.real[node], dict):
             raise NotIncremental("it returns a dict, and its program does not")
         return made
@@ -71,6 +78,26 @@ def _refuse_stored(program: Program, first: int) -> None:
     made = reads_nodes(program)
     if any(made.intersection(s.inputs) and s.output not in made for s in program.steps[first:]):
         raise NotIncremental(_OF_NODES)
+
+
+def _refuse_order(program: Program, first: int, conv: MessagePassing) -> None:
+    """See that rows made of whole neighbourhoods do not depend on the order of the edges.
+
+    Edges that the model makes keep none. PyG's own convs ask for none, but for a few.
+
+    Args:
+        program: The program.
+        first: Where the steps of the conv begin.
+        conv: The conv.
+    """
+    made = [s for s in program.steps[first:] if s.kind == "rows"]
+    ours = all(
+        type(m).__module__.startswith(("torch_geometric.", "torch.")) for m in conv.modules()
+    )
+    if any(isinstance(s, PaddedRows) for s in made) or isinstance(conv, MeshCNNConv):
+        ours = False
+    if made and not ours:
+        raise NotIncremental("it may depend on the order of edges, which these have none of")
 
 
 def _graphs_among(written: Written, args: dict[str, Any]) -> list[Value]:

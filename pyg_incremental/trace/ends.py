@@ -25,8 +25,10 @@ from pyg_incremental.program.steps import (  # fmt: skip
     NotIncremental,
     Value,
 )
+from pyg_incremental.trace.derived import DerivedGraphs
 from pyg_incremental.trace.ids import End, EndIds, arguments_of, is_fixed, same_shape
 from pyg_incremental.trace.looped import Looped, lists_all, with_own_row
+from pyg_incremental.trace.matrices import Matrices
 from pyg_incremental.trace.names import name_of
 from pyg_incremental.trace.sides import Sides, beside, of_sides
 from pyg_incremental.trace.written import Written
@@ -43,12 +45,19 @@ class Ends:
 
     Args:
         written: What is written so far.
+        write: Writes an operation, and all that it needs, before its turn.
+        derives: Whether graphs that the model makes are tables of edges of their own.
     """
 
-    def __init__(self, written: Written) -> None:
+    def __init__(
+        self, written: Written, write: Callable[[fx.Node], None], derives: bool = True
+    ) -> None:
         self.program, self.recorded = written.program, written.recorded
         self.env, self.examples = written.env, written.examples
         self._ids, self._written = EndIds(written), written
+        self._derived = DerivedGraphs(written, self._ids, write) if derives else None
+        if self._derived is not None:
+            self._matrices = Matrices(written, self._derived.graph_of, self._ids.filled)
         self._kept: list[Any] = []  # steps are known by the ids of these
 
     def note_members(self, node: fx.Node, name: str, roles: Roles) -> None:
@@ -70,6 +79,12 @@ class Ends:
         held = self.env.get(first) if isinstance(first, fx.Node) else None
         if isinstance(held, Sides):
             return of_sides(self._written, node, name, held)
+        made = None if self._derived is None else (
+            self._derived.read(node, name)
+            or self._matrices.read(node, name, self.call_over, self._message)
+        )  # fmt: skip
+        if made is not None:
+            return made
         if name == "cat":
             return self._ids.joined(node)
         if name == "stack":
@@ -89,6 +104,26 @@ class Ends:
             return None if rule is None else rule(self, node)
         except NotIncremental:
             return None
+
+    def tables_for(self, node: fx.Node) -> dict[fx.Node, Value]:
+        """Edges with loops that a conv is given, and their rows, as tables of their own."""
+        if self._derived is None or not self._ids.looped.keys() & set(node.all_input_nodes):
+            return {}
+        found = dict[fx.Node, Value]()
+        try:
+            for n in node.all_input_nodes:
+                if n in self._ids.looped:
+                    found[n] = made = self._derived.with_loops(n)
+                    self.examples.setdefault(made, self.recorded.real[n])
+            to = self.program.graphs[next(iter(found.values()))]
+            for n in node.all_input_nodes:
+                held = self.env[n]
+                if isinstance(held, Looped):
+                    found[n] = self._derived.spread(n, to, [held.edges], held.nodes, None)
+                    self.examples.setdefault(found[n], self.recorded.real[n])
+        except NotIncremental:
+            return {}
+        return found
 
     def declare(self, kind: str) -> None:
         """See that a program has the edges that an input stands for."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from pyg_incremental.trace.names import name_of
+from pyg_incremental.trace.names import either_way, name_of
 from pyg_incremental.trace.nested import holds_tensors
 from pyg_incremental.trace.sealed import Matrix, as_given
 
@@ -73,7 +73,7 @@ class Listener(TorchFunctionMode):
         try:
             result = run(*as_given(args), **as_given(kwargs))
             if gives_tensors(name, result):
-                self.calls.append(name)
+                self.calls.append(either_way(name))
         finally:
             self.is_busy = False
         return result

@@ -68,6 +68,11 @@ def name_of(func: Callable[..., Any]) -> str:
         return f"<{own}>"
 
 
+def either_way(name: str) -> str:
+    """A comparison by one of its two names: for `a > b` Python may ask `b < a`."""
+    return {"gt": "lt", "ge": "le"}.get(name, name)
+
+
 def shown(target: Any) -> str:
     """What a call of a function is called in an explanation."""
     return name_of(target).strip("<>_") if callable(target) else str(target)

@@ -26,7 +26,8 @@ from pyg_incremental.trace.counting import largest_of
 from pyg_incremental.trace.functions import SizeFormula, set_item, size_of
 from pyg_incremental.trace.listener import gives_tensors
 from pyg_incremental.trace.memory import Held, counts_writes, is_same_place, memory_of
-from pyg_incremental.trace.names import asks_for_values, name_of
+from pyg_incremental.trace.merging import merged
+from pyg_incremental.trace.names import asks_for_values, either_way, name_of
 from pyg_incremental.trace.nested import alike, holds_tensors, leaves, rebuilt, tensors_as
 from pyg_incremental.trace.sealed import Matrix, Sealed, edges_of_matrix, values_of_matrix
 from pyg_incremental.trace.sizes import SYMBOLIC, Size, Sizes, is_fake
@@ -87,6 +88,9 @@ class Recorder(TorchFunctionMode):
         self._sized: dict[Any, tuple[fx.Node, int]] = {}
         self._members: dict[fx.Node, Relation] = {}
         self._counted: dict[Any, fx.Node] = {}
+        self._taken: dict[Any, Size] = {}
+        self._meanings: dict[fx.Node, int] = {}
+        self._numbered: dict[Any, int] = {}
         self._autocast = _autocast()
 
     # What goes in and out ------------------------------------------------------------------------
@@ -220,7 +224,7 @@ class Recorder(TorchFunctionMode):
         before = [(h, h.real._version) for h in self._held.values() if counts_writes(h.real)]
         real = call.run(*self._reals(call.args), **self._reals(call.kwargs))
         if gives_tensors(call.name, real):
-            self.calls.append(call.name)
+            self.calls.append(either_way(call.name))
         written = self._written(call, before, real)
         if written is not None:
             return self._write(call, written, real)
@@ -249,6 +253,15 @@ class Recorder(TorchFunctionMode):
             sizes = self._leaf_sizes(str(call.target), leaves((call.args, call.kwargs)), real)
             if sizes is not None:
                 return tensors_as(self.sizes.fake, real, sizes)
+        if call.target is merged:
+            count = self.sizes.symbol(real[0].shape[1])
+            shapes = [[2, count], *([count, *r.shape[1:]] for r in real[1:])]
+            return tuple(map(self.sizes.fake, real, shapes))
+        taken = self._taken_by_mask(call, real)
+        if isinstance(real, Tensor) and real.is_sparse:
+            taken = self._of_matrix(call, real)
+        if taken is not None:
+            return taken
         try:
             fakes = self._run_without_values(call)
             known = not depends_on_ones(call, fakes)
@@ -259,6 +272,53 @@ class Recorder(TorchFunctionMode):
             if not fixed and call.name not in _FIXED_LENGTH:
                 self.refuse(f"how many tensors '{call.shown}' returns depends on sizes")
         return tensors_as(lambda t, _: self.sizes.unknown(t), real, real)
+
+    def _taken_by_mask(self, call: Call, real: Any) -> Tensor | None:
+        """`rows[mask]` or `rows[:, mask]`: equal masks take equally many."""
+        if call.name != "__getitem__" or not isinstance(real, Tensor) or len(call.args) != 2:
+            return None
+        rows, at = call.args
+        index = at if isinstance(at, tuple) else (at,)
+        mask = index[-1]
+        plain = all(isinstance(i, slice) and i == slice(None) for i in index[:-1])
+        if not plain or len(index) > 2 or not is_fake(rows) or not is_fake(mask):
+            return None
+        if mask.dtype is not torch.bool or mask.dim() != 1 or rows.dim() < len(index):
+            return None
+        where = len(index) - 1
+        key = self.meaning(self._held[id(mask)].node)
+        if key not in self._taken:
+            self._taken[key] = self.sizes.symbol(real.shape[where])
+        shape: list[Any] = list(rows.shape)
+        shape[where] = self._taken[key]
+        return self.sizes.fake(real, shape)
+
+    def _of_matrix(self, call: Call, real: Tensor) -> Tensor | None:
+        """A sparse matrix that is made with a size, or of another one."""
+        size = call.kwargs.get("size", call.args[2] if len(call.args) > 2 else None)
+        if call.name == "sparse_coo_tensor" and isinstance(size, (tuple, list)):
+            return self.sizes.fake(torch.empty(0, dtype=real.dtype, device=real.device), size)
+        first = call.args[0] if call.args else None
+        if call.name == "coalesce" and isinstance(first, Tensor) and is_fake(first):
+            return first
+        return None
+
+    def meaning(self, value: Any) -> Any:
+        """Equal for nodes that do the same with the same."""
+        if isinstance(value, fx.Node):
+            if value not in self._meanings:
+                plain = value.op == "call_function" and not value.kwargs
+                what: Any = value
+                if plain and value not in self.writes:
+                    what = (value.target, *map(self.meaning, value.args))
+                self._meanings[value] = self._numbered.setdefault(what, len(self._numbered))
+            return "node", self._meanings[value]
+        if isinstance(value, (tuple, list)):
+            return (type(value), *map(self.meaning, value))
+        if isinstance(value, slice):
+            return ("slice", *map(self.meaning, (value.start, value.stop, value.step)))
+        plain = isinstance(value, (bool, int, float, str, type(None)))
+        return (type(value), value) if plain else id(value)
 
     # Writing -------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from pyg_incremental.call.traced import NotTraceable, Traced
 from pyg_incremental.conv import has_program
 from pyg_incremental.conv.watched import why_watched
 from pyg_incremental.kernels.locks import ONE_TRACER
+from pyg_incremental.program.derivations import asks_for_order
 from pyg_incremental.program.origin import in_brackets
 from pyg_incremental.program.row_wise import why_not_row_wise
 from pyg_incremental.program.steps import Relation
@@ -40,6 +41,7 @@ from pyg_incremental.trace.copies import ModelCopy, rng_state
 from pyg_incremental.trace.counting import counted_by
 from pyg_incremental.trace.ends import READOUTS
 from pyg_incremental.trace.listener import Listener, Observer, recorded_modules
+from pyg_incremental.trace.merging import merging_seen_by
 from pyg_incremental.trace.nested import tensors_as
 from pyg_incremental.trace.probe import Probe
 from pyg_incremental.trace.recorder import Recorder
@@ -127,8 +129,9 @@ def trace(site: CallSite, roles: Roles, trial: Trial, in_one: bool = False) -> T
         site: The call; its model is not touched.
         roles: What its tensors are.
         trial: What a copy of the model does.
-        in_one: Whether nodes that are read out together become one graph. They do only where no
-            step runs on all rows, which would see other nodes than these once some are removed.
+        in_one: Whether nodes that are read out together become one graph, and edges that the model
+            makes a table of their own. The former only where no step runs on all rows, which would
+            see other nodes than these once some are removed.
 
     Raises:
         NotTraceable: If what the model does depends on sizes or values, or cannot be seen.
@@ -137,9 +140,16 @@ def trace(site: CallSite, roles: Roles, trial: Trial, in_one: bool = False) -> T
     if recorder.calls != trial.calls:
         raise NotTraceable("it does something else with tensors of a class of their own")
     try:
-        traced = Writer(site, roles, recorder, trial.probe, in_one).write(recorder.graph)
-        if traced.program.read_out and traced.program.whole_steps:
-            traced = Writer(site, roles, recorder, trial.probe).write(recorder.graph)
+        for derives in (True, False) if in_one else (False,):
+            traced = Writer(site, roles, recorder, trial.probe, in_one, derives).write(
+                recorder.graph
+            )
+            if traced.program.read_out and traced.program.whole_steps:
+                traced = Writer(site, roles, recorder, trial.probe, False, derives).write(
+                    recorder.graph
+                )
+            if not asks_for_order(traced.program):
+                break
     except GuardOnDataDependentSymNode as error:  # a size that nothing is known of was compared
         raise NotTraceable(_ASKS) from error
     traced.program.least_edges = trial.least_edges
@@ -201,6 +211,7 @@ def _calls_seen_by(observer: Observer, site: CallSite, is_open: bool) -> Iterato
         warnings.simplefilter("ignore")  # the first pass itself will say it
         for context in (
             torch.no_grad(), plainly(site.model), _grouping_seen_by(observer),
+            merging_seen_by(observer, site.modules()),
             recorded_modules(observer, names, _asks_for_weights if is_open else _never), observer,
         ):  # fmt: skip
             stack.enter_context(context)

@@ -14,6 +14,7 @@ from pyg_incremental.call.members import count_of
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import NotTraceable, Output, Traced
+from pyg_incremental.program.derivations import leave_out_unused
 from pyg_incremental.program.origin import Origin
 from pyg_incremental.program.row_wise import COSTLY_MODULES, as_it_is
 from pyg_incremental.program.steps import (  # fmt: skip
@@ -53,10 +54,17 @@ class Writer:
         recorded: What it does.
         probe: The call on which that was recorded.
         in_one: Whether nodes that are read out together become one graph.
+        derives: Whether graphs that the model makes become tables of edges of their own.
     """
 
     def __init__(
-        self, site: CallSite, roles: Roles, recorded: Recorder, probe: Probe, in_one: bool = False
+        self,
+        site: CallSite,
+        roles: Roles,
+        recorded: Recorder,
+        probe: Probe,
+        in_one: bool = False,
+        derives: bool = True,
     ) -> None:
         self.site = site
         self.roles = roles
@@ -68,7 +76,7 @@ class Writer:
         self.names = iter(site.names)
         self.modules = dict(site.named_modules())
         self.weights: dict[str, Value] = {}
-        self.ends = Ends(self.written)
+        self.ends = Ends(self.written, self._write, derives)
         self.every_node = EveryNode(self.written, self.ends, roles) if in_one else None
         self.one_steps = OneSteps(self.written)
 
@@ -93,12 +101,21 @@ class Writer:
                 self._finish_outputs()
                 keep_edge_rows(self.program)
                 self.program.prune()
+                leave_out_unused(self.program)
             else:
-                first = len(self.program.steps)
-                self.env[node] = self._operation(node)
-                self._remember(node)
-                self._note_origin(node, self.program.steps[first:])
+                self._write(node)
         return Traced(self.program, structure)
+
+    def _write(self, node: fx.Node) -> None:
+        """Write an operation, and those that it needs, unless that is done."""
+        if node in self.env:
+            return
+        for needed in node.all_input_nodes:
+            self._write(needed)
+        first = len(self.program.steps)
+        self.env[node] = self._operation(node)
+        self._remember(node)
+        self._note_origin(node, self.program.steps[first:])
 
     def _note_origin(self, node: fx.Node, steps: list[Step]) -> None:
         """Note which operation, called by which line, has become these steps."""
@@ -200,6 +217,10 @@ class Writer:
         sequence = self.one_steps.read(node, fn) or of_series(self.written, node, fn)
         if sequence is not None:
             return sequence
+        if isinstance(fn, MessagePassing):
+            tables = self.ends.tables_for(node)
+            if tables:
+                return self._with_tables(node, fn, name, tables)
         looped = [n for n in node.all_input_nodes if isinstance(self.env[n], ARRANGED)]
         if looped:
             return self._on_both(node, fn, name, looped)
@@ -231,6 +252,19 @@ class Writer:
             if not reason:
                 return self._row_map(node, fn, name)
         return self._whole(node, fn, name, reason)
+
+    def _with_tables(
+        self, node: fx.Node, conv: MessagePassing, name: str, tables: dict[fx.Node, Value]
+    ) -> Any:
+        """A conv on edges with loops, which are a table of their own."""
+        before = {n: self.env[n] for n in tables}
+        self.env.update(tables)
+        try:
+            return steps_of_conv(self.written, self.weights, conv, name, node)
+        except NotIncremental as error:
+            return self._whole(node, conv, name, str(error))
+        finally:
+            self.env.update(before)
 
     def _remember_parts(self, made: Any, result: Tensor) -> None:
         """Keep the probe's rows of edges and of the loops behind them."""
@@ -301,6 +335,7 @@ class Writer:
             return torch.full(size, number, dtype=real.dtype, device=ones.device)
 
         made = self.program.map(node.name, rows, [self.program.ones(kind)])
+        self.written.numbers[made] = number
         return self.one_steps.filled(node, made) if is_step else made
 
     def _row_map(self, node: fx.Node, fn: Any, name: str) -> Any:

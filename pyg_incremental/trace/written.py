@@ -22,6 +22,7 @@ class Written:
         examples: Rows of values on the probe.
         fixed: Values of domain WHOLE that no delta changes.
         learned: Of them, what is made of parameters, and how.
+        numbers: Node rows that are all filled with one number, and that number.
     """
 
     program: Program
@@ -31,6 +32,7 @@ class Written:
     examples: dict[Value, Tensor] = field(default_factory=dict)
     fixed: set[Value] = field(default_factory=set)
     learned: dict[Value, Callable[[], Any]] = field(default_factory=dict)
+    numbers: dict[Value, Any] = field(default_factory=dict)
 
     def values(self, node: fx.Node) -> list[Value]:
         """The values that an operation reads."""

@@ -16,6 +16,7 @@ from pyg_incremental.delta.intake import Intake, Refused
 from pyg_incremental.delta.read.edges import GivenEdges, nothing_given
 from pyg_incremental.delta.read.reader import DeltaReader
 from pyg_incremental.delta.read.unread import without_unread
+from pyg_incremental.delta.resolve.derived import Follower
 from pyg_incremental.delta.resolve.edges import (
     ResolvedEdges,
     find_edges,
@@ -85,6 +86,7 @@ class Resolver:
         )  # fmt: skip
         self._members = [Members(r, graphs[r.graph]) for r in roles.relations if r.members]
         self.asking = [m for m in self._members if m.relation.read_back or m.relation.every]
+        self._followers = [Follower(r, graphs) for r in roles.derived]
         self.plain: PlainResolver | None = None
         self._roles, self._rows = roles, rows
         if roles.main is not None:
@@ -95,6 +97,8 @@ class Resolver:
         roles, num_nodes = self._roles, self._num_nodes
         main = next(r for r in roles.relations if r.graph == graph)
         name, kind, target = roles.features(main.source), main.source, main.target
+        if self._followers:
+            return  # whose edges change with those of others
         others = [k for k in roles.kinds if k != kind]
         if name is None or others != [target] * (kind != target):
             return
@@ -162,6 +166,11 @@ class Resolver:
         removed = {kind: nodes.removed for kind, nodes in given.nodes.items() if nodes.removed.size}
         for members in self._members:
             self._follow(members, rows, edges, new_nodes, removed)
+        for follower in self._followers:
+            kind = follower.relation.source
+            changes = follower.follow(edges, num_nodes[kind], new_nodes.get(kind, 0))
+            if changes is not None:
+                edges[follower.relation.graph] = changes
         return ResolvedDelta(new_nodes, edges, rows, removed, intake.refused)
 
     def _follow(

@@ -90,6 +90,7 @@ def refuse_whole(program: Program, model: str, instead: str = "to_incremental") 
     """
     graphs = set(program.graphs)
     members = {r.graph: r.members for r in program.graphs.values() if r.members}
+    made = {r.graph for r in program.graphs.values() if r.derived is not None}
     two_kinds = {r.graph for r in program.graphs.values() if r.source != r.target}
     if program.least_edges:
         raise UnsupportedModelError(
@@ -104,6 +105,8 @@ def refuse_whole(program: Program, model: str, instead: str = "to_incremental") 
             reason = "it has a row for each edge"
         elif isinstance(s, Aggregate) and s.graph in members:
             reason = f"it adds up rows by '{members[s.graph]}', and these may be on several ranks"
+        elif isinstance(s, Aggregate) and s.graph in made:
+            reason = "it runs over edges that the model makes, and these may be on several ranks"
         elif isinstance(s, RowMap) and graphs.intersection(s.inputs):
             reason = "it reads the graph as a whole"
         elif isinstance(s, Aggregate) and s.loops != "keep" and s.graph in two_kinds:

@@ -1,0 +1,108 @@
+"""What derived graphs are made of, read off the steps of a program."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from pyg_incremental.program.derived import EdgeRows
+from pyg_incremental.program.steps import (  # fmt: skip
+    Domain,
+    Gather,
+    Ids,
+    Input,
+    NotIncremental,
+    Program,
+    RowMap,
+    Value,
+    Whole,
+)
+
+
+def edge_rows(program: Program, rows: Value) -> EdgeRows:
+    """What edge rows are, as a function of the data and ids at the ends of an edge.
+
+    Args:
+        program: The program with the steps that make them.
+        rows: A value of domain `EDGE`.
+
+    Raises:
+        NotIncremental: If they read anything else, such as rows of nodes.
+    """
+    makers = {s.output: s for s in program.steps}
+    order: list[RowMap] = []
+    data: dict[Value, str] = {}
+    ends: dict[Value, bool] = {}
+
+    def visit(value: Value) -> None:
+        step = makers[value]
+        if value in data or value in ends or step in order:
+            return
+        if isinstance(step, Gather) and isinstance(makers[step.inputs[0]], Ids):
+            ends[value] = step.at_target
+        elif isinstance(step, Input) and value.domain is Domain.EDGE:
+            data[value] = value.name
+        elif isinstance(step, RowMap) and value.domain is Domain.EDGE:
+            for v in step.inputs:
+                visit(v)
+            order.append(step)
+        else:
+            raise NotIncremental(f"which edges there are depends on '{value}', no data of edges")
+
+    visit(rows)
+
+    def fn(given: Mapping[str, Tensor], src: Tensor, dst: Tensor) -> Tensor:
+        held: dict[Value, Tensor] = {v: given[name] for v, name in data.items()}
+        device = next((t.device for t in held.values()), src.device)
+        held |= {v: (dst if at_target else src).to(device) for v, at_target in ends.items()}
+        for step in order:
+            held[step.output] = step.fn(*(held[v] for v in step.inputs))
+        return held[rows]
+
+    return EdgeRows(fn, frozenset(data.values()))
+
+
+def run_over(program: Program) -> set[str]:
+    """The graphs whose edges, or rows of these, steps read."""
+    names = {r.graph for r in program.graphs.values()}
+    read: set[str] = set()
+    for s in program.steps:
+        if not isinstance(s, Input):
+            read |= {getattr(s, "graph", ""), s.output.kind}
+            read |= {of for v in s.inputs for of in (v.name, v.kind)}
+    read |= {of for v in program.outputs for of in (v.name, v.kind)}
+    return read & names
+
+
+def in_use(program: Program) -> set[str]:
+    """The derived graphs that steps run over, and those that these are made of."""
+    derived = {r.graph: r.derived for r in program.graphs.values() if r.derived is not None}
+    found, left = set[str](), [*run_over(program)]
+    while left:
+        name = left.pop()
+        if name in derived and name not in found:
+            found.add(name)
+            left += derived[name].sources
+    return found
+
+
+def leave_out_unused(program: Program) -> None:
+    """Forget the derived graphs that no step runs over, and their data."""
+    used = in_use(program)
+    gone = {r.graph for r in program.graphs.values() if r.derived is not None} - used
+    out = {s.output for s in program.steps if isinstance(s, Input)}
+    out = {v for v in out if v.name in gone or v.kind in gone}
+    program.steps[:] = [s for s in program.steps if s.output not in out]
+    program.inputs = {name: v for name, v in program.inputs.items() if v not in out}
+    program.graphs = {v: r for v, r in program.graphs.items() if v not in out}
+
+
+def asks_for_order(program: Program) -> bool:
+    """Whether something depends on where in a derived graph an edge stands, which no delta keeps.
+
+    Or on ids of nodes in another way than which edges there are.
+    """
+    derived = {r.graph for r in program.graphs.values() if r.derived is not None}
+    read = [v for s in program.steps if isinstance(s, Whole) for v in s.inputs]
+    return any(isinstance(s, Ids) for s in program.steps) or any(
+        v.name in derived or v.kind in derived for v in (*read, *program.outputs)
+    )
