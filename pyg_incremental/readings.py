@@ -24,6 +24,7 @@ from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.program.steps import Program
 from pyg_incremental.session import against_model, integrity
 from pyg_incremental.session.explain import Explanation, explained
+from pyg_incremental.session.pictured import drawn
 from pyg_incremental.session.stored import stored
 from pyg_incremental.session.values import understood
 from pyg_incremental.session.what_if import WhatIfs
@@ -265,6 +266,35 @@ class Readings(WhatIfs, Generic[Out]):
         def look() -> MemoryReport:
             session = self._require()
             return memory_of(session.engine, session.count)
+
+        return self._turns.read(look)
+
+    def plot_graph(self, nodes: Any, *, hops: int = 2, axes: Any = None) -> Any:
+        """Draw some nodes, and all that reach them in a few hops.
+
+        Args:
+            nodes: Ids of the nodes, int64 `[k]`, or their names.
+            hops: How many hops; as many as the model has layers is what an output row sees.
+            axes: Axes of matplotlib; new ones if None.
+
+        Returns:
+            The axes.
+
+        Raises:
+            InvalidDeltaError: If an id is out of range.
+            StaleStateError: Before the first pass.
+            UnsupportedModelError: If there are several types of nodes or several graphs, or more
+                than 200 nodes to be drawn.
+            ImportError: Without matplotlib.
+        """
+
+        def look() -> Any:
+            session = self._require()
+            rows = session.resolver.ids(self._in_rows(session, nodes, "nodes"), "nodes")
+            names = self._settled(session)
+            labels = None if names is None else next(iter(names.tables.values())).names
+            some = torch.from_numpy(next(iter(rows.values())))
+            return drawn(session, some, hops, labels, axes)
 
         return self._turns.read(look)
 

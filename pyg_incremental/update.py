@@ -240,6 +240,34 @@ class Update(Generic[Out]):
                 f"{what}: the old rows were not kept; ask for them with apply_delta(..., old=True)"
             )
 
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the rows that each step computed, and how many of them changed.
+
+        Args:
+            axes: Axes of matplotlib; new ones if None.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ImportError: Without matplotlib.
+        """
+        from matplotlib import pyplot as plt
+
+        steps = self.stats.steps
+        if axes is None:
+            _, axes = plt.subplots(figsize=(6, 1 + 0.3 * len(steps)))
+        names = [f"{s.name} ({s.kind})" for s in steps]
+        axes.barh(names, [s.rows for s in steps], color="lightsteelblue", label="rows computed")
+        axes.barh(
+            names, [s.changed for s in steps], color="tab:orange", label="changed", height=0.4
+        )
+        axes.invert_yaxis()
+        axes.set_xlabel("rows")
+        axes.set_title(repr(self), loc="left", fontsize=9)
+        axes.legend()
+        return axes
+
     def __repr__(self) -> str:
         changed: Any = self.changed
         changed = len(changed) if hasattr(changed, "shape") else "..."
