@@ -332,7 +332,7 @@ def test_postgres_gives_no_smaller_key_later(postgres):
 def test_the_page_on_postgres_notes_changes_of_another_table(postgres):
     """Its SQL is run as it stands there, in a schema of its own."""
     page = Path("docs/source/how_to/postgres.md").read_text(encoding="utf-8")
-    events, trigger = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    events, trigger = re.findall(r"```postgresql\n(.*?)```", page, re.DOTALL)
     name = postgres.table.replace("-", "_")
     run = postgres.client.execute
     run(f"CREATE SCHEMA {name}")
