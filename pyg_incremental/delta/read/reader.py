@@ -243,8 +243,8 @@ class DeltaReader:
                     f"values={{{key!r}: ...}}"
                 )
             if name is None:
-                named = [n for n in roles.handed_in.nodes if "/" not in n]  # others are by type
-                raise self._unknown(field, key, list(dict.fromkeys([*self._known(), *named])))
+                by_name = [n for n in roles.handed_in.nodes if "/" not in n]  # others are by type
+                raise self._unknown(field, key, list(dict.fromkeys([*self._known(), *by_name])))
             kind = roles.nodes[name]
             own = {short_name(n): n for n, of in roles.nodes.items() if of == kind}
             if not isinstance(given, Mapping):
