@@ -179,10 +179,11 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
         began = time.perf_counter()
 
         def renewed() -> Update[Out]:
-            session = self._require()
+            session = self._held()
             refuse_autocast()
             if nodes is not None:
                 self._refuse_stale()
+                session.settle()
                 ids = session.resolver.ids(self._in_rows(session, nodes, "nodes"), "nodes")
                 before = self._before = kept_before(self._before, session, old)
                 return self._noted(report.renewed(session, ids, began, before, old))
@@ -195,6 +196,23 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             return report.refreshed(self._require(), was, began, old)
 
         return self._turns.alone("refresh", renewed)
+
+    def settle(self) -> None:
+        """Compute the rows that deltas have left to be computed, of a `lazy` model.
+
+        They are all current then, as if every delta had been applied at once. Of any other model
+        they always are.
+
+        Raises:
+            StaleStateError: Before the first pass, or if the stored state is stale.
+            Exception: Whatever the model itself raises on the current graph.
+        """
+
+        def settled() -> None:
+            self._refuse_stale()
+            self._require()
+
+        self._turns.alone("settle", settled)
 
     def compact(self) -> Any:
         """Give the ids of removed nodes back; the other nodes move up, in their order.
@@ -278,8 +296,8 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             if KERNELS.is_making:
                 KERNELS.poll()
                 start.say_if_made()
-            if delta_id is not None and checked_id(delta_id) in self._require().committed.deltas:
-                return report.repeated(self._require(), began, old)
+            if delta_id is not None and checked_id(delta_id) in self._held().committed.deltas:
+                return report.repeated(self._held(), began, old)
             back = self._back(self._require(), delta or GraphDelta(*parts or ())) if undo else None
             apply = self._applied if self._names is None else self._apply_by_name
             update = apply(parts, delta, delta_id, began, old or bool(heard.asks_old))
@@ -318,8 +336,9 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
     ) -> Update[Out] | None:
         """What is common and valid goes through in one look; None if this is not."""
         session, few = self._session, self._few
-        if session is None or self._settings.scrub_rows:
+        if session is None or self._settings.scrub_rows or (session.on_demand and not old):
             return None
+        session.settle()
         plain = session.plain(*parts) if parts is not None else None
         if parts is None and delta is not None:
             plain = session.plain_of(delta)
@@ -351,16 +370,19 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
         return self._noted(report.updated(session, done, began, before, left, old))
 
     def _apply(self, delta: GraphDelta, delta_id: Any, began: float, old: bool) -> Update[Out]:
-        session = self._require()
+        session = self._held()
+        marks = session.on_demand is not None and not old and delta.values is None
         self._refuse_stale()
         refuse_autocast()
+        if not marks:
+            session.settle()
         if delta.values is not None:
             return self._apply_values(session, delta, delta_id, began, old)
         resolved = session.resolver.resolve(delta)
         before = self._before = kept_before(self._before, session, old)
         turns = self._scrub.turn(session.num_nodes) if self._settings.scrub_rows else NOTHING
         try:
-            events, work = session.carry_out(resolved, turns)
+            events, work = session.carry_out(resolved, turns, marks)
         except Exception as error:
             return self._failed(session, delta, delta_id, error, began, old)
         session.commit(delta_id, at_once=False)
@@ -370,7 +392,10 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
         removed = {name: happened.removed.slots for name, happened in events.items()}
         added = sum(happened.added.slots.size for happened in events.values())
         done = added, sum(slots.size for slots in removed.values()), work
-        update = report.updated(session, done, began, before, removed, old)
+        if marks:
+            update = report.marked(session, done, began)
+        else:
+            update = report.updated(session, done, began, before, removed, old)
         update.refused = resolved.refused
         return self._noted(update)
 

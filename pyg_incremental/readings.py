@@ -74,10 +74,14 @@ class Readings(WhatIfs, Generic[Out]):
 
         def look() -> Reading:
             self._refuse_stale()
-            session = self._require()
+            if nodes is None:
+                session = self._require()
+                return Reading(session.committed.version, session.returned(copy=True))
+            session = self._held()
             rows = self._in_rows(session, nodes, "nodes", session.outputs.kinds_of_rows)
-            out = session.returned(copy=True) if nodes is None else session.outputs.at(rows)
-            return Reading(session.committed.version, out)
+            ids = session.outputs.ids(rows)
+            session.settle(ids)
+            return Reading(session.committed.version, session.outputs.at(ids))
 
         return self._turns.read(look)
 
@@ -108,7 +112,7 @@ class Readings(WhatIfs, Generic[Out]):
         A dict by node type, if there are several. Do not write to it: that is noticed where it can
         be, and then what is stored is stale.
         """
-        return self._turns.read(lambda: self._require().x)
+        return self._turns.read(lambda: self._held().x)
 
     @property
     def graph(self) -> DynamicGraph | Any:
@@ -116,13 +120,13 @@ class Readings(WhatIfs, Generic[Out]):
 
         It changes through `apply_delta` alone.
         """
-        return self._turns.read(lambda: self._require().graph)
+        return self._turns.read(lambda: self._held().graph)
 
     def edge_data(self, name: str) -> Tensor:
         """Current edge data, `[num_edges, ...]`, in the order of `graph.to_edge_index()`."""
 
         def look() -> Tensor:
-            graphs = self._require().graphs.values()
+            graphs = self._held().graphs.values()
             names = [key for graph in graphs for key in graph.edge_data]
             found = next((graph for graph in graphs if name in graph.edge_data), None)
             if found is None:
@@ -134,26 +138,24 @@ class Readings(WhatIfs, Generic[Out]):
     @property
     def num_nodes(self) -> int:
         """Number of nodes, removed ones included."""
-        return self._turns.read(lambda: self._require().count)
+        return self._turns.read(lambda: self._held().count)
 
     @property
     def num_edges(self) -> int:
         """Number of edges."""
         return self._turns.read(
-            lambda: sum(
-                self._require().graphs[r.graph].num_edges for r in self._require().roles.given
-            )
+            lambda: sum(self._held().graphs[r.graph].num_edges for r in self._held().roles.given)
         )
 
     @property
     def program(self) -> Program:
         """The program that the model was traced to."""
-        return self._require().plan.program
+        return self._held().plan.program
 
     @property
     def roles(self) -> dict[str, Role]:
         """What the arguments of the first call were taken for, by name; see `Role`."""
-        return understood(self._require())
+        return understood(self._held())
 
     @property
     def mode(self) -> str:
@@ -172,7 +174,7 @@ class Readings(WhatIfs, Generic[Out]):
         Raises:
             StaleStateError: Before the first pass.
         """
-        return self._turns.read(lambda: explained(self._require(), self._last))
+        return self._turns.read(lambda: explained(self._held(), self._last))
 
     @property
     def backend(self) -> str:
@@ -252,7 +254,7 @@ class Readings(WhatIfs, Generic[Out]):
         """
 
         def look() -> list[str]:
-            watch = self._require().watch
+            watch = self._held().watch
             return [] if watch is None else watch.changed()
 
         return self._turns.read(look)
@@ -264,7 +266,7 @@ class Readings(WhatIfs, Generic[Out]):
         """
 
         def look() -> MemoryReport:
-            session = self._require()
+            session = self._held()
             return memory_of(session.engine, session.count)
 
         return self._turns.read(look)

@@ -50,6 +50,11 @@ def to_incremental(
         roles: What arguments are whose names and shapes do not show it, such as `{'users': 'ids',
             't': 'edge'}`; see `Role`.
         progress: Show a bar on a terminal while all rows are computed, if that takes a second.
+        lazy: Compute rows when they are asked for. Deltas change graph and features, and only mark
+            what they reach; `read(nodes)` computes what these nodes need of it, and keeps that;
+            `settle`, and whatever reads everything (`out`, `save`, `preview`, `verify`, ...),
+            computes the rest first. An update then does not know what it has changed, unless it is
+            asked for OLD rows. For many changes and few questions.
 
     Returns:
         The wrapped model. Call it once like the model itself, then call `apply_delta`.

@@ -140,6 +140,26 @@ class Aggregator(Operator, ABC):
         These become the changed rows of the output.
         """
 
+    @abstractmethod
+    def pull(self, ids: Ids) -> int:
+        """Make some rows afresh of all messages along their in-edges.
+
+        Args:
+            ids: The rows, int64 `[k]`.
+
+        Returns:
+            The number of edges read.
+        """
+
+    def led_to(self, edges: Edges) -> Array:
+        """The rows that some event edges lead to, int64 `[k]`."""
+        return self._ends(edges)[1]
+
+    @property
+    def lists(self) -> tuple[Array, Array]:
+        """Neighbour lists along which messages are pushed, and over which rows are read."""
+        return self._lists()
+
     def restored(self) -> None:
         """The stored rows were replaced by those of a saved state."""
 

@@ -246,7 +246,7 @@ class ExtremumState(Aggregator):
         self.reads_of_a_push = choice.WIDE_EXTREMUM if is_wide else choice.EXTREMUM
         self.owner.rows = None
         self._make_room()
-        self._fill(context.all_nodes, context.scratch.next(), afresh=True)
+        self.pull(context.all_nodes)
 
     def all_rows(self) -> list[Rows]:
         """The output and its owners."""
@@ -415,6 +415,10 @@ class ExtremumState(Aggregator):
                 self.out.array, self.owner.array, *self.messages.of(part), part.dst, part.slot,
                 self.largest,
             )  # fmt: skip
+
+    def pull(self, ids: Ids) -> int:
+        """Read all channels of some rows, int64 `[k]`, again; returns the number of edges."""
+        return self._fill(ids, self.context.scratch.next(), afresh=True)[2]
 
     def _fill(self, ids: Ids, read: int, afresh: bool) -> tuple[int, int, int]:
         """Make the exposed channels, or all, of some rows afresh; those read get the stamp `read`.

@@ -255,6 +255,10 @@ class RememberedState(Aggregator):
         """As the other does."""
         self.inner.full()
 
+    def pull(self, ids: Ids) -> int:
+        """Make some rows, int64 `[k]`, afresh, as the other does."""
+        return self.inner.pull(ids)
+
     def restored(self) -> None:
         """As the other does."""
         self.inner.restored()

@@ -84,17 +84,6 @@ class Retracting(Aggregator):
         A row that gathers nothing becomes zero.
         """
 
-    @abstractmethod
-    def pull(self, ids: Ids) -> int:
-        """Make some rows afresh of all messages along their in-edges.
-
-        Args:
-            ids: The rows, int64 `[k]`.
-
-        Returns:
-            The number of edges read.
-        """
-
     def _takes_all(self) -> bool:
         """Whether so many messages changed that all rows that they reach are made afresh."""
         return self.pulls and self.source is not None and self._pulls(self.source)

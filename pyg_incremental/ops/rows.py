@@ -144,6 +144,16 @@ class NeighborhoodRowsState(Aggregator):
             changed = self.out.commit(ids, self.fn(around), self.context.first_new)
         self._report(ids.count, changed, reached + edges, ids.count, "pull")
 
+    def pull(self, ids: Ids) -> int:
+        """Compute some rows, int64 `[k]`, again; returns the number of edges read."""
+        read = 0
+        for some in self._some(ids):
+            around, edges = self._around(some)
+            with together(edges > MANY_EDGES):
+                self.out.write(some, self.fn(around))
+            read += edges
+        return read
+
     def _touched(self) -> tuple[Ids, int]:
         """The rows whose neighbourhood changed, and how many edges were read to find them."""
         context = self.context

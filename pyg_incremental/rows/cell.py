@@ -222,6 +222,11 @@ class Cell(Rows):
             self.fresh = new.index_select(0, rows.to(new.device))
         return n
 
+    def write(self, ids: Ids, new: Tensor) -> None:
+        """Write new rows, `[k, ...]`, to the rows `ids`, int64 `[k]`, outside of any update."""
+        rooms = self.backend.room(ids.count), self.backend.room(ids.count)
+        self._write(ids.array, new, self._no_old, 0, *rooms)
+
     def commit_parts(
         self, ids: Ids, make: Callable[[int, int], Tensor], size: int, first_new: int
     ) -> int:

@@ -22,6 +22,7 @@ from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.session.in_rows import InRows, in_brackets, pairs_named, unknown
 from pyg_incremental.session.inverse import inverse
+from pyg_incremental.session.late_update import MarkedUpdate
 from pyg_incremental.session.query import query_delta
 from pyg_incremental.session.session import Session
 from pyg_incremental.update import Update
@@ -191,6 +192,8 @@ class NodeNames:
             update: What it says.
             changes: What it has done to names.
         """
+        if isinstance(update, MarkedUpdate):
+            return update
         only, more = session.outputs.only, _NOTHING
         if changes:
             more = {kind: change.at() for kind, change in changes.items()}
@@ -315,7 +318,7 @@ class ByName:
         """
 
         def look() -> Any:
-            names = self._settled(self._require())
+            names = self._settled(self._held())
             if names is None:
                 return None
             found = {kind: table.names.copy() for kind, table in names.tables.items()}
@@ -329,7 +332,7 @@ class ByName:
 
         None if the first call gave no names, or nodes of one kind among several.
         """
-        names = self._settled(self._require()) if self._names is not None else None
+        names = self._settled(self._held()) if self._names is not None else None
         return None if names is None or [*names.tables] != [""] else names.tables[""].rows
 
     def _settled(self: Any, session: Session) -> NodeNames | None:
@@ -378,7 +381,7 @@ class ByName:
         old: bool,
     ) -> Update[Any]:
         """Apply a delta that calls nodes by their names."""
-        session = self._require()
+        session = self._held()
         names = self._settled(session)
         plain = None if parts is None else names.plain(session, *parts)
         reading = None

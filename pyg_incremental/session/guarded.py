@@ -80,6 +80,13 @@ class Guarded:
         return self._session.reason() or None
 
     def _require(self) -> Session:
+        """The running state, every row as of now; whoever calls this has the lock."""
+        session = self._held()
+        session.settle()
+        return session
+
+    def _held(self) -> Session:
+        """The running state, in which rows of a lazy model may wait."""
         if self._session is None:
             if self._lost:
                 raise StaleStateError(f"{type(self.model).__name__}: {self._lost}")
@@ -105,7 +112,7 @@ class Guarded:
             )
 
     def _refuse_stale(self, exactly: bool = False) -> None:
-        session = self._require()
+        session = self._held()
         reason = session.reason()
         if exactly and not reason and session.watch is not None:
             reason = session.watch.reason_exactly()

@@ -1,9 +1,10 @@
-"""The result of an update that reached very many rows."""
+"""Results of updates whose rows are copied, or even computed, when somebody asks for them."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pyg_incremental.errors import IncrementalError
 from pyg_incremental.rows.late import Late
 from pyg_incremental.update import Update
 
@@ -33,3 +34,47 @@ class LateUpdate(Update):
         fields = self.changed, self.out, self.stats, self.version, self.repeated
         more = self.changed_edges, self.old, self.refused, self.undo
         return Update, (*fields, *more, self.may_be_probabilities, self.rows, self.is_preview)
+
+
+class MarkedUpdate(Update):
+    """An `Update` of a `lazy` model, of which nobody knows yet what has changed."""
+
+    __slots__ = ()
+
+    @property
+    def changed(self) -> Any:
+        """Not known.
+
+        Raises:
+            IncrementalError: Always; it says what to write.
+        """
+        raise _not_known("changed")
+
+    @changed.setter
+    def changed(self, changed: Any) -> None:
+        pass
+
+    @property
+    def out(self) -> Any:
+        """Not known.
+
+        Raises:
+            IncrementalError: Always; it says what to write.
+        """
+        raise _not_known("out")
+
+    @out.setter
+    def out(self, out: Any) -> None:
+        pass
+
+    def __repr__(self) -> str:
+        took = f"{1e3 * self.stats.seconds:.3f} ms"
+        return f"Update(version={self.version}, rows wait to be computed, {took})"
+
+
+def _not_known(what: str) -> IncrementalError:
+    return IncrementalError(
+        f"update.{what}: the rows of a lazy model are computed when they are asked for, so it is "
+        "not known which have changed. Write inc.read(nodes) for some, inc.out for all, or "
+        "apply_delta(..., old=True), which computes them at once"
+    )

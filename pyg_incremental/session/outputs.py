@@ -86,8 +86,17 @@ class Outputs:
             lambda t, i: t if i is ... or t is None else t[i], out, self._filled(index)
         )
 
-    def at(self, nodes: Any) -> Any:
-        """Copies of some rows.
+    def at(self, ids: Mapping[str, Tensor]) -> Any:
+        """Copies of some rows, `[k, ...]`, whose `ids` these are, int64 `[k]` by kind of nodes."""
+        return self._filled(lambda value: self._cells[value].read(ids.get(value.kind, NO_IDS)))
+
+    def look_again(self) -> None:
+        """What has no rows may be another one, which is not for an update to report."""
+        seen = {v: self._cells[v].content for v in self._values if v.domain is Domain.WHOLE}
+        self._whole.update(seen)
+
+    def ids(self, nodes: Any) -> dict[str, Tensor]:
+        """The rows of nodes that are asked for, int64 `[k]` by kind, checked.
 
         Args:
             nodes: Ids of nodes, int64 `[k]`, or a dict by kind.
@@ -104,8 +113,7 @@ class Outputs:
         if not isinstance(nodes, Mapping) and len(kinds) == 1:
             (kind,) = kinds  # ids of what the only output has rows for, as graphs
             nodes = nodes if kind in self._kinds else {kind: nodes}
-        ids = {k: torch.from_numpy(at) for k, at in self._resolver.ids(nodes, "nodes").items()}
-        return self._filled(lambda value: self._cells[value].read(ids.get(value.kind, NO_IDS)))
+        return {k: torch.from_numpy(at) for k, at in self._resolver.ids(nodes, "nodes").items()}
 
     # What has changed ----------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows.late import Late
 from pyg_incremental.session.before import OutputBefore, lie_within, rows_before
-from pyg_incremental.session.late_update import LateUpdate
+from pyg_incremental.session.late_update import LateUpdate, MarkedUpdate
 from pyg_incremental.session.outputs import changed_rows, in_structure
 from pyg_incremental.session.session import Session
 from pyg_incremental.update import Update, UpdateStats, Work
@@ -49,6 +49,19 @@ def updated(
     if before is not None and before.within:
         update.may_be_probabilities = True
     return update
+
+
+def marked(session: Session, counts: tuple[int, int, Work], began: float) -> Update[Any]:
+    """What a delta has done whose rows are computed when somebody asks.
+
+    Args:
+        session: The running state.
+        counts: How many edges came and left, and the work.
+        began: When it began.
+    """
+    stats = UpdateStats(session.mode, counts[0], counts[1], time.perf_counter() - began, [])
+    unknown: Any = None
+    return MarkedUpdate(unknown, unknown, stats, session.committed.version)
 
 
 def renewed(

@@ -23,6 +23,7 @@ from pyg_incremental.delta.journal import (
 from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.delta.resolve.resolver import ResolvedDelta, Resolver
 from pyg_incremental.engine.loop import NOTHING, Engine
+from pyg_incremental.engine.on_demand import OnDemand
 from pyg_incremental.errors import RowCountError, StaleStateError
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents
@@ -60,6 +61,7 @@ class Session:
         settings: What the user chose.
         runs_the_model: Whether updates run the model itself, or parts of it.
         naming: The node inputs that say which graph each node belongs to.
+        on_demand: What deltas have marked, of a lazy model; else None.
         watch: Notices that the model is no longer the one whose results these are.
         checked: On what the first pass was held against the model; empty if it was not.
     """
@@ -102,6 +104,7 @@ class Session:
             settings.store,
             _main(plan),
         )
+        self.on_demand = OnDemand(self.engine) if settings.lazy else None
         self.naming = naming_graphs(roles, plan.program, nodes)
         self.resolver = Resolver(
             roles, graphs, num_nodes, {k: x[:0] for k, x in nodes.items()}, self.naming
@@ -160,12 +163,12 @@ class Session:
         return done
 
     def carry_out(
-        self, resolved: ResolvedDelta, renew: Mapping[str, Tensor] = NOTHING
+        self, resolved: ResolvedDelta, renew: Mapping[str, Tensor] = NOTHING, marks: bool = False
     ) -> tuple[dict[str, EdgeEvents], Work]:
         """Take a delta, and bring every row up to date; it is in when `committed` says so.
 
         Until then the journal holds what there was before. `renew` names nodes by kind, int64
-        `[k]`, whose accumulated rows are made afresh.
+        `[k]`, whose accumulated rows are made afresh. If it only `marks`, rows follow later.
         """
         graphs = self.graphs
         self._refuse_no_edges(resolved)
@@ -183,10 +186,15 @@ class Session:
             make_room(resolved, self.roles, graphs, self.num_nodes, self.engine)
             self.makes_room = False
         events = self.resolver.apply(resolved, graphs, self.num_nodes)
-        stats = self.engine.update(events, resolved.new_nodes, resolved.rows, renew)
+        stats: Work = []
+        if marks:
+            assert self.on_demand is not None
+            self.on_demand.mark(events, resolved.new_nodes, resolved.rows)
+        else:
+            stats = self.engine.update(events, resolved.new_nodes, resolved.rows, renew)
         if self.resolver.plain is None and self.engine.main is not None:
             self.resolver.is_plain_on(self.engine.main)
-        for name, happened in events.items():
+        for name, happened in events.items() if not marks else ():
             graphs[name].free(happened.removed.slots)
         given = {r.graph for r in self.roles.given}
         return {name: e for name, e in events.items() if name in given}, stats
@@ -225,6 +233,28 @@ class Session:
             return self.plain(*parts)
         resolver, is_fast = self.resolver.of_now, self.engine.fast and not self.program.least_edges
         return resolver.of(delta) if resolver is not None and is_fast else None
+
+    def settle(self, asked: Mapping[str, Tensor] | None = None) -> None:
+        """Compute what deltas have marked: all, or what some rows of the output need.
+
+        Nothing is computed where something is stale, or in the midst of an update.
+
+        Args:
+            asked: The rows by kind of nodes, int64 `[k]`.
+        """
+        on_demand = self.on_demand
+        if on_demand is None or not on_demand.waits or self.journal is not None or self.reason():
+            return
+        with torch.inference_mode(mode=False), torch.no_grad():
+            try:
+                if asked is None:
+                    on_demand.settle()
+                else:
+                    on_demand.read(asked)
+            finally:
+                self.interrupted = "an update that waited was interrupted" * on_demand.is_broken
+                self.committed = self.noted(self.committed)
+        self.outputs.look_again()
 
     def commit(self, delta_id: Any, at_once: bool) -> None:
         """The update that was carried out is in, whatever is raised from here on.

@@ -26,6 +26,7 @@ class Options(TypedDict, total=False):
     check: bool
     roles: Mapping[str, Any] | None
     progress: bool
+    lazy: bool
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Settings:
     storage: Storage = field(default_factory=Storage)
     roles: Mapping[str, Any] | None = None
     progress: bool = True
+    lazy: bool = False
 
     def __post_init__(self) -> None:
         for role in (self.roles or {}).values():
@@ -62,6 +64,12 @@ class Settings:
             )
         if self.store not in ("fast", "minimal"):
             raise ValueError(f"store: expected 'fast' or 'minimal' (got {self.store!r})")
+        if self.lazy and (self.store != "fast" or self.scrub_rows):
+            raise ValueError(
+                "lazy=True: rows are computed from what is stored, when they are asked for, so it "
+                "goes with store='fast' and scrub_rows=0 (got "
+                f"store={self.store!r}, scrub_rows={self.scrub_rows})"
+            )
         if self.scrub_rows < 0:
             raise ValueError(
                 f"scrub_rows: expected a number of rows, 0 or more (got {self.scrub_rows})"
