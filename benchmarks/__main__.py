@@ -21,6 +21,7 @@ from benchmarks import (
     full_pass,
     machine,
     memory,
+    on_demand,
     readers,
     report,
     side_by_side,
@@ -52,6 +53,7 @@ WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "readers": readers.run,
     "what-ifs": what_ifs.run,
     "names": by_name.run,
+    "on-demand": on_demand.run,
     "stream": streams.run,
     "sampling": sampling.run,
     "traffic": traffic.run,
@@ -172,6 +174,12 @@ def main(argv: list[str] | None = None) -> None:
         description=what_ifs.__doc__, formatter_class=raw,
     )  # fmt: skip
     what_ifs.add_options(trying)
+
+    asking = commands.add_parser(
+        "on-demand", help="rows that are asked for while many changes wait",
+        description=on_demand.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    on_demand.add_options(asking)
 
     streaming = commands.add_parser(
         "stream", help="a stream beside bare updates, from event to alert, after a kill",

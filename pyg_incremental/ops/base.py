@@ -14,11 +14,12 @@ from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.kernels.address import address_of
 from pyg_incremental.kernels.compiled import choice
 from pyg_incremental.kernels.compiled import layout as m
-from pyg_incremental.kernels.compiled.choice import pull_pays
 from pyg_incremental.ops.operator import At, Operator
 from pyg_incremental.program.steps import Step, Value
 from pyg_incremental.rows import AT_ONCE, Cell, Context, Ids, Rows
 from pyg_incremental.typing import DRIFT_LIMIT, Array
+
+_pull_pays = getattr(choice.pull_pays, "py_func", choice.pull_pays)  # itself without the JIT
 
 Loops = Literal["keep", "drop", "only"]
 LOOPS: dict[Loops, int] = {"keep": 0, "drop": 1, "only": 2}
@@ -304,7 +305,7 @@ class Aggregator(Operator, ABC):
         pushed, inn = self._lists()
         own = max((entries(inn, of) for of in self._own() if of is not None), default=0)
         read = self.context.graph.num_edges if read is None else read
-        pays: bool = pull_pays.py_func(entries(pushed, ids), own, read, self.reads_of_a_push)
+        pays: bool = _pull_pays(entries(pushed, ids), own, read, self.reads_of_a_push)
         return pays
 
     def _own(self) -> list[Ids | None]:

@@ -94,12 +94,15 @@ class Intake:
             try:
                 times, late = self._times(events, refused)
                 at, names, repeated = self._new(events, refused.keys() | late.keys())
-                before = len(refused)
-                changes = self._changes(events, at, refused)
+                changes, unfit = self._changes(events, at)
             except MalformedError as error:
                 refused |= error.reasons
                 continue
-            if (repeated or late) and len(refused) > before:
+            left_out = [*repeated, *late]
+            if self._window is not None and self._window.ahead is not None:
+                left_out = [*range(len(events))]  # any may come to be ahead of those that do fit
+            refused |= _certain(unfit, left_out)
+            if unfit and left_out:
                 continue  # what does not fit is nothing that comes again, and no time has passed
             end = changes.taken
             named = [n for m, n in zip(at, names, strict=False) if m < end and m not in refused]
@@ -111,7 +114,7 @@ class Intake:
                 return done
             told, places = done
             if places:
-                refused |= dict.fromkeys(places, told)
+                refused |= _certain(dict.fromkeys(places, told), left_out)
             elif len(at) > 1:  # it is one of them; those in the first half are tried without others
                 events = events[: at[len(at) // 2]]
                 refused = _before(len(events), refused)
@@ -146,10 +149,10 @@ class Intake:
                 new[name] = n
         return [*new.values()], [*new], repeated
 
-    def _changes(self, events: Sequence[Event], at: list[int], refused: dict[int, str]) -> Changes:
-        """What events at some places do; more may be refused."""
+    def _changes(self, events: Sequence[Event], at: list[int]) -> tuple[Changes, dict[int, str]]:
+        """What events at some places do, and why some of them do not fit, by their places."""
         if not at:
-            return Changes(None, len(events), {}, {})
+            return Changes(None, len(events), {}, {}), {}
         schema, rows, count = self._schema, self._inc.node_rows, self._inc.num_nodes
         values = [events[n].value for n in at]
         columns = _at(at, lambda: schema.read(values, self._shapes, rows is not None))
@@ -158,13 +161,13 @@ class Intake:
         else:
             named = numbered(columns, rows, count, schema.new_x is not None)
             changes = changes_of(schema, named.columns, len(at), count, named)
-        refused |= {at[n]: reason for n, reason in changes.refused.items()}
+        unfit = {at[n]: reason for n, reason in changes.refused.items()}
         if len(at) == len(events):
-            return changes
+            return changes, unfit
         where = np.array(at)
         places = {name: where[own] for name, own in changes.places.items()}
         taken = len(events) if changes.taken == len(at) else at[changes.taken]
-        return changes._replace(taken=taken, places=places)
+        return changes._replace(taken=taken, places=places), unfit
 
     def _apply(self, changes: Changes, taken: Taken, old: bool) -> Taken | tuple[str, list[int]]:
         """What is taken, with its update; or what is wrong, and with which events, if known."""
@@ -216,6 +219,17 @@ def _at(places: list[int], read: Any) -> Any:
         return read()
     except MalformedError as error:
         raise MalformedError({places[n]: why for n, why in error.reasons.items()}) from error
+
+
+def _certain(unfit: dict[int, str], left_out: list[int]) -> dict[int, str]:
+    """Which events do not fit whatever becomes of those left out, and why.
+
+    An event that does not fit makes none behind it late or a repetition. So from the first one left
+    out behind it on, others may come to fit once it is known: a node, say, that seemed too late.
+    """
+    first = min(unfit, default=0)
+    end = min((n for n in left_out if n > first), default=math.inf)
+    return {n: reason for n, reason in unfit.items() if n < end}
 
 
 def _before(end: int, refused: dict[int, str]) -> dict[int, str]:

@@ -24,12 +24,12 @@ def events_of(seed, count=120, disorder=4.0):
     ]
 
 
-def opened(events, window, size, **how):
+def opened(events, window, size, schema=SCHEMA, **how):
     x, _ = scene.graph()
     inc = to_incremental(scene.sage(), backend="reference", check=False)
     first = {"x": x, "edge_index": torch.empty(2, 0).long(), "edge_time": torch.empty(0).double()}
     return Stream(
-        inc, IterableSource(events), SCHEMA, first=first, window=window, max_size=size, **how
+        inc, IterableSource(events), schema, first=first, window=window, max_size=size, **how
     )
 
 
@@ -142,3 +142,32 @@ def test_what_is_no_window():
             Window(**wrong)
     with pytest.raises(ValueError, match="which field is the time"):
         Stream(scene.called(), IterableSource([]), window=Window(3.0))
+
+
+@pytest.mark.parametrize("ahead", [None, 6.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_fits_is_the_same_in_groups_of_any_size(seed, ahead):
+    """Events that do not fit move no time, so nothing is too late, or not there, because of them."""
+    rng = random.Random(seed)
+    events = scene.events(seed, 40, kinds=["edge_add"], bad=0.15)
+    for node in range(scene.NODES, scene.NODES + 12):
+        place = 3 * (node - scene.NODES) + rng.randrange(3)
+        events.insert(place, {"kind": "node", "node": node, "x": [1.0, 2.0, float(node)]})
+    for _ in range(8):  # of nodes that are not there, and of a time to come
+        events.insert(rng.randrange(60), {"kind": "edge_add", "src": 500, "dst": 0, "far": 8.0})
+    for at, event in enumerate(events):
+        event["at"] = at + rng.uniform(-3.0, 0.0) + event.pop("far", 0.0)
+    window = Window(20.0, lateness=4.0, late="drop", ahead=ahead)
+    schema = Schema(kind="kind", time="at", edge_data={"edge_time": "at"})
+    runs = []
+    for size in (1, 5, 60):
+        stream = opened(events, window, size, schema)
+        stream.drain()
+        runs.append((stream.inc.x.clone(), found(stream.inc),
+                     sorted({letter.position for letter in stream.dead_letters})))  # fmt: skip
+    assert len(runs[0][2]) > 5
+    assert len(runs[0][0]) > scene.NODES
+    for x, edges, refused in runs[1:]:
+        assert torch.equal(x, runs[0][0])
+        assert edges == runs[0][1]
+        assert refused == runs[0][2]

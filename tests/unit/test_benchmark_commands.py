@@ -70,6 +70,15 @@ def test_what_ifs(tmp_path):
     assert min(row.values()) > 0
 
 
+def test_on_demand(tmp_path):
+    sizes = ["--scale", "0.002", "--hidden", "8", "--updates", "40", "--batch", "10"]
+    sizes += ["--models", "gcn", "--asked", "1", "10", "--times", "3"]
+    main(["on-demand", *sizes, "--out", str(tmp_path)])
+    rows = json.loads((tmp_path / "on_demand.json").read_text())["results"]
+    assert [row["asked"] for row in rows] == ["1", "10", "all"]
+    assert (tmp_path / "on_demand.png").stat().st_size > 0
+
+
 def test_readers(tmp_path):
     sizes = ["--scale", "0.002", "--turns", "2", "--seconds", "0.2", "--readers", "2"]
     main(["readers", *sizes, "--out", str(tmp_path)])
