@@ -3,6 +3,8 @@
 Each message says what went wrong, where, what was got, what was expected, and what to do next.
 """
 
+import sys
+import warnings
 from collections.abc import Iterable
 
 
@@ -43,3 +45,14 @@ class StateFileError(IncrementalError, ValueError):
 
 class IncrementalWarning(UserWarning):
     """Something runs exactly but slower than it could; said once, never silently."""
+
+
+_OURS = ("pyg_incremental", "torch.utils._contextlib")
+
+
+def warn(message: str) -> None:
+    """Warn with `IncrementalWarning`, of the line from which the package was called."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, IncrementalWarning, stacklevel=level)

@@ -137,7 +137,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
         start.begin_kernels(self.model, settings)
         session = start.from_call(call(), settings)
         names = None if node_ids is None else NodeNames.of(session, node_ids)
-        self._take(session, Committed(), level=5)
+        self._take(session, Committed())
         self._removed, self._names = Removed(), names
         self._say_computed("first pass", began)
         return session
@@ -151,13 +151,13 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
 
         self._turns.alone("forget", forgotten)
 
-    def _take(self, session: Session, committed: Committed, level: int = 4) -> None:
+    def _take(self, session: Session, committed: Committed) -> None:
         """From here on this session is the state. Say once that it runs full passes, if it does."""
         session.watch = ParameterWatch(self.model, bool(session.plan.site.keeps))
         session.committed = session.noted(committed)
         self._session, self._last, self._few = session, None, few_changes_of(session)
         self._lost = ""
-        self._warned = self._warned or start.say_if_whole(session, level)
+        self._warned = self._warned or start.say_if_whole(session)
 
     def refresh(self, nodes: Any = None, *, old: bool = False) -> Update[Out]:
         """Recompute from the current graph, features and parameters.

@@ -26,9 +26,9 @@ def draw_sizes(monkeypatch, case, seed):
 class Lazily:
     """Mixed into the sides of a case."""
 
-    def __init__(self, case, seed=0, **options):
+    def __init__(self, case, *given, seed=0, **options):
         self.choice = generator([seed, zlib.crc32(f"lazy {case}".encode())])
-        super().__init__(case, seed=seed, lazy=True, **options)
+        super().__init__(case, *given, seed=seed, lazy=True, **options)
 
     def check_changed(self, update):
         with pytest.raises(IncrementalError, match=r"inc\.read\(nodes\)"):

@@ -25,7 +25,6 @@ STANDS = {
     "han": (MIXED, "conv: HANConv has no program"),  # relations are weighed by means over all nodes
     "gae-all-pairs": (MIXED, "matmul: its rows grow with the graph"),
     "dense-adjacency": (FULL, "what it does depends on"),
-    "sparse-adjacency": (MIXED, "sparse_coo_tensor: it does not work on rows"),
     "above-the-mean": (MIXED, "mean: its result does not have one row for each input row"),
     "positions": (MIXED, "size_of: it reads how large the graph is"),  # every row, with a new node
     "gconv-gru": (MIXED, "of_x.0: without lambda_max it is scaled by the largest entry"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import warnings
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.encoding.likeness import Digests, attributes_of, names_called
-from pyg_incremental.errors import IncrementalWarning
+from pyg_incremental.errors import warn
 from pyg_incremental.session.options import is_unknown, options_of, said
 
 Ids = NDArray[np.int64]
@@ -66,11 +65,9 @@ def about_call(
     found |= {name: said(value, digests) for name, value in held.items()}
     unknown = [f"{name} {value}" for name, value in found.items() if is_unknown(value)]
     if unknown:
-        warnings.warn(
+        warn(
             f"evaluate: {'; '.join(unknown[:3])}. So a later call cannot tell whether it is alike, "
-            "and does not go on in this directory",
-            IncrementalWarning,
-            stacklevel=4,
+            "and does not go on in this directory"
         )
     return found
 

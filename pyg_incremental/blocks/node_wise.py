@@ -8,7 +8,6 @@ are layers; that is held against the same nodes with a hop more around them, and
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,7 @@ from torch_geometric.nn import MessagePassing
 from pyg_incremental.call import full_pass
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
-from pyg_incremental.errors import IncrementalWarning, UnsupportedModelError
+from pyg_incremental.errors import UnsupportedModelError, warn
 
 TRIED = 16
 """Nodes on which it is tried what a pass costs, and whether the model is local."""
@@ -75,13 +74,13 @@ class NodeWise:
         price = self._price()
         edges = sum(e.shape[1] for e in self.roles.edge_index.values())
         if price * (sum(self.roles.num_nodes.values()) + edges) <= self.memory:
-            _warn(f"{name}: {why}. It runs whole, in one full pass")
+            warn(f"{name}: {why}. It runs whole, in one full pass")
             out = full_pass.run(self.site, whole)
             return out if asked is None else _rows_of(out, asked, count)
         hops = self._hops()
         ids = torch.arange(count) if asked is None else asked
         self._refuse_if_not_local(ids[:TRIED], hops, why)
-        _warn(f"{name}: {why}. It runs node by node, on what each sees within {hops} hops")
+        warn(f"{name}: {why}. It runs node by node, on what each sees within {hops} hops")
         parts, first, size = [], 0, TRIED
         while first < len(ids):
             some = ids[first : first + size]
@@ -180,7 +179,3 @@ def _rows_of(out: Any, ids: Tensor, count: int | None) -> Any:
         return t[ids.to(t.device)]
 
     return pytree.tree_map(rows, out)
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, IncrementalWarning, stacklevel=5)

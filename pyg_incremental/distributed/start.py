@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -28,7 +27,7 @@ from pyg_incremental.distributed.placement.shard import Graph, Shard, shard_of
 from pyg_incremental.distributed.readings import Readings, collective
 from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.engine.memory import memory_of
-from pyg_incremental.errors import IncrementalWarning, UnsupportedModelError
+from pyg_incremental.errors import UnsupportedModelError, warn
 from pyg_incremental.files.snapshot import digest_of
 from pyg_incremental.graph.storage import Storage
 from pyg_incremental.session.against_model import CHECKED, nodes_to_check, why_it_differs
@@ -299,12 +298,10 @@ class Starting(Readings):
     def _say_unchecked(self, why: str) -> None:
         """Warn on the first rank of a first pass that was not held against the model."""
         if not self.rank:
-            warnings.warn(
+            warn(
                 f"{type(self.model).__name__}: its first pass was not held against the model: "
                 f"{why}. Its program agrees with the model on a small graph; verify(num_nodes=1) "
-                "compares on this one, given memory, and check=False says that nobody asks for it",
-                IncrementalWarning,
-                stacklevel=5,
+                "compares on this one, given memory, and check=False says that nobody asks for it"
             )
 
     def _called(self) -> Call:

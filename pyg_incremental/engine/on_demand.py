@@ -28,9 +28,7 @@ from pyg_incremental.engine.loop import Engine
 from pyg_incremental.engine.waiting import Waiting
 from pyg_incremental.graph.edge_store import EdgeEvents, Edges
 from pyg_incremental.kernels.threads import together
-from pyg_incremental.ops import Aggregator
-from pyg_incremental.ops.edge_map import EdgeMapExecutor
-from pyg_incremental.ops.maps import PART, InputExecutor, MapExecutor, OnesExecutor
+from pyg_incremental.ops.maps import PART, MapExecutor, OnesExecutor
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import NO_IDS, Cell, Ids
 from pyg_incremental.typing import Array
@@ -85,12 +83,12 @@ class OnDemand:
         self.engine = engine
         self._backend = engine.backend
         self._given = [
-            e for e in engine.node_executors if isinstance(e, (InputExecutor, OnesExecutor))
+            e for e in engine.node_executors if e.is_given or isinstance(e, OnesExecutor)
         ]
         self._steps = [self._step(e) for e in engine.node_executors if e not in self._given]
         self._by_cell = {s.out: s for s in self._steps}
         self._in_one = all(v.domain is not Domain.EDGE for v in engine.program.outputs) and not any(
-            isinstance(s.run, EdgeMapExecutor) for s in self._steps
+            s.out.domain is Domain.EDGE for s in self._steps
         )
         self.is_broken = False
         self._begin()
@@ -98,14 +96,11 @@ class OnDemand:
     def _step(self, e: Any) -> _Step:
         cells = self.engine.cells
         read = [cells[v] for v in e.step.inputs]
-        far = [cells[v] for v in e.step.gathered] if isinstance(e, Aggregator) else []
+        far = [cells[v] for v in e.step.gathered] if e.gathers else []
         # Who gathers over a loop reads a source at the row itself.
         near = [c for c in read if c not in far or c.nodes is e.out.nodes]
         whole = e.step.needs_all_rows
-        reads_edges = whole and (
-            isinstance(e, (Aggregator, EdgeMapExecutor))
-            or any(c.domain is Domain.EDGE for c in read)
-        )
+        reads_edges = whole and (e.gathers or any(c.domain is Domain.EDGE for c in (e.out, *read)))
         return _Step(e, e.out, near, far, reads_edges)
 
     def _begin(self) -> None:
@@ -221,7 +216,7 @@ class OnDemand:
                     count = kernels.unite(ids, touched, count, marks, MARK)
             elif cell in changed:
                 count = kernels.unite(self._all_of(s.out), touched, count, marks, MARK)
-        if isinstance(s.run, Aggregator):
+        if s.run.gathers:
             for edges in self._ends.get(s.run.step.graph, ()):
                 ends = self._backend.host(s.run.led_to(edges))
                 count = kernels.unite(ends, touched, count, marks, MARK)
@@ -322,7 +317,7 @@ class OnDemand:
                     s.run.full()
                     s.waits = False
                     continue
-                if isinstance(s.run, Aggregator):
+                if s.run.gathers:
                     s.run.pull(ids)
                 else:
                     with together(ids.count > PART):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from pyg_incremental.call.roles import name_of_everyone
 from pyg_incremental.delta.journal import State
-from pyg_incremental.errors import IncrementalWarning
+from pyg_incremental.errors import warn
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.session.session import Session
@@ -76,12 +75,10 @@ def say_what_counts(session: Session, removed: Mapping[str, Ids]) -> None:
     for name, kind in roles.nodes.items():
         readers = [s for s in program.steps if program.inputs[name] in s.inputs]
         if kind in removed and found.get(name, name in session.naming):
-            warnings.warn(
+            warn(
                 f"{type(session.plan.site.model).__name__}: removed nodes still count in the "
                 f"graphs that '{name}' names, as rows of zeros without edges: "
-                f"'{readers[0].output.name}' reads it. compact() leaves them out",
-                IncrementalWarning,
-                stacklevel=4,
+                f"'{readers[0].output.name}' reads it. compact() leaves them out"
             )
 
 

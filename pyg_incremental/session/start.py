@@ -1,7 +1,6 @@
 """The ways in which a session starts: from a call, another session, or a saved state."""
 
 import logging
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -24,7 +23,7 @@ from pyg_incremental.call.state import relations_of, site_of
 from pyg_incremental.call.untold import ask_what_is_read
 from pyg_incremental.delta.journal import State
 from pyg_incremental.delta.resolve.derived import with_derived
-from pyg_incremental.errors import IncrementalWarning
+from pyg_incremental.errors import warn
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels.takeover import KERNELS
@@ -106,12 +105,10 @@ def _say_if_skipped(session: Session, why: str) -> None:
     """Warn of a first pass that could not be held against the model, which is no fault of it."""
     if not why:
         return
-    warnings.warn(
+    warn(
         f"{type(session.plan.site.model).__name__}: its first pass was not held against the model: "
         f"{why}. Its program agrees with the model on a small graph; verify(num_nodes=1) compares "
-        "on this one, given memory, and check=False says that nobody asks for it",
-        IncrementalWarning,
-        stacklevel=5,
+        "on this one, given memory, and check=False says that nobody asks for it"
     )
 
 
@@ -243,13 +240,8 @@ def _on(
     return Session(plan, graphs, counts, nodes, others, session.settings), nodes
 
 
-def say_if_whole(session: Session, level: int) -> bool:
-    """Warn where every update runs a full pass, or some steps on all rows; whether that is so.
-
-    Args:
-        session: The session.
-        level: How many calls above this one users see, whose line the warning names.
-    """
+def say_if_whole(session: Session) -> bool:
+    """Warn where every update runs a full pass, or some steps on all rows; whether that is so."""
     plan = session.plan
     if plan.fallback:
         said = f"{plan.fallback}. Every update runs a full pass: exact, but not incremental"
@@ -262,11 +254,7 @@ def say_if_whole(session: Session, level: int) -> bool:
     else:
         return False
     _log.info("%s: %s", type(plan.site.model).__name__, said)
-    warnings.warn(
-        f"{type(plan.site.model).__name__}: {said}. explain() says what to write instead",
-        IncrementalWarning,
-        stacklevel=level,
-    )
+    warn(f"{type(plan.site.model).__name__}: {said}. explain() says what to write instead")
     return True
 
 

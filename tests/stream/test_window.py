@@ -147,7 +147,7 @@ def test_what_is_no_window():
 @pytest.mark.parametrize("ahead", [None, 6.0])
 @pytest.mark.parametrize("seed", range(4))
 def test_what_fits_is_the_same_in_groups_of_any_size(seed, ahead):
-    """Events that do not fit move no time, so nothing is too late, or not there, because of them."""
+    """Events that do not fit move no time, so nothing is too late because of them, or not there."""
     rng = random.Random(seed)
     events = scene.events(seed, 40, kinds=["edge_add"], bad=0.15)
     for node in range(scene.NODES, scene.NODES + 12):
