@@ -294,10 +294,7 @@ def test_reference_kernels_and_float32(case, seed):
     SideBySide(case, dtype=torch.float32, seed=seed + 2).walk()
 
 
-KEPT_WHOLE = (
-    "order-of-edges", "other-loops", "distinct-neighbours", "median-of-mlp",
-    "wants-edges",
-)  # fmt: skip
+KEPT_WHOLE = "order-of-edges", "median-of-mlp", "wants-edges"
 """What they do can't be followed along edges."""
 
 
@@ -477,11 +474,11 @@ def test_rows_that_grow_with_the_graph_are_not_local(seed):
     assert sides.inc.verify() == 0
 
 
-def test_a_gcn_without_its_program_is_not_local(seed, monkeypatch):
+def test_a_gcn_without_its_program_is_followed(seed, monkeypatch):
     monkeypatch.delitem(registry._BUILDERS, gnn.GCNConv)
     sides = SideBySide(Case("gcn", lambda: gnn.GCNConv(CHANNELS, 4)), seed=seed)
-    assert sides.inc.mode == "mixed"
-    assert "edges that do not lead into it" in sides.inc.program.whole_steps[0].reason
+    assert sides.inc.mode == "incremental"
+    assert {s.kind for s in sides.inc.program.steps} == {"input", "map", "sum"}
     sides.walk()
 
 
@@ -492,10 +489,10 @@ class OtherGCN(gnn.GCNConv):
         return super().message(x_j, edge_weight).tanh()
 
 
-def test_an_overridden_gcn_is_neither_its_program_nor_local(seed):
+def test_an_overridden_gcn_is_followed_by_what_it_does(seed):
     sides = SideBySide(Case("other-gcn", lambda: OtherGCN(CHANNELS, 4)), seed=seed)
-    assert sides.inc.mode == "mixed"
-    assert "overrides GCNConv.message" in sides.inc.program.whole_steps[0].reason
+    assert sides.inc.mode == "incremental"
+    assert "rows" not in {s.kind for s in sides.inc.program.steps}
     sides.walk()
 
 
