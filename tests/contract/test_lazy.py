@@ -22,7 +22,8 @@ FIRST = (
 @pytest.mark.parametrize("case", PLAIN, ids=str)
 def test_every_case(case, seed, monkeypatch):
     draw_sizes(monkeypatch, case, seed)
-    sides = LazySides(case, case.formats[-1], seed=seed)
+    formats = [f for f in case.formats if f != "sparse_tensor"]
+    sides = LazySides(case, formats[-1], seed=seed)
     sides.walk(kinds=24)
     sides.check_the_end()
 
