@@ -36,16 +36,22 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-build-isolation $(PIP_ARGS)
 # What is installed for tests is compiled to bytecode when it is first imported; most of it never is.
 NOT_COMPILED := --no-compile
 
-# On a new machine the kernels compile for two minutes of one core: two processes share that, and meanwhile one
-# more runs the tests that need none of them compiled. What coverage counts is a part of the tests: those that
-# are not marked `unmeasured` and not in tests/unmeasured.txt, and of the arguments of each test the first two
-# and each 16th (`leave_unmeasured` in tests/conftest.py). All tests together run more lines than it says. Without
-# the JIT no others are run here; `make test-nojit` runs them all.
-## test         Tests but those of benchmarks, kernels once more without the JIT, coverage by a part of them >= 95%
+# On a new machine the kernels compile for two minutes of one core: two processes share that.
+## test         Tests but those of benchmarks
 CHOSEN := -m "not bench"
 WARM_UP := $(BIN)/python -m pyg_incremental warm-up --dtype
 .PHONY: test
 test: $(STAMPS)/test
+	$(WARM_UP) float32 & one=$$!; $(WARM_UP) float64 && wait $$one
+	$(BIN)/python -m pytest $(PARALLEL) $(CHOSEN)
+
+# What coverage counts is a part of the tests: those that
+# are not marked `unmeasured` and not in tests/unmeasured.txt, and of the arguments of each test the first two
+# and each 16th (`leave_unmeasured` in tests/conftest.py). All tests together run more lines than it says. Without
+# the JIT no others are run here; `make test-nojit` runs them all.
+## coverage     The same, kernels once more without the JIT, and coverage by a part of the tests >= 95%
+.PHONY: coverage
+coverage: $(STAMPS)/test
 	$(BIN)/coverage erase
 	$(WARM_UP) float32 & one=$$!; $(WARM_UP) float64 & two=$$!; \
 	    NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest $(call marked,kernels) && wait $$one && wait $$two
@@ -53,10 +59,10 @@ test: $(STAMPS)/test
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-## test-all     The same, with every walk of every case (half an hour) and the benchmarks: see tests/signatures.py
+## test-all     Coverage by all tests, with every walk of every case (half an hour) and the benchmarks: see tests/signatures.py
 .PHONY: test-all
 test-all: CHOSEN := --all-cases
-test-all: test
+test-all: coverage
 
 ## mutants      Small mistakes in the package, and which test notices each (15 minutes); ARGS="--only ghosts"
 .PHONY: mutants
