@@ -92,7 +92,7 @@ def representatives() -> set[str]:
 
 
 def is_drawn(name: str, seed: int) -> bool:
-    """Whether a test that has many of its kind runs: one in sixteen does, for another seed others."""
+    """Whether a test that has many of its kind runs: one in sixteen, drawn by the seed."""
     return zlib.crc32(f"{seed} {name}".encode()) % 16 == 0
 
 
