@@ -1,7 +1,6 @@
 """The model over ranks: how it starts, and what it tells."""
 
 import copy
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -218,6 +217,5 @@ def test_a_model_that_lacks_memory_where_it_is_compared_discredits_no_program(mo
 def warnings_of(monkeypatch):
     """What ranks warn of, which are silent in tests."""
     texts = []
-    noted = SimpleNamespace(warn=lambda text, *_, **__: texts.append(text))
-    monkeypatch.setattr(start, "warnings", noted)
+    monkeypatch.setattr(start, "warn", lambda text, *_, **__: texts.append(text))
     return texts
