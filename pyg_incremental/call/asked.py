@@ -61,7 +61,8 @@ class Asked:
 def grouped(ids: Sequence[str], tensors: Mapping[str, Any]) -> list[Asked]:
     """Which arguments with ids are taken together: two of as many ids are both ends of pairs.
 
-    Left out are those that are no pairs: three of one length, or of another shape.
+    Left out are those that are no pairs: three of one length, or of another shape, such as `[k, m]`
+    candidates for each of `[k]`.
 
     Args:
         ids: Their names.
@@ -69,13 +70,16 @@ def grouped(ids: Sequence[str], tensors: Mapping[str, Any]) -> list[Asked]:
     """
     found: list[Asked] = []
     plain: dict[int, list[str]] = {}
+    beside: set[int] = set()
     for name in ids:
         shape = tuple(tensors[name].shape)
         if len(shape) == 1:
             plain.setdefault(shape[0], []).append(name)
         elif len(shape) == 2 and (shape[0] == 2) != (shape[1] == 2):
             found.append(Asked((name,), "rows" if shape[0] == 2 else "columns"))
-    for names in plain.values():
-        if len(names) <= 2:
+        else:
+            beside.add(shape[0])
+    for count, names in plain.items():
+        if len(names) <= 2 and count not in beside:
             found.append(Asked(tuple(names), "one" if len(names) == 1 else "two"))
     return found

@@ -66,21 +66,13 @@ def count_told(site: CallSite, least: int = 0) -> int | None:
 def learned_count(site: CallSite, graphs: list[str], where: str) -> int:
     """The number of nodes of a call without node features.
 
-    An argument `num_nodes` tells it, or graphs that know their size; else the model does: its
-    `num_nodes`, or its embedding, or several of these together, as far as there are ids that high.
-
     Raises:
         UnsupportedModelError: If it is not clear, or no parameter has a row for each node.
     """
-    modules = list(site.model.modules())
     least = max((ids_in(site.tensors[name]) for name in graphs), default=0)
     if (told := count_told(site, least)) is not None:
         return told
-    found = (
-        {n for name in graphs for n in _sizes(site.tensors[name])}
-        or {n for m in modules if type(n := vars(m).get("num_nodes")) is int}
-        or _counted_by_tables([m for m in modules if isinstance(m, nn.Embedding)], least)
-    )
+    found = {site.learned} if site.learned else learned_counts(site, graphs)
     if len(found) == 1:
         (count,) = found
         if why_fixed(site.model, count) is not None:
@@ -94,6 +86,28 @@ def learned_count(site: CallSite, graphs: list[str], where: str) -> int:
         f"{where}: expected node features among its arguments, or a parameter of the model with a "
         f"row for each node (got {site.names}, and {_written(found)}){given}{cure}"
     )
+
+
+def learned_counts(site: CallSite, graphs: list[str]) -> set[int]:
+    """The numbers of nodes that a call without node features may have.
+
+    Graphs that know their size tell it; else the model does: its `num_nodes`, or its embedding, or
+    several of these together, as far as there are ids that high.
+    """
+    modules = list(site.model.modules())
+    least = max((ids_in(site.tensors[name]) for name in graphs), default=0)
+    return (
+        {n for name in graphs for n in _sizes(site.tensors[name])}
+        or {n for m in modules if type(n := vars(m).get("num_nodes")) is int}
+        or _counted_by_tables([m for m in modules if isinstance(m, nn.Embedding)], least)
+    )
+
+
+def heights(site: CallSite, graphs: list[str]) -> set[int]:
+    """The numbers of rows of parameters, `[rows, width]`, as far as there are ids that high."""
+    least = max((ids_in(site.tensors[name]) for name in graphs), default=0)
+    held = (p for p in site.model.parameters() if not is_lazy(p) and p.dim() == 2)
+    return {p.shape[0] for p in held if p.shape[0] >= least}
 
 
 def _no_graphs(site: CallSite, graphs: list[str]) -> str:

@@ -167,6 +167,7 @@ def classify(
         raise UnsupportedModelError(
             f"{where}: expected a graph among its arguments, an edge_index [2, num_edges] of int64 "
             f"or a sparse adjacency (got none among {site.names}){misgiven(site.constants)}"
+            f"{_only_ids(site)}"
         )
     rest = [name for name in site.names if name not in graphs]
     hyper = hyperedges_of(site, graphs, rest, where)
@@ -214,6 +215,17 @@ def classify(
         if not found:
             others.append(name)
     return replace(roles, others=tuple(others))
+
+
+def _only_ids(site: CallSite) -> str:
+    """What to say of a call with nothing but ids: no graph reaches what it returns."""
+    given = [site.tensors[name] for name in site.names]
+    if not given or any(t.layout is not torch.strided or t.is_floating_point() for t in given):
+        return ""
+    return (
+        "; a model that looks ids up in tables of its own has no graph to follow: call it as it "
+        "is, or give forward the graph that it is to read"
+    )
 
 
 def _as_said(site: CallSite, name: str, roles: Roles, role: Role, where: str) -> bool:

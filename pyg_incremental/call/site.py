@@ -65,6 +65,8 @@ class CallSite(nn.Module):
         packed: For each argument that is a dict or pair of tensors, what it holds: the name of a
             tensor, or None, under each key.
         counted: The node input whose rows the argument `num_nodes` counts, or an empty string.
+        learned: Of how many nodes the model has learned rows, if several of its tables may be that
+            and it is known by what it does with them; 0 else.
         asked: For each tensor that stands for arguments with ids which these are.
         lists: For each argument that is a list its class, and what its entries are called.
         held: Tensors that the model holds by itself, by their paths in it: a graph, say.
@@ -86,7 +88,7 @@ class CallSite(nn.Module):
     ) -> None:
         super().__init__()
         self.positional, self.fixed = list(positional), frozenset(fixed)
-        self.beside, self.counted = list(beside), ""
+        self.beside, self.counted, self.learned = list(beside), "", 0
         self.model = model
         self.why: dict[str, str] = {}
         self.constants: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pyg_incremental.call.asked import Asked, grouped
 from pyg_incremental.call.graphs import graphs_of
-from pyg_incremental.call.learned import learned_count
+from pyg_incremental.call.learned import heights, learned_count, learned_counts
 from pyg_incremental.call.roles import classify, counts_nodes, is_label
 from pyg_incremental.call.said import Role
 from pyg_incremental.call.site import CallSite
@@ -100,6 +100,8 @@ class _Undecided:
         said = {n: Role("constant") if n not in self._graphs and r.what == "graph" else r
                 for n, r in self._said.items()}  # fmt: skip
         is_hyper = any("hyper" in name for name in self._site.names)
+        if self._graphs and not is_hyper and not self._typed:
+            self._site.learned = self._learned()
         if is_hyper or not self._graphs or not self._is_open():
             return self._built(said)
         ran: list[Choice] = []
@@ -114,11 +116,37 @@ class _Undecided:
                     break
         ran = ran or weak[:1]
         if not ran:
+            aside = (self._tried(reading, True) for reading in self._readings(aside=True))
+            ran = [*islice(filter(None, aside), 1)]
+        if not ran:
             ran = [found for reading in self._readings() if (found := self._tried(reading, False))]
             ran = ran if any(map(self._tied, [one.roles for one in ran])) else ran[:1]
         if len(ran) > 1:
             self._ask(ran)
-        return ran[0] if ran else self._built(said)
+        return ran[0] if ran else self._as_it_looks(said)
+
+    def _as_it_looks(self, said: dict[str, Role]) -> Choice:
+        """The call as its shapes have it, as no reading runs.
+
+        Raises:
+            InvalidDeltaError: If that does not fit either, and integers may be what does not.
+        """
+        choice, ids = self._built(said), [
+            n for n in self._unnamed() if _may_be_ids(self._site.tensors[n])
+        ]  # fmt: skip
+        try:
+            classify(choice.site, choice.pairs, choice.roles)
+        except InvalidDeltaError as error:
+            if not ids:
+                raise
+            raise InvalidDeltaError(
+                f"{error}; if {' and '.join(map(repr, ids))} are ids of nodes whose rows are asked "
+                f"for, or stay as they are, say so: to_incremental(model, roles="
+                f"{{{ids[0]!r}: 'ids'}}) or to_incremental(model, roles={{{ids[0]!r}: 'constant'}})"
+            ) from error
+        except UnsupportedModelError:
+            pass  # which is said where its pairs are known
+        return choice
 
     # Readings ------------------------------------------------------------------------------------
 
@@ -148,8 +176,13 @@ class _Undecided:
         several = len(self._graphs) > 1
         return [n for n in self._graphs if several and _may_be_pairs(n, self._site)]
 
-    def _open(self, count: int | None) -> dict[str, list[Role]]:
-        """What the arguments that do not show it may be, if there are so many nodes."""
+    def _open(self, count: int | None, aside: bool) -> dict[str, list[Role]]:
+        """What the arguments that do not show it may be, if there are so many nodes.
+
+        Args:
+            count: The number of nodes.
+            aside: Whether integers may as well be none of these.
+        """
         found = {name: [Role("graph")] for name in self._unnamed_graphs()}
         ids = [n for n in self._unnamed() if _may_be_ids(self._site.tensors[n])]
         for name in self._unnamed():
@@ -160,6 +193,8 @@ class _Undecided:
             options = [Role(what) for what in whats]
             if any(n != name and self._rows[n] == rows for n in ids):
                 options.append(_OF_IDS)  # such as the relation of a triple
+            if aside and Role("ids") in options:
+                options.append(Role("constant"))
             found[name] = options or [Role("constant")]
         return found
 
@@ -177,10 +212,10 @@ class _Undecided:
             yield learned_count(self._site, self._graphs, self._where)
         yield from dict.fromkeys(self._rows[n] for n in (*floats, *free))
 
-    def _readings(self) -> Iterator[dict[str, Role]]:
-        """What all open arguments together may be, the most usual first."""
+    def _readings(self, aside: bool = False) -> Iterator[dict[str, Role]]:
+        """What all open arguments together may be, the most usual first; see `_open`."""
         for count in (None,) if self._typed else self._counts():
-            free = self._open(count)
+            free = self._open(count, aside)
             for roles in islice(product(*free.values()), _MOST):
                 yield dict(zip(free, roles, strict=True))
 
@@ -201,6 +236,30 @@ class _Undecided:
             role.what in ("node", "edge") and self._rows.get(n) in self._edges & counts
             for n, role in reading.items()
         )
+
+    def _learned(self) -> int:
+        """The number of rows along the edges, where several tables may be those of nodes; else 0.
+
+        Relations have tables, too.
+        """
+        site, said = self._site, self._said
+        has_rows = "x" in self._rest or any(r.what == "node" for r in said.values())
+        found = set() if has_rows else learned_counts(site, self._graphs)
+        if has_rows or len(found) == 1:
+            return 0
+        found = found or heights(site, self._graphs)
+        rest, fits = {n: Role("constant") for n in self._unnamed()}, []
+        for count in sorted(found):
+            site.learned = count
+            try:
+                roles = classify(site, None, {**rest, **said})
+            except (InvalidDeltaError, UnsupportedModelError):
+                continue
+            ran = (reads_of(site, roles, on_probe) for on_probe in (True, False))
+            reads = next((reads for reads in ran if reads is not None), None)
+            if reads is not None and reads.picked.keys() & set(self._graphs):
+                fits.append(count)
+        return fits[0] if len(fits) == 1 else 0
 
     # Trying --------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ class Reads:
 
     Attributes:
         picked: Of which kinds of nodes each of them has picked rows that come from node inputs or
-            from graphs.
+            from graphs; graphs also those that are learned.
         sorted: Those by which rows were sorted into others, as by `batch`.
     """
 
@@ -69,7 +69,8 @@ def reads_of(site: CallSite, roles: Roles, on_probe: bool = True) -> Reads | Non
     given = [t.clone() if isinstance(t, Tensor) else t for t in given]
     # A table that is learned has as many rows as the call has nodes, whatever the probe has.
     kinds = {c[kind]: kind for c in (roles.num_nodes, counts) for kind in roles.kinds}
-    watch = _Watch(kinds, dict(zip(site.names, given, strict=True)), set(roles.nodes))
+    graphs = {r.graph for r in roles.given}
+    watch = _Watch(kinds, dict(zip(site.names, given, strict=True)), set(roles.nodes), graphs)
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
@@ -89,11 +90,14 @@ class _Watch(TorchFunctionMode):
         counts: The kinds of nodes by their numbers.
         given: The arguments by name.
         rows: The names of node inputs.
+        graphs: Those of graphs.
     """
 
-    def __init__(self, counts: dict[int, str], given: Mapping[str, Any], rows: set[str]) -> None:
+    def __init__(
+        self, counts: dict[int, str], given: Mapping[str, Any], rows: set[str], graphs: set[str]
+    ) -> None:
         super().__init__()
-        self.reads = Reads()
+        self.reads, self._graphs = Reads(), graphs
         self._counts = counts
         self._alive = [t for t in given.values() if isinstance(t, Tensor)]
         ints = {n: t for n, t in given.items() if isinstance(t, Tensor) and _is_int(t)}
@@ -114,6 +118,8 @@ class _Watch(TorchFunctionMode):
     ) -> Any:
         """A function of torch, or a method or property of a tensor."""
         kwargs = kwargs or {}
+        unpacks = func is Tensor.__iter__
+        func = Tensor.unbind if unpacks else func
         result = func(*args, **kwargs)
         if not self._busy:
             self._busy = True
@@ -121,7 +127,7 @@ class _Watch(TorchFunctionMode):
                 self._note(name_of(func).rstrip("_"), args, kwargs, result)
             finally:
                 self._busy = False
-        return result
+        return iter(result) if unpacks else result
 
     def _note(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
         given = [v for v in leaves((args, kwargs)) if isinstance(v, Tensor)]
@@ -159,11 +165,10 @@ class _Watch(TorchFunctionMode):
         return rows, [ids] if isinstance(ids, Tensor) and id(ids) in self._ids else []
 
     def _note_picked(self, rows: Any, ids: Tensor) -> None:
-        if not isinstance(rows, Tensor) or not rows.dim() or id(rows) not in self._made:
-            return
-        kind = self._counts.get(rows.shape[0])
+        kind = self._counts.get(rows.shape[0]) if isinstance(rows, Tensor) and rows.dim() else None
         if kind is not None:
-            for name in self._ids[id(ids)]:
+            by = self._ids[id(ids)]
+            for name in by if id(rows) in self._made else by & self._graphs:
                 self.reads.picked.setdefault(name, set()).add(kind)
 
 

@@ -236,7 +236,7 @@ def test_ranks_stay_in_the_order_of_their_pairs():
     assert_close(inc.out, want)
 
 
-def test_the_graph_may_say_how_many_nodes_there_are(seed):
+def test_a_parameter_or_the_graph_says_how_many_nodes_there_are(seed):
     class Weights(nn.Module):
         def __init__(self):
             super().__init__()
@@ -249,12 +249,11 @@ def test_the_graph_may_say_how_many_nodes_there_are(seed):
     model = Weights().double().eval()
     edges = torch.randint(NODES, (2, 20))
     inc = to_incremental(model)
-    with pytest.raises(UnsupportedModelError, match=r"no number of nodes\).*EdgeIndex\(edge_index"):
-        inc(edges)
-    inc(EdgeIndex(edges, sparse_size=(NODES, NODES)))
-    assert inc.mode == "incremental"
-    inc.apply_delta(edge_index_add=[[0], [1]])
-    assert inc.verify() < 1e-9
+    for given in (edges, EdgeIndex(edges, sparse_size=(NODES, NODES))):
+        inc(given)
+        assert (inc.mode, inc.num_nodes) == ("incremental", NODES)
+        inc.apply_delta(edge_index_add=[[0], [1]])
+        assert inc.verify() < 1e-9
     with pytest.raises(UnsupportedModelError, match="no parameter with 11 rows"):
         inc(EdgeIndex(edges % 11, sparse_size=(11, 11)))
 
