@@ -35,7 +35,7 @@ from pyg_incremental.session.expire import Expires
 from pyg_incremental.session.parameters import ParameterWatch, refuse_autocast
 from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
-from pyg_incremental.session.settings import Options, Settings, shows_options
+from pyg_incremental.session.settings import Options, Settings, settings_of, shows_options
 from pyg_incremental.session.values import TakesValues
 from pyg_incremental.telemetry.metrics import RECENT
 from pyg_incremental.typing import Changes, Out, Pairs
@@ -52,7 +52,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
 
     @shows_options
     def __init__(self, model: nn.Module | Callable[..., Any], **options: Unpack[Options]) -> None:
-        settings = Settings(**options)
+        settings = settings_of(options)
         super().__init__(model := module_of(model), settings)
         if settings.backend == "auto":  # they are made while features and edges are read
             start.begin_kernels(model, settings)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from html import escape
-from typing import Any, Generic
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,11 +30,11 @@ from pyg_incremental.session.values import understood
 from pyg_incremental.session.what_if import WhatIfs
 from pyg_incremental.session.worst_node import worst_node
 from pyg_incremental.telemetry.metrics import ABOUT, Metrics
-from pyg_incremental.typing import Out
+from pyg_incremental.typing import Nodes, Out
 from pyg_incremental.update import Reading, Update
 
 
-class Readings(WhatIfs, Generic[Out]):
+class Readings(WhatIfs[Out]):
     """The part of an `IncrementalModel` that changes nothing."""
 
     def on_update(
@@ -55,7 +55,7 @@ class Readings(WhatIfs, Generic[Out]):
         """
         return self._listeners.add(method, old)
 
-    def read(self, nodes: Any = None) -> Reading:
+    def read(self, nodes: Nodes | Mapping[Any, Nodes] | None = None) -> Reading[Out]:
         """Some rows of the output, and the version that they are of: from any thread, at any time.
 
         Args:
@@ -72,7 +72,7 @@ class Readings(WhatIfs, Generic[Out]):
             UnsupportedModelError: If `nodes` is given, but the output has no row for each node.
         """
 
-        def look() -> Reading:
+        def look() -> Reading[Out]:
             self._refuse_stale()
             if nodes is None:
                 session = self._require()

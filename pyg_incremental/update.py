@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, overload
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+from typing_extensions import NamedTuple as GenericTuple  # before Python 3.11
 
 from pyg_incremental.errors import IncrementalError, UnsupportedModelError
 from pyg_incremental.typing import Out
@@ -376,7 +377,7 @@ def _labels(rows: Tensor) -> Tensor:
     return labels
 
 
-class Reading(NamedTuple):
+class Reading(GenericTuple, Generic[Out]):
     """Rows of the output, and which version they are of.
 
     Attributes:
@@ -385,4 +386,4 @@ class Reading(NamedTuple):
     """
 
     version: int
-    out: Tensor | Any
+    out: Out

@@ -24,6 +24,7 @@ from pyg_incremental.blocks.places import Places
 from pyg_incremental.blocks.readouts import has_node_rows, with_readouts
 from pyg_incremental.blocks.sample import sampled
 from pyg_incremental.blocks.shelf import Shelf
+from pyg_incremental.call.method import module_of
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import CallSite
@@ -35,6 +36,7 @@ from pyg_incremental.session.parameters import refuse_autocast
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.telemetry.progress import shown
+from pyg_incremental.typing import Out
 
 Ids = NDArray[np.int64]
 
@@ -52,7 +54,7 @@ def evaluate(
     progress: bool = True,
     seed: int = 0,
     order: Any = None,
-) -> Any:
+) -> Out:  # type: ignore[type-var]
     """Compute what a trained model returns, layer by layer, in blocks of rows that fit in memory.
 
     The model is traced to its program, as in `to_incremental`, and each layer is computed for all
@@ -97,11 +99,13 @@ def evaluate(
         OSError: If the disk is full.
         MemoryError: If the in-edges of one node alone do not fit, or the graph does not in which
             communities are to be found.
-        UnsupportedModelError: If `nodes` is given, but the output has no row for each node.
+        UnsupportedModelError: If `model` is no module, or if `nodes` is given, but the output has
+            no row for each node.
     """
+    model = module_of(model)
     refuse_torchscript(model)
     _refuse_training(model)
-    return evaluate_call(
+    result: Out = evaluate_call(
         call_of(model, data),
         nodes=nodes,
         num_neighbors=num_neighbors,
@@ -113,6 +117,7 @@ def evaluate(
         seed=seed,
         order=order,
     )
+    return result
 
 
 def evaluate_call(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -27,11 +29,23 @@ def module_of(model: Any, method: str | None = None) -> nn.Module:
         model, method = model.__self__, model.__name__
     if not isinstance(model, nn.Module):
         raise UnsupportedModelError(
-            f"to_incremental: expected a torch.nn.Module (got {type(model).__name__}); pass "
-            "the trained model itself"
+            f"expected a torch.nn.Module (got {type(model).__name__}); {_cure(model)}"
         )
     model = getattr(model, "_orig_mod", model)
     return model if method in (None, "forward", "__call__") else _seen_as(model, str(method))
+
+
+def _cure(model: Any) -> str:
+    """What to pass in the place of what is no module."""
+    if isinstance(getattr(model, "model", None), nn.Module):
+        return "that wraps one: use it as it is, or pass the module, inc.model"
+    if isinstance(model, type):
+        return f"pass a trained model, an object: {model.__name__}(...)"
+    if isinstance(model, Mapping):
+        return "build the model, load_state_dict(...) into it, and pass the model"
+    if isinstance(model, (str, os.PathLike)):
+        return "pass the trained model itself; of a file of saved rows load(path, model)"
+    return "pass the trained model itself"
 
 
 def _seen_as(model: nn.Module, method: str) -> nn.Module:

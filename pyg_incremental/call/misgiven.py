@@ -35,8 +35,16 @@ def line_for(name: str, value: Any) -> str:
         if is_graph:
             return f"{said}; pass torch.from_numpy({name}.to_numpy()).t()"
         return f"{said}; pass torch.from_numpy({name}.to_numpy()).float()"
+    if isinstance(value, str) or _has_text(value):
+        if not is_graph:
+            return f"{quoted} holds text; pass features as numbers, [num_nodes, channels]"
+        return (
+            f"{quoted} holds text; pass ids, which count from 0, and names of nodes besides: "
+            "inc(..., node_ids=[...])"
+        )
     if isinstance(value, np.ndarray):
-        return f"{said}; pass torch.from_numpy({name}){'' if is_graph else '.float()'}"
+        cast = ".float()" if not is_graph else "" if value.dtype.kind in "iu" else ".long()"
+        return f"{said}; pass torch.from_numpy({name}){cast}"
     if isinstance(value, (list, tuple)) and value:
         said = f"{quoted} is a {kind.__name__}"
         if isinstance(value[0], BaseData):
@@ -60,6 +68,15 @@ def misgiven(constants: Mapping[str, Any]) -> str:
     """
     lines = [line for name, value in constants.items() if (line := line_for(name, value))]
     return f": {'. And '.join(lines)}" if lines else ""
+
+
+def _has_text(value: Any) -> bool:
+    """Whether the first entry of nested lists or of an array is text."""
+    while isinstance(value, (list, tuple)) and value:
+        value = value[0]
+    if isinstance(value, np.ndarray) and value.size:
+        value = value.flat[0]
+    return isinstance(value, str)
 
 
 def _is_graph(name: str) -> bool:

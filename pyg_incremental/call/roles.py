@@ -386,6 +386,12 @@ def _edge_input(site: CallSite, name: str, roles: Roles, where: str) -> bool:
             roles.edges[name] = relation.graph
             return True
         if named and (key is not None or len(roles.relations) == 1):
+            if argument.endswith("label_index"):
+                cure = f"{name}.t()" if not value.is_floating_point() else f"{name}.long()"
+                raise InvalidDeltaError(
+                    f"{where}: '{name}' must be pairs of nodes, integers of shape [2, num_pairs] "
+                    f"(got {value.dtype} {list(value.shape)}); pass {cure}"
+                )
             raise InvalidDeltaError(
                 f"{where}: '{name}' has {rows} rows, but the graph has {count} edges; pass a row "
                 "for each edge"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import wraps
 from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
 import numpy as np
@@ -62,6 +64,58 @@ class Fields(TypedDict, total=False):
     values: Any
 
 
+T = TypeVar("T")
+
+_MEANT = {
+    "add": "edge_index_add", "add_edge": "edge_index_add", "add_edges": "edge_index_add",
+    "added": "edge_index_add", "edge_add": "edge_index_add", "edges": "edge_index_add",
+    "edges_add": "edge_index_add", "edge_index": "edge_index_add", "insert": "edge_index_add",
+    "del": "edge_index_del", "del_edges": "edge_index_del", "delete": "edge_index_del",
+    "deleted": "edge_index_del", "edge_del": "edge_index_del", "edges_del": "edge_index_del",
+    "edge_index_remove": "edge_index_del", "remove": "edge_index_del",
+    "remove_edges": "edge_index_del", "removed": "edge_index_del",
+    "x": "x_changes", "x_new": "x_changes", "features": "x_changes", "update": "x_changes",
+    "add_nodes": "x_add", "new_nodes": "x_add", "node_add": "x_add", "nodes": "x_add",
+    "nodes_add": "x_add", "new_x": "x_add", "num_nodes": "x_add",
+    "del_nodes": "nodes_del", "node_del": "nodes_del", "remove_nodes": "nodes_del",
+    "nodes_remove": "nodes_del", "edge_weight": "edge_weight_add", "weight": "edge_weight_add",
+    "edge_attr": "edge_attr_add", "edge_type": "edge_data_add", "edge_time": "edge_data_add",
+    "time": "edge_data_add", "timestamp": "edge_data_add",
+}  # fmt: skip
+"""What people call the fields that other libraries call otherwise."""
+
+
+def _no_field(name: str, known: list[str]) -> str:
+    """What to say of a keyword that is no field of a delta."""
+    near = _MEANT.get(name) or next(iter(difflib.get_close_matches(name, known, 1, 0.75)), None)
+    if near == "edge_data_add":
+        cure = f"data of edges come as edge_data_add={{{name!r}: rows}}"
+    elif near is not None:
+        cure = f"write {near}=..."
+    else:
+        cure = f"the fields are {', '.join(known)}"
+    return f"a delta has no field {name!r} (got {name}=...); {cure}"
+
+
+def _names_fields(cls: type[T]) -> type[T]:
+    """Answer a keyword that is no field by the field that is meant."""
+    plain: Any = cls.__init__
+
+    @wraps(plain)
+    def init(self: Any, *given: Any, **named: Any) -> None:
+        try:
+            plain(self, *given, **named)
+        except TypeError as error:
+            known = [f.name for f in fields(self)]
+            for name in named.keys() - known:
+                raise InvalidDeltaError(_no_field(name, known)) from error
+            raise
+
+    cls.__init__ = init  # type: ignore[method-assign]
+    return cls
+
+
+@_names_fields
 @dataclass(frozen=True, eq=False)
 class GraphDelta:
     """A group of changes to a graph, applied as one.

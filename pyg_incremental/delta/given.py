@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,11 @@ EDGE_DATA = {"edge_weight_add": "edge_weight", "edge_attr_add": "edge_attr"}
 
 def refuse_data(value: object, name: str) -> None:
     """A whole graph is not a delta."""
+    if type(value).__module__.partition(".")[0] == "networkx":
+        raise InvalidDeltaError(
+            f"{name} got a {type(value).__name__} of networkx; a delta has ids: pass "
+            "torch.tensor(list(graph.edges)).t(), where nodes are called by their numbers"
+        )
     if isinstance(value, (Data, HeteroData)):
         raise InvalidDeltaError(
             f"{name} got a {type(value).__name__} object, which is a whole graph; a delta names "
@@ -53,10 +58,50 @@ def as_tensor(value: Any, name: str) -> Tensor:
 
 
 def _not_numbers(value: Any, name: str, error: Exception) -> InvalidDeltaError:
+    if isinstance(value, Mapping):
+        what, cure = f"a mapping with the keys {[*value][:3]}", "give its parts"
+    elif isinstance(value, Iterable) and not isinstance(value, (Sized, str)):
+        what, cure = f"a {type(value).__name__}, which can be read once", f"pass list({name})"
+    elif isinstance(value, (set, frozenset)):
+        what, cure = f"a {type(value).__name__}, which has no order", "pass a list"
+    else:
+        what, cure = _held_by(value, str(error))
     return InvalidDeltaError(
-        f"{name}: expected a tensor, an array or a list of numbers (got {type(value).__name__}: "
-        f"{error})"
+        f"{name}: expected a tensor, an array or a list of numbers (got {what}); {cure}"
     )
+
+
+def _held_by(value: Any, error: str) -> tuple[str, str]:
+    """What is in a value of which no tensor can be made, and what to do about it."""
+    kind, every = type(value).__name__, [*_flat(value)]
+    words = next((v for v in every if isinstance(v, str)), None)
+    if words is not None:
+        return f"{kind} with the text {words!r}", (
+            "numbers as text are read by int() or float(); names of nodes have to be given in the "
+            "first call, as in inc(x, edge_index, node_ids=[...])"
+        )
+    if any(v is None for v in every):
+        return f"{kind} with None in it", "leave such entries out, or give them a number"
+    if "inhomogeneous" in error:
+        more = ", and no ids beside new rows, which get the next numbers"
+        return f"{kind} of rows of different lengths", f"give rows of one length{more}"
+    strange = next((type(v).__name__ for v in every if not isinstance(v, (int, float))), kind)
+    if strange == "GraphDelta":
+        return f"{kind} of GraphDelta", "apply one after the other, or their sum, d1 + d2"
+    return f"{kind} of {strange}" if strange != kind else kind, "pass numbers, as a tensor"
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    """What is in nested lists and arrays."""
+    table = getattr(value, "to_numpy", None)
+    value = table() if callable(table) else value
+    if isinstance(value, np.ndarray):
+        yield from value.ravel().tolist()
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield value
 
 
 def added_data(value: Any) -> Mapping[str, Any]:
@@ -97,10 +142,13 @@ def _integers(value: Any, name: str, empty: tuple[int, ...]) -> np.ndarray[Any, 
     if t.is_meta or t.layout is not torch.strided:
         raise InvalidDeltaError(
             f"{name}: expected a dense tensor on device 'cpu' (got device '{t.device}', layout "
-            f"{t.layout})"
+            f"{t.layout}); pass ids, int64: of a sparse tensor .coalesce().indices()"
         )
     if t.dtype.is_floating_point or t.dtype.is_complex or t.dtype is torch.bool:
-        raise InvalidDeltaError(f"{name}: expected integers (got {t.dtype}); ids are int64")
+        cure = "ids are int64: pass .long() of them, once no NaN is among them"
+        if t.dtype is torch.bool:
+            cure = "ids are int64: of a mask pass mask.nonzero().flatten()"
+        raise InvalidDeltaError(f"{name}: expected integers (got {t.dtype}); {cure}")
     return t.cpu().contiguous().to(torch.int64).numpy()
 
 
@@ -121,10 +169,11 @@ def as_edges(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
             raise _ambiguous(value, name)
     edges = _integers(value, name, (2, 0))
     if edges.ndim != 2 or edges.shape[0] != 2:
-        hint = "; pass its transpose" if edges.ndim == 2 and edges.shape[1] == 2 else ""
+        turned = edges.ndim == 2 and edges.shape[1] == 2
+        hint = "pass its transpose" if turned else "write torch.tensor([sources, targets])"
         raise InvalidDeltaError(
             f"{name}: expected shape [2, num_edges], sources above targets (got "
-            f"{list(edges.shape)}){hint}"
+            f"{list(edges.shape)}); {hint}"
         )
     return edges
 
@@ -184,7 +233,9 @@ def x_change_parts(value: Any) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Any
     refuse_data(value, "x_changes")
     if isinstance(value, Mapping) or not isinstance(value, (tuple, list)) or len(value) != 2:
         raise InvalidDeltaError(
-            f"x_changes: expected a pair (ids [c], rows [c, in_channels]) (got {_describe(value)})"
+            "x_changes: expected a pair (ids [c], rows [c, in_channels]) (got "
+            f"{_describe(value)}); write x_changes=(ids, rows), where all rows are new "
+            "(torch.arange(num_nodes), x)"
         )
     return as_ids(value[0], "x_changes[0]"), value[1]
 
@@ -195,7 +246,8 @@ def edge_change_parts(value: Any) -> tuple[np.ndarray[Any, np.dtype[np.int64]], 
     if not isinstance(value, (tuple, list)) or len(value) != 2 or not isinstance(value[1], Mapping):
         raise InvalidDeltaError(
             "edge_changes: expected a pair (edge_index [2, r], {'edge_weight': [r], 'edge_attr': "
-            f"[r, edge_dim]}}) (got {_describe(value)})"
+            f"[r, edge_dim]}}) (got {_describe(value)}); write edge_changes=(edge_index, "
+            "{'edge_weight': values})"
         )
     return as_edges(value[0], "edge_changes[0]"), value[1]
 

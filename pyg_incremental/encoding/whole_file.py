@@ -48,6 +48,10 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     what = why_no_file(target)
     if what:
         raise OSError(f"'{path}' is {what}, which is not replaced; name a file")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"'{path}' cannot be written: there is no folder '{target.parent}'; make it first"
+        )
     _remove_left_over(target)
     part, handle = _begun(target)
     try:

@@ -167,7 +167,8 @@ def _content(
             f"'{path}' is not a saved state of format {FORMAT}, but of {found}; {how}"
         )
     if not head.startswith(_MAGIC):
-        raise StateFileError(f"'{path}' is not a saved state of format {FORMAT}")
+        what = "is empty" if not head else f"is not a saved state of format {FORMAT}"
+        raise StateFileError(f"'{path}' {what}; name a file that inc.save(path) wrote")
     if len(head) < _HEAD.size:
         raise FrameError("it ends after a few bytes")
     _, _, text_size, room = _HEAD.unpack(head)

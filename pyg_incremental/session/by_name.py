@@ -356,7 +356,7 @@ class ByName:
 
     def _tried(
         self: Any, session: Session, delta: GraphDelta
-    ) -> tuple[GraphDelta, Callable[[Update], Update]]:
+    ) -> tuple[GraphDelta, Callable[[Update[Any]], Update[Any]]]:
         """A delta in rows, and what makes names of the rows in what it would do."""
         names = self._settled(session)
         if names is None:
@@ -366,7 +366,7 @@ class ByName:
 
     def _asked(
         self: Any, session: Session, ids: Sequence[Any], named: Mapping[str, Any]
-    ) -> tuple[GraphDelta, Callable[[Update], Update]]:
+    ) -> tuple[GraphDelta, Callable[[Update[Any]], Update[Any]]]:
         """The delta that would watch some ids, by rows; see `query_delta`."""
         names = self._settled(session)
         rows_of = None if names is None else names.rows_of

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
+from pyg_incremental.errors import IncrementalError
 from pyg_incremental.update import Update
 
 
@@ -25,6 +26,11 @@ class Listeners:
 
     def add(self, method: Callable[[Update[Any]], Any], old: bool) -> RemovableHandle:
         """One more, which may ask for OLD rows; a handle that takes it away again."""
+        if not callable(method):
+            raise IncrementalError(
+                f"on_update: expected something to call (got {type(method).__name__}); pass a "
+                "function of an Update, as in on_update(print)"
+            )
         handle = RemovableHandle(self.methods, extra_dict=self.asks_old)
         self.methods[handle.id] = method
         if old:

@@ -10,31 +10,32 @@ from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.session.preview import preview
 from pyg_incremental.session.trial import Trials
+from pyg_incremental.typing import Out
 from pyg_incremental.update import Update
 
 
-class Previews(Sequence[Update]):
+class Previews(Sequence[Update[Out]]):
     """What many deltas would change: an `Update` for each, made when somebody asks for it.
 
     Args:
         tells: What makes them.
     """
 
-    def __init__(self, tells: Sequence[Callable[[], Update]]) -> None:
+    def __init__(self, tells: Sequence[Callable[[], Update[Out]]]) -> None:
         self._tells = tells
 
     @classmethod
-    def made(cls, updates: Iterable[Update]) -> Previews:
+    def made(cls, updates: Iterable[Update[Out]]) -> Previews[Out]:
         """Updates that are made already."""
         return cls([partial(_as_is, update) for update in updates])
 
     @overload
-    def __getitem__(self, index: int) -> Update: ...
+    def __getitem__(self, index: int) -> Update[Out]: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Previews: ...
+    def __getitem__(self, index: slice) -> Previews[Out]: ...
 
-    def __getitem__(self, index: int | slice) -> Update | Previews:
+    def __getitem__(self, index: int | slice) -> Update[Out] | Previews[Out]:
         """That of one delta, or of some."""
         if isinstance(index, slice):
             return Previews(self._tells[index])
@@ -50,7 +51,7 @@ class Previews(Sequence[Update]):
         return f"{type(self).__name__}({len(self)} deltas)"
 
 
-def preview_many(trials: Trials, deltas: Iterable[GraphDelta]) -> Previews:
+def preview_many(trials: Trials, deltas: Iterable[GraphDelta]) -> Previews[Any]:
     """What each of some deltas would change on the state as it is; see `preview`.
 
     Args:
@@ -79,6 +80,6 @@ def preview_many(trials: Trials, deltas: Iterable[GraphDelta]) -> Previews:
     return Previews(tells)
 
 
-def _as_is(update: Update) -> Update:
+def _as_is(update: Update[Out]) -> Update[Out]:
     """An update that is made already."""
     return update

@@ -123,6 +123,7 @@ def _changes(site: CallSite, roles: Roles, given: dict[str, Any]) -> Changed:
         for more, changed in _widths(site, rows, start, dtype):
             yield told + more, site, changed
     yield from _not_given(site, roles, given, dtype)
+    yield from _lengths(site, roles, given)
     for name, rows_of in given.items():
         plain = isinstance(rows_of, Tensor) and rows_of.layout is torch.strided
         graphs = {r.graph for r in roles.given}
@@ -222,6 +223,24 @@ def _widths(
                 "like the rows of training, or a model made for that width"
             )
             yield told, {**given, **new}
+
+
+def _lengths(site: CallSite, roles: Roles, given: dict[str, Any]) -> Changed:
+    """Arguments with a number for each row: of another length, or in columns."""
+    nodes = next((given[n].shape[0] for n in roles.nodes if n in given), None)
+    for name, rows in given.items():
+        if not isinstance(rows, Tensor) or rows.layout is not torch.strided:
+            continue
+        shape = list(site.tensors[name].shape)
+        if name in roles.edges and rows.dim() == 2:
+            told = (
+                f"'{name}' is {shape}, and the model takes a number for each edge; pass [num_edges]"
+            )
+            yield told, site, {**given, name: rows[:, 0]}
+        if name in roles.others and rows.dim() == 1 and nodes is not None:
+            count = next(iter(roles.num_nodes.values()))
+            told = f"'{name}' has {shape[0]} rows, but there are {count} nodes; pass a row for each"
+            yield told, site, {**given, name: rows.new_zeros(nodes)}
 
 
 def _taken(model: nn.Module) -> dict[int, str]:

@@ -1,5 +1,6 @@
 """What the user chose, checked."""
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -79,6 +80,25 @@ class Settings:
                 "compile_after: expected a number of updates, 1 or more, or None (got "
                 f"{self.compile_after})"
             )
+
+
+def settings_of(options: Mapping[str, Any]) -> Settings:
+    """Settings of the keywords that a user gave.
+
+    Raises:
+        TypeError: If there is no such option; what `Settings` raises besides.
+    """
+    for name in options:
+        if name not in Options.__annotations__:
+            near = difflib.get_close_matches(name, Options.__annotations__, 1)
+            cure = {
+                "device": "the model runs where its parameters are: model.to(device) first",
+                "threads": "torch.set_num_threads(n) says how many threads serve",
+            }.get(name) or (
+                f"write {near[0]}=..." if near else f"they are {', '.join(Options.__annotations__)}"
+            )
+            raise TypeError(f"to_incremental has no option '{name}' (got {name}=...); {cure}")
+    return Settings(**options)
 
 
 def shows_options(function: F) -> F:

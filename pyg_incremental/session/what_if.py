@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic
 
-from pyg_incremental.delta.describe import GraphDelta
+from typing_extensions import Unpack
+
+from pyg_incremental.delta.describe import Fields, GraphDelta, with_fields_of
+from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.session.by_name import ByName
 from pyg_incremental.session.guarded import Guarded
 from pyg_incremental.session.many import Previews, preview_many
 from pyg_incremental.session.parameters import refuse_autocast
 from pyg_incremental.session.preview import preview
 from pyg_incremental.session.session import Session
+from pyg_incremental.typing import Changes, Out, Pairs
 from pyg_incremental.update import Update
 
 
-class WhatIfs(ByName, Guarded):
+class WhatIfs(ByName, Guarded, Generic[Out]):
     """The part of an `IncrementalModel` that says what would be."""
 
     def inverse(self, delta: GraphDelta) -> GraphDelta:
         """The delta that undoes `delta`, read off the current state; see `GraphDelta.inverse`."""
         return self._turns.read(lambda: self._back(self._require(), delta))
 
-    def preview(self, *changes: Any, **fields: Any) -> Update:
+    @with_fields_of(GraphDelta)
+    def preview(
+        self,
+        edge_index_add: GraphDelta | Pairs | Mapping[Any, Pairs] | None = None,
+        edge_index_del: Pairs | Mapping[Any, Pairs] | None = None,
+        x_changes: Changes | Mapping[Any, Changes] | None = None,
+        **fields: Unpack[Fields],
+    ) -> Update[Out]:
         """What a delta would change, and what it would cost; nothing changes, not one bit.
 
         Where compiled code carries out the update alone, it costs that, and a copy of what it may
         write to. Else it costs a copy of all that is held, twice, and the work of the update step
         by step. Other threads wait meanwhile, but `out` and `x`, which are views, show the delta.
 
-        Args:
-            *changes: One `GraphDelta`, or some of its fields.
-            **fields: The fields of `GraphDelta`.
+        It takes one `GraphDelta`, or its fields, as `apply_delta` does.
 
         Returns:
             What `apply_delta` would return, OLD rows included; `version` is the current one.
@@ -41,24 +50,24 @@ class WhatIfs(ByName, Guarded):
             StaleStateError: If the stored state is stale.
             Exception: Whatever the model itself raises on the changed graph.
         """
-        delta = GraphDelta(*changes, **fields).alone()
+        delta = GraphDelta(edge_index_add, edge_index_del, x_changes, **fields).alone()
         return self._preview(lambda session: self._tried(session, delta))
 
-    def _preview(self, tried: Callable[[Session], Any]) -> Update:
+    def _preview(self, tried: Callable[[Session], Any]) -> Update[Any]:
         """What a delta would do, which, with what tells of it, is made where nothing can change."""
 
-        def looked() -> Update:
+        def looked() -> Update[Any]:
             self._refuse_stale()
             refuse_autocast()
             trials = self._trials_now()
             delta, told = tried(trials.session)
-            found: Update = told(preview(trials, delta))
+            found: Update[Any] = told(preview(trials, delta))
             found.is_preview = True
             return found
 
         return self._turns.alone("preview", looked)
 
-    def preview_many(self, deltas: Iterable[GraphDelta]) -> Previews:
+    def preview_many(self, deltas: Iterable[GraphDelta]) -> Previews[Out]:
         """What each of many deltas would change, such as transactions that wait for a decision.
 
         Each is judged alone, on the state as it is: none sees another one. Nothing changes, not one
@@ -76,9 +85,9 @@ class WhatIfs(ByName, Guarded):
             StaleStateError: If the stored state is stale.
             Exception: Whatever the model itself raises on a changed graph.
         """
-        given = [delta.alone() for delta in deltas]
+        given = [*map(_alone, deltas)]
 
-        def looked() -> Previews:
+        def looked() -> Previews[Out]:
             self._refuse_stale()
             refuse_autocast()
             trials = self._trials_now()
@@ -107,3 +116,12 @@ class WhatIfs(ByName, Guarded):
             StaleStateError: If the stored state is stale.
         """
         return self._preview(lambda session: self._asked(session, ids, named)).out
+
+
+def _alone(delta: GraphDelta) -> GraphDelta:
+    if not isinstance(delta, GraphDelta):
+        raise InvalidDeltaError(
+            f"preview_many: expected deltas (got {type(delta).__name__}); pass a list of "
+            "GraphDelta(edge_index_add=..., ...)"
+        )
+    return delta.alone()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -26,6 +26,7 @@ class Event(NamedTuple):
     at: float | None = None
 
 
+@runtime_checkable
 class Source(Protocol):
     """Events in an order that is the same whenever it is read again."""
 

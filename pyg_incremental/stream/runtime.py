@@ -88,6 +88,16 @@ class Stream:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.inc = model if isinstance(model, IncrementalModel) else IncrementalModel(model)
+        if not isinstance(source, Source):
+            raise IncrementalError(
+                f"Stream: expected a source of events (got {type(source).__name__}); of a list or "
+                "an iterator pass IterableSource(events), of a file JsonLinesSource(path)"
+            )
+        if not isinstance(schema, (Schema, type(None))):
+            raise IncrementalError(
+                f"Stream: expected a Schema (got {type(schema).__name__}); pass "
+                "Schema(src='from', dst='to'), with the names of your fields"
+            )
         self._source, self._schema, self._clock = source, schema or Schema(), clock
         if window is not None:
             window.check(self._schema)

@@ -190,9 +190,9 @@ def _each(values: Sequence[Any], read: Callable[[Sequence[Any]], T]) -> T:
             try:
                 read([value])
             except _OF_DATA as why:
-                reasons[at] = _reason(why)
+                reasons[at] = _reason(why, value)
         if not reasons:  # each may be read, but not with the others
-            reasons = dict.fromkeys(range(1, len(values)), _reason(error))
+            reasons = dict.fromkeys(range(1, len(values)), _reason(error, values[0]))
         raise MalformedError(reasons) from error
 
 
@@ -263,8 +263,10 @@ def _named(values: Sequence[Any], name: str) -> list[Any]:
     return ids
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, value: Any) -> str:
     """What to say of an event that cannot be read."""
     if isinstance(error, KeyError):
         return f"there is no field {error}"
+    if isinstance(error, TypeError) and not hasattr(value, "keys"):
+        return f"expected fields by name, as a dict has (got {type(value).__name__})"
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from pyg_incremental.errors import IncrementalError
 from pyg_incremental.stream.line_file import LineFile
 
 Sink = Callable[[Any], Any]
@@ -72,6 +73,11 @@ class Deliveries:
     """
 
     def __init__(self, sink: Sink) -> None:
+        if not callable(sink):
+            raise IncrementalError(
+                f"Stream: expected something to call (got {type(sink).__name__}); pass a function, "
+                "or a sink such as JsonLines('alerts.jsonl')"
+            )
         self._sink = sink
         self.given = self.failed = 0
         self.error: Exception | None = None

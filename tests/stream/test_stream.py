@@ -108,7 +108,7 @@ def test_an_edge_may_come_after_its_node_and_not_before():
         ({"kind": "node", "node": 1, "x": [1.0]}, "expected"),
         ({"kind": "node", "node": 1, "x": "a"}, "expected numbers"),
         ({"kind": "node", "node": 14, "x": [1.0] * 3}, "the next new one is 12"),
-        (7, "TypeError"),
+        (7, "fields by name"),
         (GraphDelta(edge_index_add=[[0], [99]]), "99"),
     ],
 )

@@ -23,6 +23,8 @@ from pyg_incremental import (
 )
 from pyg_incremental.engine.memory import MemoryReport
 from pyg_incremental.session.explain import Explanation
+from pyg_incremental.sources import SqliteLog
+from pyg_incremental.stream import Schema, Stream
 from pyg_incremental.update import Crossed, Flips
 
 
@@ -89,9 +91,15 @@ def run(inc: IncrementalModel, path: Path) -> None:
     assert_type(
         inc.apply_delta(torch.tensor([[0], [1]]), None, ([0], np.ones((1, 4)))), Update[Tensor]
     )
-    assert_type(inc.preview(nodes_del=[0]), Update[Tensor])
+    assert_type(inc.preview(nodes_del=[0], undirected=True), Update[Tensor])
+    assert_type(inc.preview_many(deltas())[0], Update[Tensor])
+    assert_type(by_type(inc.model).preview(nodes_del={"a": [0]}), Update[dict[str, Tensor]])
+    inc.preview(add=[0])  # type: ignore[call-arg]
+    inc.apply_delta(edges=[[0], [1]])  # type: ignore[call-arg]
+    inc.apply_delta(missing="never")  # type: ignore[arg-type]
+    inc.apply_delta(x_add="three")  # type: ignore[arg-type]
     assert_type(inc.read([0, 1]).version, int)
-    assert_type(inc.read([0, 1]).out, Tensor | Any)  # by type of nodes or edges: a dict
+    assert_type(inc.read([0, 1]).out, Tensor)
     assert_type(inc.out, Tensor)
     assert_type(inc.x, Tensor | Any)  # by type of nodes or edges: a dict
     assert_type(inc.graph, DynamicGraph | Any)  # by type of nodes or edges: a dict
@@ -108,4 +116,10 @@ def run(inc: IncrementalModel, path: Path) -> None:
     assert_type(inc.explain(), Explanation)
     handle = inc.on_update(lambda up: print(up.changed.shape), old=True)
     handle.remove()
-    print(evaluate(inc.model, {"x": inc.x, "edge_index": graph.to_edge_index()}))
+    whole = evaluate(inc.model, {"x": inc.x, "edge_index": graph.to_edge_index()})
+    assert_type(whole, Tensor)
+    schema = Schema(src="from", dst="to", edge_data={"edge_weight": "amount"})
+    with Stream(inc, SqliteLog(path), schema, directory=path) as stream:
+        assert_type(stream.drain(), int)
+        watch = stream.on(lambda alert: print(alert.node), flipped=True)
+        assert_type(watch.given, int)

@@ -125,7 +125,7 @@ class DeltaReader:
         given = self.by_kind(value, name)
         return {
             kind: chosen_ids(
-                ids, f"{name}{self._label(kind)}", self._num_nodes[kind], self._advice(kind)
+                ids, f"{name}{self._label(kind)}", self._num_nodes[kind], "name nodes of the graph"
             )
             for kind, ids in given.items()
         }
@@ -283,7 +283,9 @@ class DeltaReader:
         said = f"{field}: there is no {key!r} (got {key!r}, expected one of {known})"
         is_edge = isinstance(key, tuple) and len(key) == 3
         if "" in self._roles.kinds or not (is_edge or isinstance(key, str)) or "[" in field:
-            return InvalidDeltaError(said)
+            return InvalidDeltaError(f"{said}; {_what_it_may_be(field, key)}")
+        if not is_edge and field in (*_EDGE_FIELDS, *PAIR_FIELDS):
+            return InvalidDeltaError(f"{said}; edges have types (source, relation, target)")
         none = "torch.empty(2, 0, dtype=torch.int64)" if is_edge else "torch.empty(0, channels)"
         return InvalidDeltaError(
             f"{said}; if it is a type of which there was none yet, call the model again with no "
@@ -366,6 +368,17 @@ class DeltaReader:
                 parts.setdefault(key, {})[field] = part
         nothing = dict.fromkeys(_EDGE_FIELDS)
         return {key: replace(delta, **{**nothing, **part}) for key, part in parts.items()}
+
+
+def _what_it_may_be(field: str, key: object) -> str:
+    """What somebody may mean by a key where there is nothing to tell apart, and how to say it."""
+    if key in GraphDelta.__dataclass_fields__:
+        return "unpack a dict of fields: apply_delta(**fields)"
+    if isinstance(key, int):
+        return f"write {field}=(ids, rows)"
+    if isinstance(key, tuple) and len(key) == 2:
+        return f"write {field}=torch.tensor(list(edges)).t()"
+    return f"leave the key out, {field}=..., where there is one"
 
 
 def written(roles: Roles, fields: Mapping[str, Mapping[Any, Any]]) -> GraphDelta:
