@@ -16,7 +16,7 @@ from tests.fuzz.script import script_of
 from tests.fuzz.search import try_one
 from tests.fuzz.trial import draw_trial, run_trial, with_deltas
 
-MODELS = 24  # of one block: about seven seconds
+MODELS = 16  # of one block: some five seconds
 
 
 @pytest.mark.parametrize(
