@@ -1,7 +1,9 @@
 """Deltas that call nodes by their names, against the same by rows; and memory under churn.
 
 Three models take the same edges, one at a time: by rows, by names that are strings, and by integer
-keys. `x rows` is the median of the time by name against that by rows. Then `--events` nodes come
+keys. `x rows` is the median of the time by name against that by rows. Then three others take edges
+with ids, and delete them again: ids that are integers and strings, of which a deletion gives the id
+alone, against deletions by both ends of models without ids. Then `--events` nodes come
 and go by name, one of each with every delta. `growth` is how much more memory the process has at
 the end than after a tenth of them, as a part of that.
 """
@@ -71,13 +73,52 @@ def run(args: argparse.Namespace) -> None:
     report.print_table(rows)
     inc = models["strings"]
     models.clear()
+    by_id = edge_ids(model, work, args.updates, args.seed)
+    report.print_table(by_id)
     churned = churn(inc, texts, args.events, args.seed)
     report.print_table([churned])
     options = report.plain({k: v for k, v in vars(args).items() if k != "out"})
     report.write_json(
         args.out / "names.json",
-        {"options": options, "machine": machine.describe(), "results": rows, "churn": churned},
+        {
+            "options": options,
+            "machine": machine.describe(),
+            "results": rows,
+            "edge_ids": by_id,
+            "churn": churned,
+        },
     )
+
+
+def edge_ids(model: object, work: object, updates: int, seed: int) -> list[report.Row]:
+    """An edge comes, and the one before it leaves: by both ends, and by ids alone."""
+    count, edges = len(work.x), work.edge_index.shape[1]
+    spell = {"ends": None, "integer ids": lambda i: 2**40 + i, "string ids": "transfer-{}".format}
+    models, took = {}, {way: ([], []) for way in spell}
+    for way, of in spell.items():
+        ids = None if of is None else [of(i) for i in range(edges)]
+        models[way] = to_incremental(model)
+        models[way](work.x, work.edge_index, **({} if ids is None else {"edge_ids": ids}))
+    generator = torch.Generator().manual_seed(seed)
+    for i in range(edges, edges + updates):
+        edge = torch.randint(count, (2, 1), generator=generator)
+        for way, of in spell.items():
+            come = {"edge_index_add": edge} | ({} if of is None else {"edge_ids_add": [of(i)]})
+            leave = {"edge_index_del": edge} if of is None else {"edge_ids_del": [of(i)]}
+            for kept, fields in zip(took[way], (come, leave), strict=True):
+                began = time.perf_counter()
+                models[way].apply_delta(**fields)
+                kept.append(time.perf_counter() - began)
+    late = {way: [part[updates // 5 :] for part in parts] for way, parts in took.items()}
+    return [
+        {
+            "edges by": way, "come_p50_us": 1e6 * median(come), "leave_p50_us": 1e6 * median(leave),
+            "x come": median(a / b for a, b in zip(come, late["ends"][0], strict=True)),
+            "x leave": median(a / b for a, b in zip(leave, late["ends"][1], strict=True)),
+            "off_by": float(models[way].verify(32)),
+        }
+        for way, (come, leave) in late.items()
+    ]  # fmt: skip
 
 
 def churn(inc: object, texts: np.ndarray, events: int, seed: int) -> report.Row:

@@ -29,8 +29,9 @@ from pyg_incremental.session import at_once, interrupted, report, start
 from pyg_incremental.session.as_module import AsModule
 from pyg_incremental.session.at_once import FewChanges, few_changes_of
 from pyg_incremental.session.before import OutputBefore, kept_before
-from pyg_incremental.session.by_name import NodeNames, taken_out
+from pyg_incremental.session.by_name import Names, taken_out
 from pyg_incremental.session.compact import Removed, say_what_counts
+from pyg_incremental.session.edge_ids import ids_taken_out
 from pyg_incremental.session.expire import Expires
 from pyg_incremental.session.parameters import ParameterWatch, refuse_autocast
 from pyg_incremental.session.scrub import Scrub
@@ -72,7 +73,8 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
                 (`edge_index` int64 `[2, num_edges]`, `EdgeIndex`, torch CSR or CSC, or
                 `SparseTensor`), edge data, a `Data` object, ...
             **kwargs: Likewise; and `node_ids`: names of all nodes, `[num_nodes]`, if deltas are to
-                call them by these (see `GraphDelta`), of several types in a dict.
+                call them by these (see `GraphDelta`), of several types in a dict; and `edge_ids`:
+                ids of all edges, `[num_edges]`, likewise.
 
         Returns:
             The model's output, as a copy.
@@ -86,8 +88,9 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
 
         def begun() -> Out:
             node_ids, settings = taken_out(self.model, kwargs), self._settings
+            edge_ids = ids_taken_out(self.model, kwargs)
             call = partial(bind, self.model, args, kwargs, settings.roles)
-            out: Out = self._begin(call, settings, node_ids).returned(copy=True)
+            out: Out = self._begin(call, settings, node_ids, edge_ids).returned(copy=True)
             return out
 
         return self._turns.alone("a first pass", begun)
@@ -129,14 +132,20 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
         begun = partial(self._begin, call, settings, node_ids)
         return self._turns.alone("bootstrap", lambda: begun().returned(copy=False))
 
-    def _begin(self, call: Callable[[], CallSite], settings: Settings, node_ids: Any) -> Session:
+    def _begin(
+        self,
+        call: Callable[[], CallSite],
+        settings: Settings,
+        node_ids: Any,
+        edge_ids: Mapping[str, Any] | None = None,
+    ) -> Session:
         """Run the first pass."""
         began = time.perf_counter()
         self._refuse_training()
         refuse_autocast()
         start.begin_kernels(self.model, settings)
         session = start.from_call(call(), settings)
-        names = None if node_ids is None else NodeNames.of(session, node_ids)
+        names = Names.of(session, node_ids, edge_ids or {})
         self._take(session, Committed())
         self._removed, self._names = Removed(), names
         self._say_computed("first pass", began)
@@ -235,7 +244,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             names = self._settled(session)
             self._removed.note({} if names is None else names.free())
             again, ids = start.from_fewer_nodes(session, self._removed)
-            names = None if names is None else names.moved(ids)
+            names = None if names is None else names.moved(again, ids)
             self._take(again, session.committed.next(None))
             self._removed, self._names = Removed(), names
             return ids.get("", ids if len(ids) > 1 else next(iter(ids.values())))

@@ -173,6 +173,8 @@ class Update(Generic[Out]):
         may_be_probabilities: Whether an output of one channel has numbers between 0 and 1 only, of
             which it is not known whether they are logits; told if OLD rows were asked for.
         is_preview: Whether it says what would be (`preview`): nothing was applied then.
+        changed_edge_ids: The ids of `changed_edges`, where edges have some (`edge_ids`): int64
+            `[k]` if these are integers, else an array of objects `[k]`. None where they have none.
     """
 
     changed: Out
@@ -187,6 +189,7 @@ class Update(Generic[Out]):
     may_be_probabilities: bool = False
     rows: Any = None
     is_preview: bool = False
+    changed_edge_ids: Any = None
 
     @property
     def flips(self) -> "Flips | Any":

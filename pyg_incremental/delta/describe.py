@@ -62,6 +62,8 @@ class Fields(TypedDict, total=False):
     invalid: Literal["error", "skip"]
     node_ids: Any
     values: Any
+    edge_ids_add: Any
+    edge_ids_del: Any
 
 
 T = TypeVar("T")
@@ -174,6 +176,10 @@ class GraphDelta:
         values: What arguments are from now on that are neither of nodes nor of edges, by name:
             `{'now': t}`, a tensor of the shape of the first call, or a number or text that was one.
             What reads them is computed anew, as in a first pass.
+        edge_ids_add: The ids of the added edges, `[k]`, where the first call gave edges ids
+            (`edge_ids=`): strings, integers of 64 bits or UUIDs. Ids of edges that have left may be
+            given again. With `undirected` both directions of an edge have its id.
+        edge_ids_del: Edges to delete by their ids alone, `[m]`, in the place of `edge_index_del`.
 
     Numbers come as tensors, arrays or lists, and are rounded to the dtype of the first pass;
     floats in the place of integers are refused, and so is what that dtype cannot hold.
@@ -199,6 +205,8 @@ class GraphDelta:
     invalid: Literal["error", "skip"] = "error"
     node_ids: Any = None
     values: Any = None
+    edge_ids_add: Any = None
+    edge_ids_del: Any = None
 
     def __repr__(self) -> str:
         given = (told(name, getattr(self, name)) for name in self._given())
@@ -206,10 +214,11 @@ class GraphDelta:
 
     def _given(self) -> list[str]:
         """The fields that say something."""
+        held = vars(self)
         return [
-            f.name
-            for f in fields(self)
-            if getattr(self, f.name) is not f.default and getattr(self, f.name) is not None
+            name
+            for name, default in _DEFAULTS.items()
+            if (value := held[name]) is not None and value is not default
         ]
 
     def alone(self) -> GraphDelta:
@@ -235,10 +244,16 @@ class GraphDelta:
         if self.undirected or not usual or not (
             self.edge_weight_add is self.edge_attr_add is self.edge_changes is self.x_add
             is self.nodes_del is self.edge_data_add is self.pairs_add is self.pairs_del
-            is self.edge_data_del is self.node_ids is self.values is None
+            is self.edge_data_del is self.node_ids is self.values is self.edge_ids_add
+            is self.edge_ids_del is None
         ):  # fmt: skip
             return None
         return self.edge_index_add, self.edge_index_del, self.x_changes
+
+    @property
+    def says(self) -> list[str]:
+        """The fields that say something, in their order."""
+        return self._given()
 
     @property
     def says_something(self) -> bool:
@@ -248,7 +263,7 @@ class GraphDelta:
     @property
     def tells_apart(self) -> bool:
         """Whether edges to delete are told apart by their data."""
-        if self.edge_data_del is not None:
+        if self.edge_data_del is not None or self.edge_ids_del is not None:
             return True
         given = [self.edge_index_del, self.pairs_del]
         every = [v for g in given for v in (g.values() if isinstance(g, Mapping) else [g])]
@@ -330,6 +345,7 @@ class GraphDelta:
             and delta.edge_attr_add is None
             and delta.edge_data_add is None
             and delta.edge_data_del is None
+            and delta.edge_ids_add is None
             and delta.missing == "error"
         )
         if plain and delta.edge_index_add is not None and delta.edge_index_del is not None:
@@ -357,11 +373,12 @@ class GraphDelta:
             return NotImplemented
         for delta in (self, then):
             delta._refuse_more_columns()
-            if delta.node_ids is not None:
-                raise InvalidDeltaError(
-                    "two deltas as one: node_ids name nodes, which only the model knows; apply one "
-                    "after the other"
-                )
+            for field in ("node_ids", "edge_ids_del"):
+                if getattr(delta, field) is not None:
+                    raise InvalidDeltaError(
+                        f"two deltas as one: {field} say who is meant, which only the model knows; "
+                        "apply one after the other"
+                    )
         return GraphDelta(**joined(self.both_directions(), then.both_directions()))
 
     def _keys(self) -> list[Any]:
@@ -418,6 +435,9 @@ class GraphDelta:
             model: The `IncrementalModel` to which this delta is about to be applied.
         """
         return model.inverse(self)
+
+
+_DEFAULTS = {f.name: f.default for f in fields(GraphDelta)}
 
 
 def with_fields_of(method: Callable[..., Any]) -> Callable[[F], F]:

@@ -18,7 +18,9 @@ from pyg_incremental.kernels.adjacency import out_of_range
 
 Ids = NDArray[np.int64]
 ADVICE = "add nodes with x_add"
-EDGE_DATA = {"edge_weight_add": "edge_weight", "edge_attr_add": "edge_attr"}
+EDGE_DATA = {
+    "edge_weight_add": "edge_weight", "edge_attr_add": "edge_attr", "edge_ids_add": "edge_ids",
+}  # fmt: skip
 
 
 def refuse_data(value: object, name: str) -> None:

@@ -25,7 +25,7 @@ from pyg_incremental.errors import InvalidDeltaError
 
 EDGE_FIELDS = (
     "edge_index_add", "edge_index_del", "edge_weight_add", "edge_attr_add", "edge_changes",
-    "edge_data_add", "edge_data_del",
+    "edge_data_add", "edge_data_del", "edge_ids_add",
 )  # fmt: skip
 NODE_FIELDS = ("x_changes", "x_add", "nodes_del")
 PAIR_FIELDS = {"pairs_add": "edge_index_add", "pairs_del": "edge_index_del"}

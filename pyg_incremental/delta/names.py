@@ -180,19 +180,8 @@ class NameTable:
     # Files ---------------------------------------------------------------------------------------
 
     def saved(self) -> dict[str, Tensor]:
-        """The names as tensors: what each is, int64 `[num_nodes]`, and all of them in bytes."""
-        kinds, parts = [], []
-        for name in self.names.tolist():
-            kinds.append(
-                0 if name is None else 1 + [isinstance(name, k) for k in _KINDS].index(True)
-            )
-            parts.append(_in_bytes(name))
-        text = b"".join(parts)
-        return {
-            "kinds": torch.tensor(kinds, dtype=torch.int64),
-            "sizes": torch.tensor([len(part) for part in parts], dtype=torch.int64),
-            "bytes": torch.frombuffer(bytearray(text or b"\0"), dtype=torch.uint8)[: len(text)],
-        }
+        """The names, `[num_nodes]`, as `names_to_tensors` has them."""
+        return names_to_tensors(self.names.tolist())
 
     @classmethod
     def restored(cls, saved: Mapping[str, Tensor]) -> NameTable:
@@ -202,11 +191,34 @@ class NameTable:
             ValueError: If the bytes are none of names.
             InvalidDeltaError: If a name is there twice.
         """
-        text, at, names = saved["bytes"].numpy().tobytes(), 0, []
-        for kind, size in zip(saved["kinds"].tolist(), saved["sizes"].tolist(), strict=True):
-            names.append(_of_bytes(kind, text[at : at + size]))
-            at += size
-        return cls(names, "node_ids")
+        return cls(names_of_tensors(saved), "node_ids")
+
+
+def names_to_tensors(names: Sequence[Any]) -> dict[str, Tensor]:
+    """Names as tensors: what each is, int64 `[num_names]`, and all of them in bytes."""
+    kinds, parts = [], []
+    for name in names:
+        kinds.append(0 if name is None else 1 + [isinstance(name, k) for k in _KINDS].index(True))
+        parts.append(_in_bytes(name))
+    text = b"".join(parts)
+    return {
+        "kinds": torch.tensor(kinds, dtype=torch.int64),
+        "sizes": torch.tensor([len(part) for part in parts], dtype=torch.int64),
+        "bytes": torch.frombuffer(bytearray(text or b"\0"), dtype=torch.uint8)[: len(text)],
+    }
+
+
+def names_of_tensors(saved: Mapping[str, Tensor]) -> list[Any]:
+    """The names that tensors are, int64 `[num_names]`; see `names_to_tensors`.
+
+    Raises:
+        ValueError: If the bytes are none of names.
+    """
+    text, at, names = saved["bytes"].numpy().tobytes(), 0, []
+    for kind, size in zip(saved["kinds"].tolist(), saved["sizes"].tolist(), strict=True):
+        names.append(_of_bytes(kind, text[at : at + size]))
+        at += size
+    return names
 
 
 def _in_bytes(name: Any) -> bytes:

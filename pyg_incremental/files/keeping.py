@@ -16,7 +16,7 @@ from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.files import saving
 from pyg_incremental.files.saving import Saved
 from pyg_incremental.session import start
-from pyg_incremental.session.by_name import NodeNames
+from pyg_incremental.session.by_name import Names
 from pyg_incremental.session.compact import Removed
 from pyg_incremental.session.parameters import refuse_autocast
 from pyg_incremental.session.settings import Options
@@ -61,7 +61,7 @@ class Keeping:
             self._refuse_stale(exactly=True)
             session = self._require()
             names, removed = self._settled(session), self._removed.by_kind()
-            saved = {} if names is None else names.saved()
+            saved = ({}, {}) if names is None else names.saved(session)
             return saving.copied(session, self._scrub.next, removed, saved, extra)
 
         saved = self._turns.read(look)
@@ -127,8 +127,7 @@ class Keeping:
         session = saving.restored(path, content, self.model, self._settings)
         self._take(session, Committed(content["version"], content["deltas"]))
         self._scrub.next = content["scrub_next"]
-        names = content["node_ids"]
-        self._names = NodeNames.restored(names) if names else None
+        self._names = Names.restored(session, content["node_ids"], content["edge_ids"])
         self._removed = Removed()
         self._removed.note({kind: ids.numpy() for kind, ids in content["removed"].items()})
         self.extra = content["extra"]

@@ -1,7 +1,7 @@
 """What a file holds of a wrapped model, and whose it is."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -31,6 +31,7 @@ _STATE = {
     **CALL, "model": str, "options": {str: object}, "version": int,
     "deltas": {(str, int): int}, "scrub_next": int, "extra": object,
     "removed": {str: Tensor}, "node_ids": {str: {str: Tensor}},
+    "edge_ids": {str: {str: Tensor}},
     "accumulate_dtype": str, "store": str, "graphs": {str: {str: Tensor}},
     "others": {str: Tensor}, "rows": {str: Tensor}, "outputs": [str],
     "whole_outputs": {str: Tensor}, "aggregators": {str: {str: Tensor}}, "program": str,
@@ -54,7 +55,7 @@ def copied(
     session: Session,
     scrub_next: int,
     removed: Mapping[str, Ids],
-    names: Mapping[str, dict[str, Tensor]],
+    names: Sequence[Mapping[str, dict[str, Tensor]]],
     extra: Any = None,
 ) -> Saved:
     """What is to be saved of a session; nothing of it changes with the session.
@@ -63,7 +64,8 @@ def copied(
         session: The state.
         scrub_next: The row that is scrubbed next.
         removed: Ids of removed nodes by kind, int64 `[d]`.
-        names: The names of nodes by kind, as `NameTable.saved` has them, `[num_nodes]` each.
+        names: The names of nodes by kind, `[num_nodes]` each, and ids of edges, as `Names.saved`
+            has them.
         extra: What the caller keeps with it.
     """
     committed = session.committed
@@ -73,7 +75,8 @@ def copied(
         "deltas": dict(committed.deltas),
         "scrub_next": scrub_next,
         "removed": {kind: torch.from_numpy(ids) for kind, ids in removed.items()},
-        "node_ids": dict(names),
+        "node_ids": dict(names[0]),
+        "edge_ids": dict(names[1]),
         "outputs": [value.name for value in session.plan.program.outputs],
         "whole_outputs": {name: t.clone() for name, t in whole_outputs(session).items()},
         **stored(session, exact=False),
@@ -152,17 +155,12 @@ def _tensors_fit(content: dict[str, Any], checked: Checked) -> None:
         if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < num_nodes[kind]:
             raise checked.refuse(f"removed nodes of kind '{kind}' are none of those that there are")
     for kind, names in content["node_ids"].items():
-        sizes = {name: tuple(t.shape) for name, t in names.items()}
-        count = (num_nodes.get(kind, -1),)
-        if sizes.keys() != {"kinds", "sizes", "bytes"} or sizes["kinds"] != count or (
-            sizes["sizes"] != count or names["sizes"].dtype != torch.int64
-            or sizes["bytes"] != (int(names["sizes"].sum()),) or (names["sizes"] < 0).any()
-        ):  # fmt: skip
-            raise checked.refuse(f"names of nodes of kind '{kind}' are none")
-        try:
-            NameTable.restored(names)
-        except ValueError as error:
-            raise checked.refuse(f"names of nodes of kind '{kind}' are none ({error})") from error
+        what = f"names of nodes of kind '{kind}'"
+        _are_names(names, num_nodes.get(kind, -1), what, checked)
+    keys = {name: data for held in content["graphs"].values() for name, data in held.items()}
+    for name, ids in content["edge_ids"].items():
+        count = keys[name].unique().numel() if name in keys else -1
+        _are_names(ids, count, f"ids of edges '{name}'", checked)
     for name, kind in content["nodes"].items():
         rows, ours = content["rows"].get(name), is_everyone(name)
         checked.rows(rows, num_nodes[kind], f"'{name}'", torch.int64 if ours else None)
@@ -171,6 +169,20 @@ def _tensors_fit(content: dict[str, Any], checked: Checked) -> None:
     nodes = [name for name in content["nodes"] if not is_everyone(name)]
     given = {*nodes, *content["edges"], *content["others"], *content["graphs"]}
     checked.same(sorted(set(content["names"])), sorted(given), "tensors of the call")
+
+
+def _are_names(names: Mapping[str, Tensor], count: int, what: str, checked: Checked) -> None:
+    """See that tensors are names, and so many; see `names_to_tensors`."""
+    sizes = {name: tuple(t.shape) for name, t in names.items()}
+    if sizes.keys() != {"kinds", "sizes", "bytes"} or sizes["kinds"] != (count,) or (
+        sizes["sizes"] != (count,) or names["sizes"].dtype != torch.int64
+        or sizes["bytes"] != (int(names["sizes"].sum()),) or (names["sizes"] < 0).any()
+    ):  # fmt: skip
+        raise checked.refuse(f"{what} are none")
+    try:
+        NameTable.restored(names)
+    except ValueError as error:
+        raise checked.refuse(f"{what} are none ({error})") from error
 
 
 def sums_of(content: dict[str, Any]) -> torch.dtype | None:

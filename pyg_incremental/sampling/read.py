@@ -98,11 +98,11 @@ def parts_of(
         raise InvalidDeltaError(
             f"invalid: a sampler takes a delta as a whole (got {delta.invalid!r}, expected 'error')"
         )
-    if delta.tells_apart:
+    if delta.tells_apart or delta.edge_ids_add is not None:
         raise InvalidDeltaError(
-            "edge_index_del, edge_data_del: a sampler does not tell edges of one pair apart by "
-            "their data (expected pairs alone); give table[['src', 'dst']], and which='oldest' or "
-            "'newest'"
+            "edge_index_del, edge_data_del, edge_ids_add, edge_ids_del: a sampler does not tell "
+            "edges of one pair apart by their data or ids (expected pairs alone); give "
+            "table[['src', 'dst']], and which='oldest' or 'newest'"
         )
     if not is_hetero:
         new, removed = _nodes(delta.x_add, delta.nodes_del)

@@ -20,6 +20,7 @@ from pyg_incremental.delta.names import NameTable, Renamed, listed, names_in
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.program.steps import Domain
+from pyg_incremental.session.edge_ids import EdgeIds, Identified
 from pyg_incremental.session.in_rows import InRows, in_brackets, pairs_named, unknown
 from pyg_incremental.session.inverse import inverse
 from pyg_incremental.session.late_update import MarkedUpdate
@@ -28,24 +29,28 @@ from pyg_incremental.session.session import Session
 from pyg_incremental.update import Update
 
 _LISTS = (list, tuple)
+_PLAIN = (Tensor, type(None))
 _NOTHING: Mapping[str, Mapping[int, Any]] = {}
 _PAIR = re.compile(r"edge \((-?\d+), (-?\d+)\)")
 
 
-class NodeNames:
-    """The names of the nodes of a call, by kind.
+class Names:
+    """The names of the nodes of a call, by kind, and the ids of its edges.
 
     Args:
         given: The names, `[num_nodes]` for each kind that has some.
+        edges: The ids; None if edges have none.
 
     Attributes:
         tables: The names of each kind that has some.
+        edges: The ids of edges.
 
     Raises:
         InvalidDeltaError: If they are no names, or one is there twice.
     """
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
+    def __init__(self, given: Mapping[str, Any], edges: EdgeIds | None = None) -> None:
+        self.edges = edges
         self.tables = {
             kind: NameTable(
                 names_in(names, f"node_ids{in_brackets(kind)}"), f"node_ids{in_brackets(kind)}"
@@ -56,17 +61,21 @@ class NodeNames:
         self._main: tuple[Session, tuple[NameTable, NameTable] | None] | None = None
 
     @classmethod
-    def of(cls, session: Session, given: Any) -> NodeNames:
-        """The names that come with a first call.
+    def of(cls, session: Session, given: Any, edges: Mapping[str, Any]) -> Names | None:
+        """The names that come with a first call; None if none do.
 
         Args:
             session: What it has begun.
             given: The names of all nodes, `[num_nodes]`; with several kinds a dict by kind.
+            edges: Ids of edges that are no integers; see `ids_taken_out`.
 
         Raises:
-            InvalidDeltaError: If there are not as many as nodes.
+            InvalidDeltaError: If there are not as many as nodes, or one is there twice.
         """
-        made = cls(session.resolver.reader.by_kind(given, "node_ids"))
+        ids = EdgeIds(session, edges)
+        if given is None and not ids.tables:
+            return None
+        made = cls(session.resolver.reader.by_kind(given, "node_ids"), ids if ids.tables else None)
         for kind, table in made.tables.items():
             if len(table) != session.num_nodes[kind]:
                 raise InvalidDeltaError(
@@ -75,32 +84,47 @@ class NodeNames:
                 )
         return made
 
-    def saved(self) -> dict[str, dict[str, Tensor]]:
-        """The names by kind as tensors, `[num_nodes]` each; see `NameTable.saved`."""
-        return {kind: table.saved() for kind, table in self.tables.items()}
+    def saved(self, session: Session) -> tuple[dict[str, dict[str, Tensor]], ...]:
+        """The names by kind, `[num_nodes]` each, and ids of edges; see `names_to_tensors`."""
+        names = {kind: table.saved() for kind, table in self.tables.items()}
+        return names, {} if self.edges is None else self.edges.saved(session)
 
     @classmethod
-    def restored(cls, saved: Mapping[str, Mapping[str, Tensor]]) -> NodeNames:
-        """The names as `saved` has returned them, `[num_nodes]` each."""
-        made = cls({})
+    def restored(
+        cls,
+        session: Session,
+        saved: Mapping[str, Mapping[str, Tensor]],
+        edges: Mapping[str, Mapping[str, Tensor]],
+    ) -> Names | None:
+        """The names as `saved` has returned them, `[num_nodes]` each; None if there are none.
+
+        Args:
+            session: The state that they belong to.
+            saved: The names of nodes.
+            edges: The ids of edges, as `EdgeIds.saved` has returned them.
+        """
+        ids = EdgeIds.restored(session, edges)
+        made = cls({}, ids if ids.tables else None)
         made.tables = {kind: NameTable.restored(names) for kind, names in saved.items()}
-        return made
+        return made if made.tables or made.edges else None
 
     def free(self) -> dict[str, Ids]:
         """The rows that have no name by kind, int64 `[d]`, where there are any."""
         return {k: np.array(t.free, np.int64) for k, t in self.tables.items() if t.free}
 
-    def moved(self, ids: Mapping[str, Tensor]) -> NodeNames:
+    def moved(self, session: Session, ids: Mapping[str, Tensor]) -> Names:
         """The names where nodes have other rows, int64 `[num_nodes]` by kind; -1 for none."""
-        made = NodeNames({})
+        made = Names({}, None if self.edges is None else self.edges.anew(session))
         made.tables = {k: table.moved(ids[k].numpy()) for k, table in self.tables.items()}
         return made
 
-    def settle(self, version: int) -> None:
+    def settle(self, session: Session) -> None:
         """Take in what an update has done to names that came to its end, or was interrupted."""
         pending = self._pending
+        if self.edges is not None:
+            self.edges.settle(session)
         if pending is not None:
-            if pending[0] == version:
+            if pending[0] == session.committed.version:
                 for kind, change in pending[1].items():
                     self.tables[kind].commit(change)
             self._pending = None
@@ -109,6 +133,10 @@ class NodeNames:
 
     def plain(self, session: Session, add: Any, gone: Any, changes: Any) -> Any:
         """The three most common parts of a delta by rows; None if they need a closer look."""
+        if self.edges is not None and (add is not None or type(gone) not in _PLAIN):
+            return None
+        if not self.tables:
+            return add, gone, changes
         main = self._main
         if main is None or main[0] is not session:
             main = self._main = session, self._ends_of_main(session)
@@ -141,9 +169,29 @@ class NodeNames:
             return None
         return self.tables[main.source], self.tables[main.target]
 
-    def about_to(self, version: int, changes: dict[str, Renamed]) -> None:
-        """Take notice of what an update that leads to some version does to names."""
+    def read(
+        self, session: Session, delta: GraphDelta
+    ) -> tuple[GraphDelta, InRows | None, Identified | None]:
+        """A delta in rows, and what was read in it: names of nodes, ids of edges.
+
+        Raises:
+            InvalidDeltaError: If a node or edge is not there, or there already.
+        """
+        reading = found = None
+        if self.tables:
+            reading = InRows(self.tables, session, delta)
+            delta = reading.delta
+        if self.edges is not None:
+            found = Identified(self.edges, session, delta)
+            delta = found.delta
+        return delta, reading, found
+
+    def about_to(self, version: int, reading: InRows | None, found: Identified | None) -> None:
+        """Take notice of what an update that leads to some version does to names and ids."""
+        changes = None if reading is None else reading.changes
         self._pending = (version, changes) if changes else None
+        if found is not None and self.edges is not None:
+            self.edges.about_to(version, found.changes)
 
     # What is asked for ---------------------------------------------------------------------------
 
@@ -197,6 +245,8 @@ class NodeNames:
         only, more = session.outputs.only, _NOTHING
         if changes:
             more = {kind: change.at() for kind, change in changes.items()}
+        if not self.tables:
+            return update
         update.rows = rows = update.changed
         if only is not None:
             kind = only.value.kind
@@ -308,7 +358,7 @@ def taken_out(model: nn.Module, kwargs: dict[str, Any]) -> Any:
 class ByName:
     """The part of an `IncrementalModel` that knows names."""
 
-    _names: NodeNames | None
+    _names: Names | None
 
     @property
     def node_ids(self: Any) -> Any:
@@ -322,7 +372,21 @@ class ByName:
             if names is None:
                 return None
             found = {kind: table.names.copy() for kind, table in names.tables.items()}
-            return found[""] if [*found] == [""] else found
+            return found[""] if [*found] == [""] else found or None
+
+        return self._turns.read(look)
+
+    @property
+    def edge_ids(self: Any) -> Any:
+        """The id of each edge in their order, `[num_edges]`: a tensor of integers, or an array.
+
+        A dict if there are several graphs; None if the first call gave no ids.
+        """
+
+        def look() -> Any:
+            names = self._settled(self._held())
+            known = None if names is None else names.edges
+            return None if known is None else known.of_all(self._held())
 
         return self._turns.read(look)
 
@@ -335,11 +399,11 @@ class ByName:
         names = self._settled(self._held()) if self._names is not None else None
         return None if names is None or [*names.tables] != [""] else names.tables[""].rows
 
-    def _settled(self: Any, session: Session) -> NodeNames | None:
+    def _settled(self: Any, session: Session) -> Names | None:
         """The names as of the current version."""
-        names: NodeNames | None = self._names
+        names: Names | None = self._names
         if names is not None:
-            names.settle(session.committed.version)
+            names.settle(session)
         return names
 
     def _in_rows(self: Any, session: Session, value: Any, field: str, kinds: Any = None) -> Any:
@@ -352,7 +416,9 @@ class ByName:
     def _back(self: Any, session: Session, delta: GraphDelta) -> GraphDelta:
         """The delta that undoes another one, both by names if the nodes have some."""
         names = self._settled(session)
-        return inverse(session, delta, None if names is None else names.tables)
+        if names is None:
+            return inverse(session, delta)
+        return inverse(session, delta, names.tables, names.edges)
 
     def _tried(
         self: Any, session: Session, delta: GraphDelta
@@ -361,8 +427,9 @@ class ByName:
         names = self._settled(session)
         if names is None:
             return delta, lambda update: update
-        reading = InRows(names.tables, session, delta)
-        return reading.delta, lambda update: names.told(session, update, reading.changes)
+        delta, reading, _ = names.read(session, delta)
+        changes = {} if reading is None else reading.changes
+        return delta, lambda update: names.told(session, update, changes)
 
     def _asked(
         self: Any, session: Session, ids: Sequence[Any], named: Mapping[str, Any]
@@ -384,11 +451,11 @@ class ByName:
         session = self._held()
         names = self._settled(session)
         plain = None if parts is None else names.plain(session, *parts)
-        reading = None
+        reading = found = None
         if plain is None:
-            reading = InRows(names.tables, session, delta or GraphDelta(*parts or ()))
-            delta, plain = reading.delta, reading.delta.plain_parts
-            names.about_to(session.committed.version + 1, reading.changes)
+            delta, reading, found = names.read(session, delta or GraphDelta(*parts or ()))
+            plain = delta.plain_parts
+            names.about_to(session.committed.version + 1, reading, found)
         elif delta is not None:
             delta = GraphDelta(*plain)
         try:
@@ -399,7 +466,13 @@ class ByName:
         update = names.told(self._session, update, {} if reading is None else reading.changes)
         if reading is not None and update.refused:
             update.refused = names.refused(session, update.refused, reading)
+        if found is not None and found.refused:
+            update.refused = [*update.refused, *found.refused]
+        if found is not None:
+            names.settle(self._session)
+        if names.edges is not None and update.changed_edges is not None:
+            names.edges.tell(self._session, update)
         if reading is not None and reading.changes:
-            names.settle(update.version)
+            names.settle(self._session)
             self._removed.forget(names.tables)
         return update

@@ -10,7 +10,7 @@ from torch import nn
 from pyg_incremental.call.torchscript import refuse_torchscript
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.kernels.locks import anew_in_child
-from pyg_incremental.session.by_name import NodeNames
+from pyg_incremental.session.by_name import Names
 from pyg_incremental.session.listeners import Listeners
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
@@ -38,7 +38,7 @@ class Guarded:
         self.model = model
         self._settings = settings
         self._session: Session | None = None
-        self._names: NodeNames | None = None
+        self._names: Names | None = None
         self._turns = Turns()
         self._last: UpdateStats | None = None
         self._listeners = Listeners()

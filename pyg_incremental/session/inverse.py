@@ -11,25 +11,36 @@ from pyg_incremental.call.roles import is_everyone
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.names import NameTable
 from pyg_incremental.delta.read.reader import written
+from pyg_incremental.session.edge_ids import EdgeIds, Identified
 from pyg_incremental.session.in_rows import InRows, pairs_named
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.values import current
 
 
 def inverse(
-    session: Session, delta: GraphDelta, tables: Mapping[str, NameTable] | None = None
+    session: Session,
+    delta: GraphDelta,
+    tables: Mapping[str, NameTable] | None = None,
+    edges: EdgeIds | None = None,
 ) -> GraphDelta:
     """The delta that undoes `delta`, read off the current state, which stays as it is.
 
     Args:
         session: The running state.
         delta: The delta.
-        tables: The names of the nodes by kind, by which both call them; None if they have none.
+        tables: The names of the nodes by kind, by which both call them; none if they have none.
+        edges: The ids of edges, likewise.
     """
-    if tables is None:
-        return written(session.roles, _back(session, delta))
-    reading = InRows(tables, session, delta)
-    return _Named(session, reading, tables).back(_back(session, reading.delta))
+    reading = InRows(tables, session, delta) if tables else None
+    delta = delta if reading is None else reading.delta
+    if edges is not None:
+        delta = Identified(edges, session, delta).delta
+    fields = _back(session, delta)
+    if reading is None:
+        back = written(session.roles, fields)
+    else:
+        back = _Named(session, reading, tables or {}).back(fields)
+    return back if edges is None else edges.by_name(session, back)
 
 
 def _back(session: Session, delta: GraphDelta) -> dict[str, dict[Any, Any]]:

@@ -184,7 +184,7 @@ def test_numbers_beside_the_call_tell_edges_apart(seed, tmp_path):
         assert inc.edge_data("edge_ids").tolist() == ids.tolist()
     with pytest.raises(InvalidDeltaError, match="edge_ids 7"):
         inc.apply_delta(edge_index_del=edges[:, :1], edge_data_del={"edge_ids": torch.tensor([7])})
-    with pytest.raises(InvalidDeltaError, match="without 'edge_ids'"):
+    with pytest.raises(InvalidDeltaError, match="an id for each of the 1 edges"):
         inc.apply_delta(edge_index_add=edges[:, :1], edge_weight_add=weights[:1])
     inc.save(tmp_path / "state")
     again = type(inc).load(tmp_path / "state", model)

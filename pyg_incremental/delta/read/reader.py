@@ -20,7 +20,7 @@ from pyg_incremental.program.steps import Relation
 
 _EDGE_FIELDS = (
     "edge_index_add", "edge_index_del", "edge_weight_add", "edge_attr_add", "edge_changes",
-    "edge_data_add", "edge_data_del",
+    "edge_data_add", "edge_data_del", "edge_ids_add", "edge_ids_del",
 )  # fmt: skip
 _NOBODY: Ids = np.empty(0, np.int64)
 _NOWHERE: Mapping[str, Callable[[Ids, Ids], Ids]] = {}
@@ -153,6 +153,11 @@ class DeltaReader:
             raise InvalidDeltaError(
                 "node_ids: the nodes have no names (got some, expected None); give all of them "
                 "names in the first call, as in inc(x, edge_index, node_ids=[...])"
+            )
+        if delta.edge_ids_del is not None:
+            raise InvalidDeltaError(
+                "edge_ids_del: the edges have no ids (got some, expected None); give all of them "
+                "ids in the first call, as in inc(x, edge_index, edge_ids=[...])"
             )
         named: dict[str, int] = {}
         deltas = self._by_graph(delta) if self._growing else {}

@@ -118,7 +118,7 @@ class PlainResolver:
             return None
         if not (
             delta.pairs_add is delta.pairs_del is delta.edge_data_del is delta.node_ids
-            is delta.values is None
+            is delta.edge_ids_del is delta.values is None
         ):  # fmt: skip
             return None
         if delta.missing not in ("error", "ignore") or delta.invalid not in ("error", "skip"):
