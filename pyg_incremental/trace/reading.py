@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from pyg_incremental.call.full_pass import plainly
-from pyg_incremental.call.roles import Roles
+from pyg_incremental.call.roles import Roles, is_label
 from pyg_incremental.call.site import CallSite
 from pyg_incremental.trace.copies import ModelCopy
 from pyg_incremental.trace.names import name_of
@@ -69,7 +69,7 @@ def reads_of(site: CallSite, roles: Roles, on_probe: bool = True) -> Reads | Non
     given = [t.clone() if isinstance(t, Tensor) else t for t in given]
     # A table that is learned has as many rows as the call has nodes, whatever the probe has.
     kinds = {c[kind]: kind for c in (roles.num_nodes, counts) for kind in roles.kinds}
-    graphs = {r.graph for r in roles.given}
+    graphs = {r.graph for r in roles.given if not is_label(r.graph)}
     watch = _Watch(kinds, dict(zip(site.names, given, strict=True)), set(roles.nodes), graphs)
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), torch.no_grad():
         warnings.simplefilter("ignore")
