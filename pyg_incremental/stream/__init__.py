@@ -1,6 +1,7 @@
 """A runtime for streams: events in, exact answers and alerts out, nothing lost."""
 
 from pyg_incremental.stream.alerts import Alert, Watch
+from pyg_incremental.stream.feature import Feature
 from pyg_incremental.stream.runtime import Stream
 from pyg_incremental.stream.schema import Schema
 from pyg_incremental.stream.servers import KafkaSink, RedisSink, Webhook
@@ -11,6 +12,7 @@ from pyg_incremental.stream.window import Window
 __all__ = [
     "Alert",
     "DeadLetter",
+    "Feature",
     "JsonLines",
     "KafkaSink",
     "RedisSink",

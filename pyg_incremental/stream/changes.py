@@ -9,7 +9,7 @@ import torch
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.given import Ids
 from pyg_incremental.stream.naming import Numbered
-from pyg_incremental.stream.schema import Columns, OfKind, Schema
+from pyg_incremental.stream.schema import Columns, Kind, OfKind, Schema
 
 _NONE: Ids = np.empty(0, np.int64)
 _FIELDS = {
@@ -26,12 +26,18 @@ class Changes(NamedTuple):
         taken: How many of the events are in it, from the first one on.
         places: For each field of the delta which event each entry is, int64 `[k]`.
         refused: What is wrong with events that are left out, by their places.
+        of: What is in the delta, by kind of event, with nodes by number.
+        called: The names of these nodes, if nodes have names.
+        born: The first row that is known of each new node; of several, the delta has the last.
     """
 
     delta: GraphDelta | None
     taken: int
     places: dict[str, Ids]
     refused: dict[int, str]
+    of: Mapping[Kind, OfKind]
+    called: Mapping[int, Any] | None
+    born: Sequence[Any] = ()
 
 
 def changes_of(
@@ -72,7 +78,18 @@ def changes_of(
     given = bool(fields)
     if schema.which == "oldest" and ("edge_index_del" in fields or "edge_changes" in fields):
         fields["which"] = "oldest"
-    return Changes(GraphDelta(**fields) if given else None, taken, places, refused)
+    delta = GraphDelta(**fields) if given else None
+    return Changes(delta, taken, places, refused, of, called, _first_rows(schema, of, new))
+
+
+def _first_rows(schema: Schema, of: Mapping[Any, OfKind], new: Ids) -> list[Any]:
+    """The row that each new node has from the event that brings it."""
+    if "node" not in of:
+        return [schema.new_x] * new.size
+    own = of["node"]
+    place = {at: n for n, at in enumerate(own.at.tolist())}
+    rows = own.data["x"]
+    return [rows[place[at]] if at in place else schema.new_x for at in new.tolist()]
 
 
 def _fields(
@@ -254,7 +271,9 @@ def _first(own: OfKind, taken: int) -> OfKind:
 
 
 def _some(own: OfKind, which: Ids) -> OfKind:
-    return OfKind(own.at[which], own.ids[:, which], {k: v[which] for k, v in own.data.items()})
+    values = None if own.values is None else own.values[which]
+    data = {k: v[which] for k, v in own.data.items()}
+    return OfKind(own.at[which], own.ids[:, which], data, values)
 
 
 def places_of(changes: Changes, what: str, positions: Sequence[int]) -> list[int]:

@@ -14,6 +14,7 @@ from pyg_incremental.errors import InvalidDeltaError, StaleStateError
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.sources.source import Event
 from pyg_incremental.stream.changes import Changes, changes_of, places_of
+from pyg_incremental.stream.live_edges import LiveEdges
 from pyg_incremental.stream.naming import numbered
 from pyg_incremental.stream.schema import MalformedError, Schema
 from pyg_incremental.stream.window import Window
@@ -62,6 +63,7 @@ class Intake:
         latest: The latest event time that is in the state.
         seen: The names of the last events that are in the state, oldest first.
         about: While an update is applied the version before it, and what it takes.
+        live: The edges of events, if features are made of them.
     """
 
     def __init__(self, inc: IncrementalModel, schema: Schema, window: Window | None) -> None:
@@ -69,6 +71,7 @@ class Intake:
         self.latest = -math.inf
         self.seen: dict[Any, None] = {}
         self.about: tuple[int, Taken] | None = None
+        self.live = LiveEdges(inc, schema, window) if schema.features else None
 
     def take(self, events: Sequence[Event], known: dict[int, str], old: bool) -> Taken:
         """Apply as many of some events as one update can say.
@@ -109,6 +112,8 @@ class Intake:
             again, left = [n for n in repeated if n < end], _before(end, refused | late)
             counted = [t for n, t in times.items() if n < end and n not in left]
             taken = Taken(events[:end], None, left, again, named, max([self.latest, *counted]))
+            if self.live is not None:
+                changes = self.live.take(changes, taken.latest)
             done = self._apply(changes, taken, old)
             if isinstance(done, Taken):
                 return done
@@ -126,10 +131,11 @@ class Intake:
     ) -> tuple[dict[int, float], dict[int, str]]:
         """The times of events that are not refused, and why some come too late, by their places."""
         at = [n for n in range(len(events)) if n not in refused]
-        if self._window is None or not at:
+        needed = self._window is not None or any(f.needs_time for f in self._schema.features)
+        if not needed or not at:
             return {}, {}
         times = _at(at, lambda: self._schema.times([events[n].value for n in at]))
-        late = self._window.refused(times, self.latest)
+        late = {} if self._window is None else self._window.refused(times, self.latest)
         return dict(zip(at, times.tolist(), strict=True)), {at[n]: why for n, why in late.items()}
 
     def _new(
@@ -152,7 +158,7 @@ class Intake:
     def _changes(self, events: Sequence[Event], at: list[int]) -> tuple[Changes, dict[int, str]]:
         """What events at some places do, and why some of them do not fit, by their places."""
         if not at:
-            return Changes(None, len(events), {}, {}), {}
+            return Changes(None, len(events), {}, {}, {}, None), {}
         schema, rows, count = self._schema, self._inc.node_rows, self._inc.num_nodes
         values = [events[n].value for n in at]
         columns = _at(at, lambda: schema.read(values, self._shapes, rows is not None))
@@ -189,9 +195,12 @@ class Intake:
     def _take_delta(self, events: Sequence[Event], known: dict[int, str], old: bool) -> Taken:
         """A delta that the source gave is applied as it is, or not at all."""
         taken = Taken(events, None, _before(1, known), [], [], self.latest)
+        if self.live is not None and not taken.refused:
+            why = "features are made of events with fields, and this one is a GraphDelta"
+            return taken._replace(refused={0: why})
         if taken.refused:
             return taken
-        done = self._apply(Changes(events[0].value, 1, {}, {}), taken, old)
+        done = self._apply(Changes(events[0].value, 1, {}, {}, {}, None), taken, old)
         return done if isinstance(done, Taken) else taken._replace(refused={0: done[0]})
 
     @cached_property
@@ -208,6 +217,8 @@ class Intake:
         """Some events are in the state."""
         names = taken.names
         self.about, self.latest = None, taken.latest
+        if self.live is not None:
+            self.live.keep()
         self.seen.update(dict.fromkeys(names))
         for oldest in [*self.seen][: max(0, len(self.seen) - REMEMBERED)] if names else ():
             del self.seen[oldest]

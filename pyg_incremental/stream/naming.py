@@ -59,5 +59,5 @@ def numbered(
         for end, names in enumerate(own.ids):
             ids[end] = found = [rows[n] if n in rows else new.get(n, UNKNOWN) for n in names]
             called.update(zip(found, names, strict=True))
-        of[kind] = OfKind(own.at, ids, own.data)
+        of[kind] = OfKind(own.at, ids, own.data, own.values)
     return Numbered(Columns(of), np.array(born, np.int64), called)

@@ -134,6 +134,8 @@ class Stream:
             self._refused = [(position, reason) for position, reason in saved["refused"]]
             self._parts = [*saved.get("parts", ())]
             self._intake.latest, self._begins = saved["latest"], saved["begins"]
+            if self._intake.live is not None:
+                self._intake.live.restore(saved.get("made") or {})
             self.stats.restore(saved["stats"])
             self._source.open(self._position)
             return
@@ -145,6 +147,8 @@ class Stream:
                 f"Stream: {self.inc.stale}; say what it is called with, as in "
                 "first=(x, edge_index), or call it before"
             )
+        if self._intake.live is not None:
+            self._intake.live.check()
         self._position = self._source.position()
         if folder is not None:
             self.checkpoint()
@@ -388,6 +392,7 @@ class Stream:
                 "latest": self._intake.latest, "begins": self._begins,
                 "stats": self.stats.saved(), "refused": [list(pair) for pair in self._refused],
                 "parts": [*self._parts],
+                "made": None if self._intake.live is None else self._intake.live.saved(),
             }  # fmt: skip
             self._folder.write(self.inc, extra, wait)
             self._since = 0

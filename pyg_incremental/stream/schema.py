@@ -12,6 +12,7 @@ from uuid import UUID
 import numpy as np
 
 from pyg_incremental.delta.given import Ids
+from pyg_incremental.stream.feature import Feature
 
 T = TypeVar("T")
 Kind = Literal["edge_add", "edge_del", "edge_change", "node", "node_del"]
@@ -43,12 +44,16 @@ class OfKind:
         at: Their places in what was read, int64 `[k]`, ascending.
         ids: The ends of edges, int64 `[2, k]`, or the nodes, int64 `[1, k]`; or their names.
         data: Rows that belong to them by name, `[k, ...]`.
+        values: What features are made of, float64 `[k, 1 + fields]`: the time, 0 where there is
+            none, and `Schema.fields`. None if there is nothing like that.
     """
 
-    __slots__ = ("at", "data", "ids")
+    __slots__ = ("at", "data", "ids", "values")
 
-    def __init__(self, at: Ids, ids: Ids, data: Mapping[str, Rows]) -> None:
-        self.at, self.ids, self.data = at, ids, data
+    def __init__(
+        self, at: Ids, ids: Ids, data: Mapping[str, Rows], values: Rows | None = None
+    ) -> None:
+        self.at, self.ids, self.data, self.values = at, ids, data, values
 
 
 class Columns:
@@ -87,11 +92,13 @@ class Schema:
             seconds since 1970; see `Window`.
         event_id: The field of a name, a string or an integer, that a producer gives to each event:
             one that comes again is left out.
-        undirected: Take every edge in both directions.
+        features: Channels of `x` that are made of events, such as how many there were of a node;
+            see `Feature`. What an event says of these channels counts for a new node only.
+        undirected: Take every edge in both directions. A feature of one end is that of the event.
         which: Which of several edges of one pair is deleted or changed; see `GraphDelta`.
 
     Raises:
-        ValueError: If a kind is none.
+        ValueError: If a kind is none, or a feature does not go with the rest.
     """
 
     src: str = "src"
@@ -104,6 +111,7 @@ class Schema:
     edge_data: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     time: str | None = None
     event_id: str | None = None
+    features: Sequence[Feature] = ()
     undirected: bool = False
     which: Literal["newest", "oldest"] = "newest"
 
@@ -111,6 +119,23 @@ class Schema:
         for name, kind in self.kinds.items():
             if kind not in KINDS:
                 raise ValueError(f"kinds[{name!r}]: expected one of {KINDS} (got {kind!r})")
+        channels = [feature.channel for feature in self.features]
+        if len({*channels}) < len(channels):
+            raise ValueError(f"features: expected one for each channel (got channels {channels})")
+        if self.features and self.which != "newest":
+            raise ValueError(
+                "features: events do not say which edge is the oldest, as some were there before "
+                f"them; expected which='newest' (got {self.which!r})"
+            )
+        if self.time is None and any(feature.needs_time for feature in self.features):
+            raise ValueError(
+                "features: within= and half_life= need the field of the event time; pass time="
+            )
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields of events that features are made of."""
+        return [*dict.fromkeys(f.of for f in self.features if f.of is not None)]
 
     def read(self, values: Sequence[Any], shapes: Shapes, by_name: bool = False) -> Columns:
         """What events say, column by column.
@@ -155,7 +180,12 @@ class Schema:
         if kind == "edge_del":
             return OfKind(places, pairs, {})
         named = self.edge_data.items()
-        return OfKind(places, pairs, {k: _rows(values, of, shapes.get(k)) for k, of in named})
+        data = {k: _rows(values, of, shapes.get(k)) for k, of in named}
+        if not self.features:
+            return OfKind(places, pairs, data)
+        times = np.zeros(len(values)) if self.time is None else _finite(values, self.time)
+        made = [times, *(_finite(values, name) for name in self.fields)]
+        return OfKind(places, pairs, data, np.stack(made, axis=1))
 
     def times(self, values: Sequence[Any]) -> "np.ndarray[Any, np.dtype[np.float64]]":
         """The event times, float64 `[k]`.
@@ -234,7 +264,7 @@ def _finite(values: Sequence[Any], name: str) -> "np.ndarray[Any, np.dtype[np.fl
     found = [*map(itemgetter(name), values)]
     times = _as_numbers(np.array(found))
     if times.dtype.kind not in "iuf" or times.ndim != 1 or not np.isfinite(times).all():
-        raise ValueError(f"'{name}' is {found[0]!r}, expected a time, a finite number")
+        raise ValueError(f"'{name}' is {found[0]!r}, expected a finite number")
     return times.astype(np.float64, copy=False)
 
 

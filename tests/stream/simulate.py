@@ -22,7 +22,7 @@ import torch
 
 from pyg_incremental import to_incremental
 from pyg_incremental.sources import IterableSource
-from pyg_incremental.stream import Schema, Stream, Window, checkpoint, line_file
+from pyg_incremental.stream import Feature, Schema, Stream, Window, checkpoint, line_file
 from tests.stream import scene
 
 
@@ -47,6 +47,10 @@ class World:
         self.entries = {}  # what went into each version that somebody may have heard of
         self.groups = None  # where batches end, if that is said
         self.now = 0.0
+        self.features = [
+            Feature(0, "sum", of="at", at="both"), Feature(1, "decayed", of="at", half_life=3.0),
+            Feature(2, "count", within=7.0),
+        ][: rng.choice([0, 0, 3])]  # fmt: skip
 
     def _events(self, seed, count):
         rng = self.rng
@@ -79,7 +83,9 @@ class World:
         if self.has_window:
             first["edge_time"] = torch.zeros(edges.shape[1]).double()
             edge_data, window = {"edge_time": "at"}, Window(9.0, lateness=1.0, every=2.0)
-        schema = Schema(kind="kind", event_id="id", time="at", edge_data=edge_data)
+        schema = Schema(
+            kind="kind", event_id="id", time="at", edge_data=edge_data, features=self.features
+        )
         apply = inc.apply_delta
 
         def applied(*args, **kwargs):
