@@ -76,6 +76,7 @@ def test_on_demand(tmp_path):
     main(["on-demand", *sizes, "--out", str(tmp_path)])
     rows = json.loads((tmp_path / "on_demand.json").read_text())["results"]
     assert [row["asked"] for row in rows] == ["1", "10", "all"]
+    assert max(row["off"] for row in rows) < 1e-4
     assert (tmp_path / "on_demand.png").stat().st_size > 0
 
 
