@@ -1,4 +1,4 @@
-"""The plots of the examples: time per update against other ways, and the rows that changed."""
+"""The plots of the examples: time per update against other ways, and what the output is worth."""
 
 from __future__ import annotations
 
@@ -10,26 +10,56 @@ import matplotlib as mpl
 
 mpl.use("Agg")  # a picture for a file, no window
 import matplotlib.pyplot as plt
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 if TYPE_CHECKING:
     from large_graph import Comparison
     from matplotlib.axes import Axes
     from quickstart import Record
+    from torch import Tensor
 
 BLUE, RED, GREY = "#1f5fa8", "#c2410c", "#6b7280"
+SHOWN = 12
+"""How many arrived nodes are shown."""
 
 
-def plot_scenes(record: Record, large: Comparison, title: str, accuracy: float, path: str) -> None:
-    """Save the plot of both scenes as a PNG file; `accuracy` is that of nodes that arrived."""
-    figure = plt.figure(figsize=(13, 5.6), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=[6, 8], wspace=0.04)
+def plot_scenes(
+    record: Record, large: Comparison, title: str, images: list[tuple[Tensor, int]], path: str
+) -> None:
+    """Save the plot of both scenes as a PNG file.
+
+    Args:
+        record: What the stream of the second scene measured.
+        large: The first scene.
+        title: What the second scene is of.
+        images: The nodes that arrived there, `[height, width]`, and the class that each has now.
+        path: The file.
+    """
+    figure = plt.figure(figsize=(14, 7), layout="constrained")
+    every = [ms for took in large.update_ms.values() for ms in took]
+    figure.suptitle(
+        f"A graph changes, its predictions stay exact: {_said(median(every))} a change, "
+        f"not {_said(median(large.full_ms))}",
+        fontsize=17, fontweight="bold", x=0.012, ha="left",
+    )  # fmt: skip
+    left, right = figure.subfigures(1, 2, width_ratios=[1, 1], wspace=0.05)
     _plot_changes(large, left.subplots())
-    title = f"{title}: accuracy {accuracy:.3f} on nodes that arrived"
-    _plot_stream(record, title, *right.subplots(2, 1, sharex=True, height_ratios=[3, 2]))
+    heights = [1.1, 3, 2] if images else [0.01, 3, 2]
+    strip, *axes = right.subplots(3, 1, height_ratios=heights)
+    strip.set_axis_off()
+    _plot_images(strip, images[-SHOWN:])
+    _plot_stream(record, title, *axes)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=140)
     plt.close(figure)
+
+
+def _said(ms: float) -> str:
+    """A time in the unit in which it is easy to say."""
+    if ms < 0.1:
+        return f"{1000 * ms:.0f} µs"
+    number, unit = (ms, "ms") if ms < 1000 else (ms / 1000, "s")
+    return f"{number:.2g} {unit}" if number < 10 else f"{number:,.0f} {unit}"
 
 
 def plot_work(
@@ -67,67 +97,71 @@ def tidy(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _plot_stream(record: Record, title: str, top: Axes, bottom: Axes) -> None:
-    """The second scene: time per update, and the rows that changed."""
-    steps = range(1, len(record.update_ms) + 1)
-    update, full = median(record.update_ms), median(record.full_ms)
-    top.plot(
-        record.full_at,
-        record.full_ms,
-        "o-",
-        color=RED,
-        markersize=5,
-        label=f"full pass, plain PyG (median {full:.2f} ms)",
-    )
-    top.plot(
-        steps,
-        record.update_ms,
-        ".",
-        color=BLUE,
-        markersize=4,
-        alpha=0.7,
-        label=f"apply_delta (median {update:.2f} ms)",
-    )
-    top.set_ylabel("time [ms]")
-    top.set_title(title, loc="left", pad=26)
+def _plot_images(strip: Axes, images: list[tuple[Tensor, int]]) -> None:
+    """Nodes that arrived, with the classes that they have, from the left to the right."""
+    for n, (image, label) in enumerate(images):
+        place = strip.inset_axes((n / SHOWN, 0.1, 0.9 / SHOWN, 0.75))
+        place.imshow(image.numpy(), cmap="gray_r")
+        place.set_axis_off()
+        place.set_title(str(label), color=BLUE, fontsize=13, fontweight="bold", pad=3)
+    if images:
+        strip.set_title("the last nodes that arrived, and their classes", loc="left", pad=14)
 
-    bottom.plot(steps, record.total, color=GREY, label="all rows")
-    bottom.plot(
-        steps, record.changed, ".", color=BLUE, markersize=4, alpha=0.7, label="rows that changed"
-    )
-    bottom.set_ylabel("rows of the output")
-    bottom.set_xlabel("update")
-    bottom.set_xlim(0, len(steps) + 1)
+
+def _plot_stream(record: Record, title: str, top: Axes, bottom: Axes) -> None:
+    """The second scene: how good the output is, and how far it is from a full pass."""
+    steps, at = range(1, len(record.accuracy) + 1), record.full_at
+    top.plot(steps, record.accuracy, color=BLUE, linewidth=2, label="kept current by apply_delta")
+    top.plot(at, record.full_accuracy, "o", mfc="none", mec=RED, ms=8, label="by full passes")
+    top.set_ylabel("accuracy")
+    top.set_title(f"{title}: nodes that arrived, after each change", loc="left", pad=26)
+    seen = [value for value in record.accuracy[len(steps) // 10 :] if value == value]
+    top.set_ylim(min([*seen, 0.95]) - 0.02, 1.005)
+
+    shown = [max(value, 1e-9) for value in record.differences]
+    bottom.plot(at, shown, "o-", color=GREY, markersize=5)
+    bottom.axhspan(1e-9, 1e-5, color=BLUE, alpha=0.08, linewidth=0)
+    bottom.text(at[0], 2e-9, "rounding of float32", color=BLUE, fontsize=9)
+    bottom.set_yscale("log")
+    bottom.set_ylim(1e-9, 1)
+    bottom.yaxis.set_minor_formatter(NullFormatter())
+    bottom.set_ylabel("largest difference")
+    bottom.set_title("difference to a full pass of the original model", loc="left")
+    bottom.set_xlabel("changes so far")
     for axes in (top, bottom):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.grid(True, which="major", alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, markerscale=2)
+        axes.set_xlim(0, len(steps) + 1)
+        tidy(axes)
+    top.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
 
 
 def _plot_changes(large: Comparison, axes: Axes) -> None:
     """The first scene: a change of each kind beside a subgraph and a full pass."""
     kinds = [kind for kind in large.update_ms if large.update_ms[kind]]
     full = median(large.full_ms)
-    axes.axvline(full, color=RED, linewidth=2, label=f"full pass ({full:,.0f} ms)")
+    axes.axvline(full, color=RED, linewidth=2.5, label=f"full pass ({_said(full)})")
     for y, kind in enumerate(reversed(kinds)):
         update, k_hop = median(large.update_ms[kind]), median(large.k_hop_ms[kind])
-        axes.plot([update, full], [y, y], color=GREY, alpha=0.4, linewidth=1)
+        axes.plot([update, full], [y, y], color=BLUE, alpha=0.25, lw=9, solid_capstyle="butt")
         label = y == 0
-        axes.plot(k_hop, y, "D", color=GREY, label="k-hop subgraph" if label else None)
-        axes.plot(update, y, "o", color=BLUE, ms=9, label="apply_delta" if label else None)
+        axes.plot(
+            k_hop, y, "D", color=GREY, ms=7, label="pass on a k-hop subgraph" if label else None
+        )
+        axes.plot(update, y, "o", color=BLUE, ms=12, label="apply_delta" if label else None)
+        rows = median(large.rows[kind])
         axes.annotate(
-            f"{update:.2f} ms, {median(large.rows[kind]):,.0f} rows, {full / update:,.0f} x faster",
-            (update, y), xytext=(0, 9), textcoords="offset points", fontsize=8.5, color=BLUE,
+            f"{_said(update)}: {full / update:,.0f} x faster, {rows:,.0f} rows changed",
+            (update, y), xytext=(0, 12), textcoords="offset points", fontsize=10.5, color=BLUE,
         )  # fmt: skip
-    axes.set_yticks(range(len(kinds)), list(reversed(kinds)))
-    axes.set_ylim(-0.6, len(kinds) + 0.3)
+    axes.set_yticks(range(len(kinds)), list(reversed(kinds)), fontsize=11.5)
+    axes.set_ylim(-0.6, len(kinds) - 0.2)
     axes.set_xscale("log")
-    axes.set_xlabel(f"time [ms], {large.backend} kernels")
-    axes.set_title(f"{large.nodes:,} nodes, {large.edges:,} edges", loc="left", pad=26)
+    axes.set_xlim(right=full * 4)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda ms, _: _said(ms)))
+    axes.set_xlabel(f"time of one change, one thread, {large.backend} kernels")
+    axes.set_title(
+        f"a graph of {large.nodes:,} nodes and {large.edges:,} edges", loc="left", pad=26
+    )
     axes.grid(True, axis="x", which="major", alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="upper left", frameon=False, fontsize=9, ncols=2)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, ncols=3, columnspacing=1)

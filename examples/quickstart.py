@@ -79,6 +79,8 @@ class Record:
     full_at: list[int] = field(default_factory=list)
     full_ms: list[float] = field(default_factory=list)
     differences: list[float] = field(default_factory=list)
+    accuracy: list[float] = field(default_factory=list)  # of the nodes that had arrived
+    full_accuracy: list[float] = field(default_factory=list)  # the same, by full passes
 
     @property
     def max_abs_diff(self) -> float:
@@ -138,21 +140,28 @@ def events(
             yield GraphDelta(edge_index_del=next(leaving_edges), undirected=True)
 
 
-def full_pass(model: Net, inc: IncrementalModel, times: int) -> float:
-    """Milliseconds of a full pass of the plain PyG model on the current graph, once it is warm."""
+def full_pass(model: Net, inc: IncrementalModel, times: int) -> tuple[float, Tensor]:
+    """Milliseconds of a full pass of the plain PyG model, once it is warm, and its output."""
     x, edge_index = inc.x, inc.graph.to_edge_index()
     took = []
     with torch.no_grad():
         for _ in range(times + 1):
             began = time.perf_counter()
-            model(x, edge_index)
+            out = model(x, edge_index)
             took.append(1e3 * (time.perf_counter() - began))
-    return median(took[1:])
+    return median(took[1:]), out
 
 
-def stream(model: Net, inc: IncrementalModel, deltas: Iterator[GraphDelta], total: int) -> Record:
+def stream(
+    model: Net, inc: IncrementalModel, deltas: Iterator[GraphDelta], total: int, y: Tensor
+) -> Record:
     """Apply every delta, and hold the output against a full pass at regular intervals."""
-    record = Record()
+    record, start = Record(), inc.num_nodes
+
+    def accuracy(out: Tensor) -> float:
+        """How many of the nodes that have arrived are classified as their labels `y` say."""
+        return (out[start:].argmax(dim=1) == y[start : len(out)]).float().mean().item()
+
     checks, times = (CHECKS, 3) if inc.num_edges <= LARGE else (3, 1)
     every = max(1, total // checks)
     for step, delta in enumerate(tqdm(deltas, total=total, desc="updates", unit=""), start=1):
@@ -161,9 +170,12 @@ def stream(model: Net, inc: IncrementalModel, deltas: Iterator[GraphDelta], tota
         record.update_ms.append(1e3 * (time.perf_counter() - began))
         record.changed.append(len(up.changed))
         record.total.append(inc.num_nodes)
+        record.accuracy.append(accuracy(inc.out))
         if step % every == 0 or step == total:
             record.full_at.append(step)
-            record.full_ms.append(full_pass(model, inc, times))
+            took, out = full_pass(model, inc, times)
+            record.full_ms.append(took)
+            record.full_accuracy.append(accuracy(out))
             record.differences.append(inc.verify())
     return record
 
@@ -257,21 +269,22 @@ def main(argv: list[str] | None = None) -> int:
     print(f"first pass {1e3 * (time.perf_counter() - first):.1f} ms, fills the store\n{inc!r}")
 
     deltas = events(graph, corrected, updates, generator)
-    record = stream(model, inc, deltas, updates)
-    arrived = slice(start, inc.num_nodes)
-    right = (inc.out[arrived].argmax(dim=1) == graph.y[arrived]).float().mean()
+    record = stream(model, inc, deltas, updates, graph.y)
     update, full = median(record.update_ms), median(record.full_ms)
     print(
+        f"accuracy   {record.accuracy[-1]:.3f} on the {len(graph.neighbours):,} arrived nodes; "
+        f"{record.full_accuracy[-1]:.3f} by a full pass\n"
+        f"difference {record.max_abs_diff:.1e} at most to a full pass of the original model\n"
         f"changed    {median(record.changed):,.0f} of {inc.num_nodes:,} output rows "
         "per update (median)\n"
         f"update     {update:.3f} ms (median of {updates}, {inc.backend} kernels at the end)\n"
         f"full pass  {full:.3f} ms (median of {len(record.full_ms)}, plain PyG, "
-        f"threads: {args.threads})\n"
-        f"difference {record.max_abs_diff:.1e} at most to a full pass of the original model\n"
-        f"accuracy   {float(right):.3f} on the {len(graph.neighbours):,} arrived nodes"
+        f"threads: {args.threads})"
     )
 
-    plot_scenes(record, large, f"{args.model} on {graph.name}", float(right), args.plot)
+    arrivals = [*zip(graph.x[start:], inc.out[start:].argmax(dim=1).tolist(), strict=True)]
+    images = [(x.view(8, 8), label) for x, label in arrivals] if graph.name == "digits" else []
+    plot_scenes(record, large, f"{args.model} on {graph.name}", images, args.plot)
     print(f"plot       {args.plot} ({time.perf_counter() - began:.0f} s in all)")
     off = torch.tensor([record.max_abs_diff, large.difference]).max().item()  # NaN if one is
     if not off <= TOLERANCE:
