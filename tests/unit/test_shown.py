@@ -1,12 +1,14 @@
 """What is shown at a prompt, in an editor, in a notebook."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch_geometric.nn import GCN
 
 import pyg_incremental
-from pyg_incremental import GraphDelta, to_incremental
+from pyg_incremental import DynamicGraph, GraphDelta, to_incremental
 
 ONE, ROW = torch.tensor([[0], [1]]), torch.ones(1, 4)
 
@@ -64,3 +66,11 @@ def test_all_names_are_there_and_no_others():
     assert pyg_incremental.IncrementalTAGConv.__name__ == "IncrementalTAGConv"
     with pytest.raises(AttributeError, match="no_such_name"):
         pyg_incremental.no_such_name  # noqa: B018
+
+
+def test_the_page_on_the_graph_lists_what_editors_complete():
+    page = (Path(__file__).parents[2] / "docs/source/reference/graph.md").read_text()
+    listed = page.partition(":members: ")[2].partition("\n")[0].split(", ")
+    shown = {name for name in dir(DynamicGraph(ONE, 2)) if not name.startswith("_")}
+    assert {*listed} | {"num_nodes", "num_edges", "edge_data"} == shown
+    assert all(f"| `{name}` |" in page for name in shown - {*listed})
