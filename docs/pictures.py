@@ -1,9 +1,10 @@
 """Draw the chart and the moving picture of the README: `python docs/pictures.py`.
 
-The chart has the figures of docs/source/benchmarks/results.md. The moving picture is a run: a small
+The chart is of the figures in one_change.json. The moving picture is a run: a small
 graph, a GCN, and the rows that each change really changed.
 """
 
+import json
 from pathlib import Path
 
 import matplotlib as mpl
@@ -18,26 +19,39 @@ from pyg_incremental import GraphDelta, to_incremental
 STATIC = Path(__file__).parent / "source" / "_static"
 GREY, BLUE, ORANGE = "#7d8590", "#2f81f7", "#f0883e"
 
-# GraphSAGE, one change, microseconds: `python -m benchmarks full-pass` (afbf041, 26 November 2026),
-# and for k-hop and NeighborLoader `python -m benchmarks peers` (3ab7edd, 22 November 2026; 0.371 ms
-# times 2,984 and 2,878).
-ONE_CHANGE = {
-    "pyg_incremental": 48,
-    "NeighborLoader, all neighbours": 1_068_000,
-    "k-hop subgraph": 1_107_000,
-    "full pass of PyG": 1_254_000,
+# One run of one command, all programs in turns: `python -m benchmarks peers --model sage --batch 1
+# --peer pyg_incremental full-coo k-hop neighbor-loader --seconds 6 --out folder`, whose peers.json
+# this is.
+MEASURED = Path(__file__).parent / "one_change.json"
+NAMES = {
+    "pyg_incremental": "pyg_incremental",
+    "k-hop": "k-hop subgraph",
+    "neighbor-loader": "NeighborLoader, all neighbours",
+    "full-coo": "full pass of PyG",
 }
+
+
+def one_change() -> dict[str, float]:
+    """Microseconds for one change, the median of each program, by its name."""
+    rows = {row["program"]: row for row in json.loads(MEASURED.read_text())["results"]}
+    return {name: 1000 * rows[program]["p50_ms"] for program, name in NAMES.items()}
+
+
+def said(microseconds: float) -> str:
+    """A time as the chart says it."""
+    short = microseconds < 1000
+    return f"{microseconds:.0f} µs" if short else f"{microseconds / 1e6:.2g} s"
 
 
 def chart() -> None:
     """Microseconds for one change, on a logarithmic scale."""
     mpl.rcParams.update({"svg.hashsalt": "chart", "font.size": 11, "text.color": GREY})
     figure, axes = plt.subplots(figsize=(8, 2.3), layout="constrained")
-    names, values = list(ONE_CHANGE)[::-1], list(ONE_CHANGE.values())[::-1]
+    measured = one_change()
+    names, values = list(measured)[::-1], list(measured.values())[::-1]
     axes.barh(names, values, color=[BLUE if n == "pyg_incremental" else GREY for n in names])
     for place, value in enumerate(values):
-        text = f"{value} µs" if value < 1000 else f"{value / 1e6:.2f} s"
-        axes.text(value * 1.2, place, text, va="center")
+        axes.text(value * 1.2, place, said(value), va="center")
     axes.set_xscale("log")
     axes.set_xlim(10, 2e7)
     axes.spines[:].set_visible(False)

@@ -1,5 +1,7 @@
 """What the docs say of commands holds for the commands that there are."""
 
+import importlib
+import json
 import re
 import shlex
 
@@ -38,3 +40,16 @@ def test_an_image_installs_what_there_is():
     for words in lines:
         if words[0] == "RUN" and words[1] != "pip":
             assert words[1] in project["scripts"]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "index.md"], ids=lambda p: p.name)
+def test_the_chart_and_its_words_are_of_one_run(page, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    pictures = importlib.import_module("pictures")
+    measured = pictures.one_change()
+    words = ", ".join(f"{name} {pictures.said(value)}" for name, value in measured.items())
+    assert f"![Time of one change on a graph of ogbn-arxiv's size: {words}](" in page.read_text()
+    options = json.loads(pictures.MEASURED.read_text())["options"]
+    command = shlex.join(["--model", *options["model"], "--batch", *map(str, options["batch"])])
+    results = (DOCS / "benchmarks" / "results.md").read_text()
+    assert f"{command} --peer {' '.join(options['peer'])}" in results
