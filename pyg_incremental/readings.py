@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
+from torch_geometric.data import Data
 
 from pyg_incremental.blocks.evaluate import evaluate, evaluate_call
 from pyg_incremental.call.agreement import Agreement, gap_of
@@ -26,6 +27,7 @@ from pyg_incremental.session import against_model, integrity
 from pyg_incremental.session.explain import Explanation, explained
 from pyg_incremental.session.pictured import drawn
 from pyg_incremental.session.stored import stored
+from pyg_incremental.session.subgraph import subgraph
 from pyg_incremental.session.values import understood
 from pyg_incremental.session.what_if import WhatIfs
 from pyg_incremental.session.worst_node import worst_node
@@ -268,6 +270,35 @@ class Readings(WhatIfs[Out]):
         def look() -> MemoryReport:
             session = self._held()
             return memory_of(session.engine, session.count)
+
+        return self._turns.read(look)
+
+    def subgraph(self, nodes: Any, *, hops: int | None = None) -> Data:
+        """Some nodes, and the part of the current graph that their rows of the output depend on.
+
+        The model itself gives the nodes the same rows on that part as on the whole graph, and the
+        same gradients; so does PyG's `Explainer` with algorithms that look at nothing else.
+
+        Args:
+            nodes: Ids of the nodes, int64 `[k]`, or their names.
+            hops: How many hops; as many as the rows depend on by default.
+
+        Returns:
+            The part, as PyG's loaders have it: the inputs of nodes and edges under the names that
+            the model has for them (`x`, `edge_index`, ...), `n_id` and `e_id`, which nodes and
+            edges of the whole graph these are, and `index`, where the nodes stand in it; as copies.
+
+        Raises:
+            InvalidDeltaError: If an id is out of range.
+            StaleStateError: Before the first pass.
+            UnsupportedModelError: If there are several types of nodes or several graphs; or some
+                step runs on all rows, and `hops` is not given.
+        """
+
+        def look() -> Data:
+            session = self._require()
+            rows = session.resolver.ids(self._in_rows(session, nodes, "nodes"), "nodes")
+            return subgraph(session, next(iter(rows.values())), hops)
 
         return self._turns.read(look)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyg_incremental.delta.resolve.resolver import ResolvedDelta
 from pyg_incremental.graph.edge_store import Ids
@@ -42,8 +43,8 @@ def reach(session: Session, resolved: ResolvedDelta) -> dict[str, Ids] | None:
         The ids; None if any row may be written to, or it is not known which.
     """
     program = session.plan.program
-    is_local = all(_is_local(s, session) for s in program.steps)
-    if not is_local or any(c.maker is not None for c in session.engine.cells.values()):
+    known = all(is_local(s, session) for s in program.steps)
+    if not known or any(c.maker is not None for c in session.engine.cells.values()):
         return None
     reverse = any(getattr(s, "reverse", False) for s in program.steps)
     found = _named(session, resolved)
@@ -54,14 +55,15 @@ def reach(session: Session, resolved: ResolvedDelta) -> dict[str, Ids] | None:
             lists = [(r.source, r.target, graph.out)]
             lists += [(r.target, r.source, graph.inn)] if reverse else []
             for at, to, adjacency in lists:
-                near = _neighbours(adjacency, new[at], graph.num_nodes)
+                there = new[at][new[at] < graph.num_nodes]  # those that are new have no list yet
+                near = listed(adjacency, adjacency.neighbor, there)
                 found[to] = np.union1d(found[to], near)
         if any(MOST * ids.size > session.num_nodes[kind] for kind, ids in found.items()):
             return None
     return found
 
 
-def _is_local(step: Step, session: Session) -> bool:
+def is_local(step: Step, session: Session) -> bool:
     """Whether a step is known to write only to rows that its inputs reach over edges."""
     if isinstance(step, Aggregate):
         return type(step) in _OVER_EDGES and step.graph in session.graphs
@@ -90,13 +92,18 @@ def _named(session: Session, resolved: ResolvedDelta) -> dict[str, Ids]:
     return {kind: np.unique(np.concatenate([none, *ids])) for kind, ids in found.items()}
 
 
-def _neighbours(adjacency: Adjacency, ids: Ids, num_nodes: int) -> Ids:
-    """The entries of the lists of some nodes; those that are new have none yet."""
-    ids = ids[ids < num_nodes]
+def listed(adjacency: Adjacency, entries: NDArray[np.int32], ids: Ids) -> Ids:
+    """What stands in the lists of some nodes, int64 `[k]`, one list behind the other.
+
+    Args:
+        adjacency: The lists.
+        entries: Its neighbours or its edges.
+        ids: The nodes.
+    """
     degree = adjacency.degree[ids].astype(np.int64)
     before = np.cumsum(degree) - degree
     at = np.arange(degree.sum()) + np.repeat(adjacency.start[ids] - before, degree)
-    found: Ids = adjacency.neighbor[at].astype(np.int64)
+    found: Ids = entries[at].astype(np.int64)
     return found
 
 
