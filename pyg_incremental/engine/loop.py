@@ -36,6 +36,11 @@ from pyg_incremental.update import Work
 
 NOTHING: Mapping[str, Tensor] = {}
 
+
+def _unheard(_: Operator) -> None:
+    """Nobody asks how long steps take."""
+
+
 LARGE = 10_000
 """Edges of a graph that is there to be served: its plan is laid out with the full pass."""
 
@@ -61,6 +66,7 @@ class Engine(FewRows):
     Attributes:
         main: The same, or the only graph.
         late: A result whose rows are not copied yet, if it is still held.
+        done: Told of each step of an update that goes step by step, once it has run.
     """
 
     def __init__(
@@ -115,6 +121,7 @@ class Engine(FewRows):
         self._sizes: tuple[int, ...] = ()
         self._outputs = [self.cells[v] for v in program.outputs]
         self.late: ref[Late] | None = None
+        self.done: Callable[[Operator], object] = _unheard
         self.fast = None
         self.stops_at = "the first step" if compile_after else ""
         self._alone = Alone()
@@ -352,12 +359,15 @@ class Engine(FewRows):
                 self._grow()
                 for edge_executor in self.edge_executors:
                     edge_executor.edges_changed()
+                    self.done(edge_executor)
                 for a in self.aggregators:
                     a.edges_changed()
+                    self.done(a)
             for name, given in rows.items():
                 self.inputs[name].given = given
             for e in self.node_executors:
                 e.rows_changed()
+                self.done(e)
         return stats
 
     def _begin(self, events: Mapping[str, EdgeEvents], stats: Work) -> int:

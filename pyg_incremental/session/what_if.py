@@ -8,13 +8,14 @@ from typing import Any, Generic
 from typing_extensions import Unpack
 
 from pyg_incremental.delta.describe import Fields, GraphDelta, with_fields_of
-from pyg_incremental.errors import InvalidDeltaError
+from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
 from pyg_incremental.session.by_name import ByName
 from pyg_incremental.session.guarded import Guarded
 from pyg_incremental.session.many import Previews, preview_many
 from pyg_incremental.session.parameters import refuse_autocast
 from pyg_incremental.session.preview import preview
 from pyg_incremental.session.session import Session
+from pyg_incremental.session.update_trace import UpdateTrace, traced
 from pyg_incremental.typing import Changes, Out, Pairs
 from pyg_incremental.update import Update
 
@@ -52,6 +53,50 @@ class WhatIfs(ByName, Guarded, Generic[Out]):
         """
         delta = GraphDelta(edge_index_add, edge_index_del, x_changes, **fields).alone()
         return self._preview(lambda session: self._tried(session, delta))
+
+    def trace_update(self, *changes: Any, **fields: Any) -> UpdateTrace:
+        """What each step would do with a delta, and how long it takes; nothing changes.
+
+        It goes step by step, so the times are those of the steps in plain Python. Where compiled
+        code carries out an update, all of it together takes less. Costs what `preview` does.
+
+        Args:
+            *changes: One `GraphDelta`, or some of its fields.
+            **fields: The fields of `GraphDelta`.
+
+        Returns:
+            The steps in the order in which they run; `print` shows a table.
+
+        Raises:
+            InvalidDeltaError: If the delta does not fit the graph.
+            StaleStateError: If the stored state is stale.
+            UnsupportedModelError: If the delta has `values`, with which whole steps run again.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric.nn import SAGEConv
+            >>> from pyg_incremental import to_incremental
+            >>> inc = to_incremental(SAGEConv(4, 2).eval())
+            >>> _ = inc(torch.randn(3, 4), torch.tensor([[0, 1], [1, 2]]))
+            >>> trace = inc.trace_update(edge_index_add=[[2], [0]])
+            >>> [(s.name, s.rows_in, s.rows, s.changed, s.way) for s in trace if s.kind == "sum"]
+            [('degree', 0, 1, 1, 'push'), ('SAGEConv.out', 0, 1, 1, 'push')]
+        """
+        delta = GraphDelta(*changes, **fields).alone()
+        if delta.values is not None:
+            raise UnsupportedModelError(
+                "trace_update: a delta with values runs whole steps again, on all rows; leave them "
+                "out, or read `stats` of the update"
+            )
+
+        def looked() -> UpdateTrace:
+            self._refuse_stale()
+            refuse_autocast()
+            session = self._trials_now().session
+            known, _ = self._tried(session, delta)
+            return traced(session, known)
+
+        return self._turns.alone("trace_update", looked)
 
     def _preview(self, tried: Callable[[Session], Any]) -> Update[Any]:
         """What a delta would do, which, with what tells of it, is made where nothing can change."""
