@@ -32,7 +32,7 @@ _ADDED: tuple[dict[str, Any], ...] = (
     {"node_ids": {}},
     {"extra": None},
     {"beside": [], "counted": ""},
-    {"edge_ids": {}},
+    {"numbered": [], "edge_ids": {}},
 )
 """What was added, one after the other, and what it means that it is not there.
 

@@ -31,7 +31,7 @@ _STATE = {
     **CALL, "model": str, "options": {str: object}, "version": int,
     "deltas": {(str, int): int}, "scrub_next": int, "extra": object,
     "removed": {str: Tensor}, "node_ids": {str: {str: Tensor}},
-    "edge_ids": {str: {str: Tensor}},
+    "numbered": [str], "edge_ids": {str: {str: Tensor}},
     "accumulate_dtype": str, "store": str, "graphs": {str: {str: Tensor}},
     "others": {str: Tensor}, "rows": {str: Tensor}, "outputs": [str],
     "whole_outputs": {str: Tensor}, "aggregators": {str: {str: Tensor}}, "program": str,
@@ -76,6 +76,7 @@ def copied(
         "scrub_next": scrub_next,
         "removed": {kind: torch.from_numpy(ids) for kind, ids in removed.items()},
         "node_ids": dict(names[0]),
+        "numbered": [name for name in session.roles.edges if name.rpartition("/")[2] == "edge_ids"],
         "edge_ids": dict(names[1]),
         "outputs": [value.name for value in session.plan.program.outputs],
         "whole_outputs": {name: t.clone() for name, t in whole_outputs(session).items()},
@@ -158,6 +159,8 @@ def _tensors_fit(content: dict[str, Any], checked: Checked) -> None:
         what = f"names of nodes of kind '{kind}'"
         _are_names(names, num_nodes.get(kind, -1), what, checked)
     keys = {name: data for held in content["graphs"].values() for name, data in held.items()}
+    if not content["edge_ids"].keys() <= {*content["numbered"]} <= keys.keys():
+        raise checked.refuse(f"ids of edges are {content['numbered']}, which edges do not have")
     for name, ids in content["edge_ids"].items():
         count = keys[name].unique().numel() if name in keys else -1
         _are_names(ids, count, f"ids of edges '{name}'", checked)
