@@ -213,6 +213,11 @@ class Intake:
                 found[name] = tuple(self._inc.edge_data(name).shape[1:])
         return found
 
+    def expired(self) -> None:
+        """Edges have left the state as they fell out of the window."""
+        if self.live is not None:
+            self.live.keep()
+
     def committed(self, taken: Taken) -> None:
         """Some events are in the state."""
         names = taken.names

@@ -61,6 +61,7 @@ class LiveEdges:
         self._next = 0
         self._undo: list[tuple[Callable[..., Any], Any]] = []
         self._touched: dict[Any, None] = {}
+        self._version: int | None = None
 
     # Events --------------------------------------------------------------------------------------
 
@@ -70,7 +71,16 @@ class LiveEdges:
         Args:
             changes: What events do.
             latest: The latest event time after them.
+
+        Raises:
+            IncrementalError: If the model took another delta, or was called or compacted, since.
         """
+        if self._version not in (None, self._inc.version):
+            raise IncrementalError(
+                "Stream: features are made of its events alone, and stream.inc took something else "
+                f"(expected version {self._version}, got {self._inc.version}); send all changes "
+                "through the source, or begin another Stream"
+            )
         self.take_back()
         self._touched = {}
         called = changes.called
@@ -113,8 +123,9 @@ class LiveEdges:
             do(*args)
 
     def keep(self) -> None:
-        """What was taken last is in."""
+        """What was taken last is in, and the model is at the version that has it."""
         self._undo.clear()
+        self._version = self._inc.version
 
     def _note(self, do: Callable[..., Any], args: Any) -> None:
         """How the last step is undone."""

@@ -294,6 +294,7 @@ class Stream:
             return
         update = self.inc.expire(before=begins, by=self._window.by, old=bool(self._watches))
         self._begins = begins
+        self._intake.expired()
         self.stats.expired += update.stats.edges_deleted
         self._note(update.version)
         self._tell_watches(update)

@@ -339,3 +339,18 @@ def test_a_delta_from_the_source_and_a_field_that_is_not_there():
     assert "this one is a GraphDelta" in why[0]
     assert "there is no field 'w'" in why[1]
     assert torch.equal(stream.inc.x, x)
+
+
+@pytest.mark.parametrize("beside", [
+    lambda inc: inc.apply_delta(edge_index_add=torch.tensor([[2], [3]])),
+    lambda inc: inc.compact(), lambda inc: inc(*graph(1)),
+], ids=["a delta", "compacted", "called"])  # fmt: skip
+def test_what_the_model_took_beside_the_stream_is_noticed(beside):
+    """Features would count edges that are not there, or write into rows of others."""
+    events = [{"src": 0, "dst": 1}, {"src": 1, "dst": 2}]
+    schema = Schema(features=[Feature(0, "count")])
+    stream = Stream(called(*graph(0)), IterableSource(events), schema, max_size=1)
+    stream.step()
+    beside(stream.inc)
+    with pytest.raises(IncrementalError, match="stream.inc took something else"):
+        stream.drain()
