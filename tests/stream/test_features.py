@@ -352,5 +352,5 @@ def test_what_the_model_took_beside_the_stream_is_noticed(beside):
     stream = Stream(called(*graph(0)), IterableSource(events), schema, max_size=1)
     stream.step()
     beside(stream.inc)
-    with pytest.raises(IncrementalError, match="stream.inc took something else"):
+    with pytest.raises(IncrementalError, match=r"stream\.inc took something else"):
         stream.drain()
