@@ -311,7 +311,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             apply = self._applied if self._names is None else self._apply_by_name
             update = apply(parts, delta, delta_id, began, old or bool(heard.asks_old))
             if undo:
-                update.undo = back
+                update._undo = back
         if heard.methods:
             heard.tell(update)
         return update

@@ -165,8 +165,6 @@ class Update(Generic[Out]):
             one of integers.
         refused: What was left out of the delta, as it does not fit (`invalid='skip'`): the field,
             the position, and the reason of each entry.
-        undo: The delta that undoes this one, if that was asked for (`undo=True`), else None. Rows
-            of new nodes stay, without edges and with zeros.
         rows: The same as `changed` in numbers of rows, where nodes have names (`node_ids`), which
             `changed`, `flips` and `crossed` hold then: int64 `[k]` if these are integers, else an
             array of objects `[k]`. None where they have none.
@@ -185,11 +183,25 @@ class Update(Generic[Out]):
     changed_edges: Out | None = None
     old: Out | None = None
     refused: Sequence[Any] = ()
-    undo: Any = None
+    _undo: Any = None
     may_be_probabilities: bool = False
     rows: Any = None
     is_preview: bool = False
     changed_edge_ids: Any = None
+
+    @property
+    def undo(self) -> Any:
+        """The `GraphDelta` that undoes this one. Rows of new nodes stay, with zeros and no edges.
+
+        Raises:
+            IncrementalError: If it was not asked for, or nothing was applied.
+        """
+        if self._undo is None:
+            raise IncrementalError(
+                "undo: the way back was not kept; ask for it with apply_delta(..., undo=True). "
+                "There is none where nothing was applied (a preview, a delta_id that is repeated)"
+            )
+        return self._undo
 
     @property
     def flips(self) -> "Flips | Any":

@@ -32,7 +32,7 @@ class LateUpdate(Update):
 
     def __reduce__(self) -> Any:
         fields = self.changed, self.out, self.stats, self.version, self.repeated
-        more = self.changed_edges, self.old, self.refused, self.undo
+        more = self.changed_edges, self.old, self.refused, self._undo
         last = self.may_be_probabilities, self.rows, self.is_preview, self.changed_edge_ids
         return Update, (*fields, *more, *last)
 
