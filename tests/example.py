@@ -6,18 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 import torch
 
-from pyg_incremental import IncrementalWarning, UnsupportedModelError, to_incremental
+from pyg_incremental import IncrementalWarning, to_incremental
 from tests.closeness import assert_close, rows_that_differ, tensors_of
 from tests.scene import EVERY, Changes, Scene, a_graph, set_apart
 from tests.side_by_side import clone
 from tests.zoo import randomise
 
-INCREMENTAL, ROWS, MIXED, FULL, REFUSED = (
-    "incremental", "row recompute", "mixed", "full pass", "refused",
-)  # fmt: skip
+INCREMENTAL, ROWS, MIXED, FULL = "incremental", "row recompute", "mixed", "full pass"
 
 
 def named(model, arguments):
@@ -134,11 +131,3 @@ class Run:
             if same_width and (value.domain.value != "edge" or value.kind not in left):
                 assert changed.tolist() == rows_that_differ(before, after), self.done
         self.out = now
-
-
-def refused(example, why, seed=0):
-    """See that an example can't be called, and what is said."""
-    torch.manual_seed(seed)
-    model, scene = example.make().double().eval(), example.scene(seed)
-    with pytest.raises(UnsupportedModelError, match=why):
-        example.call(to_incremental(model), scene.arguments())

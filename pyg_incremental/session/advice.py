@@ -22,6 +22,7 @@ _ADVICE = (
     ("largest entry of its Laplacian", "pass lambda_max, such as 2.0 for a normalised Laplacian"),
     ("hooks", "take the hook off, and write what it does into forward"),
     ("has no program", "use a layer of 'Supported layers', or register one with register_conv"),
+    ("without node features", "let it read learned rows: conv(embedding.weight, edge_index, ...)"),
     ("computed from node rows", "compute it in message() of a MessagePassing of your own"),
     ("edges are computed by the model", "make them before the call, and change them by deltas"),
     ("were turned around", "turn all of the graphs around, or hand the other direction in"),

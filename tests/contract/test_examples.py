@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.example import INCREMENTAL, MIXED, REFUSED, ROWS, Run, refused
+from tests.example import INCREMENTAL, MIXED, ROWS, Run
 from tests.zoo_examples import EXAMPLES, NOT_INCREMENTAL, STANDS
 
 pytestmark = pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
@@ -11,9 +11,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarn
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_an_example_is_followed_and_right(example, seed):
     runs, why = NOT_INCREMENTAL.get(str(example), (INCREMENTAL, ""))
-    if runs == REFUSED:
-        refused(example, why, seed)
-        return
     run = Run(example, seed)
     assert run.runs == runs, run.inc
     assert why in repr(run.inc)

@@ -320,7 +320,7 @@ def test_the_signature_is_that_of_one_process_and_gather():
     assert list(got.values()) == list(want.values())
 
     def work(inc):
-        with pytest.raises(TypeError, match="edges_add"):
+        with pytest.raises(InvalidDeltaError, match="no field 'edges_add'"):
             inc.apply_delta(**({"edges_add": 3} if inc.rank else {}))
         inc.apply_delta(ADD.edge_index_add if inc.rank else None)
         return inc.verify()

@@ -349,8 +349,9 @@ def test_what_the_model_took_beside_the_stream_is_noticed(beside):
     """Features would count edges that are not there, or write into rows of others."""
     events = [{"src": 0, "dst": 1}, {"src": 1, "dst": 2}]
     schema = Schema(features=[Feature(0, "count")])
-    stream = Stream(called(*graph(0)), IterableSource(events), schema, max_size=1)
-    stream.step()
-    beside(stream.inc)
+    inc = to_incremental(model(), backend="reference", check=False)
+    stream = Stream(inc, IterableSource(events), schema, first=graph(0), max_size=1)
+    assert stream.step() == inc.version == 1
+    beside(inc)
     with pytest.raises(IncrementalError, match=r"stream\.inc took something else"):
         stream.drain()
