@@ -103,7 +103,7 @@ class Nats:
         return self.loop.run_until_complete(work)
 
     def source(self, **how):
-        source = NatsSource(self.servers, self.stream, **{"wait": 0.05, **how})
+        source = NatsSource(self.servers, self.stream, **{"wait": 2.0, **how})
         self.sources.append(source)
         return source
 
