@@ -171,6 +171,15 @@ def seed():
     return SEED
 
 
+@pytest.fixture
+def double():
+    """What is made without a dtype is float64."""
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 @pytest.fixture(scope="session")
 def planetoid_root():
     """The folder with raw Planetoid files, one folder per data set."""

@@ -209,11 +209,12 @@ class GraphDelta:
     edge_ids_del: Any = None
 
     def __repr__(self) -> str:
-        given = (told(name, getattr(self, name)) for name in self._given())
+        given = (told(name, getattr(self, name)) for name in self.says)
         return f"GraphDelta({', '.join(given)})"
 
-    def _given(self) -> list[str]:
-        """The fields that say something."""
+    @property
+    def says(self) -> list[str]:
+        """The fields that say something, in their order."""
         held = vars(self)
         return [
             name
@@ -229,7 +230,7 @@ class GraphDelta:
         delta = self.edge_index_add
         if not isinstance(delta, GraphDelta):
             return self
-        beside = self._given()[1:]
+        beside = self.says[1:]
         if beside:
             raise InvalidDeltaError(
                 "apply_delta: expected either one GraphDelta or keywords (got a GraphDelta and "
@@ -251,14 +252,9 @@ class GraphDelta:
         return self.edge_index_add, self.edge_index_del, self.x_changes
 
     @property
-    def says(self) -> list[str]:
-        """The fields that say something, in their order."""
-        return self._given()
-
-    @property
     def says_something(self) -> bool:
         """Whether anything is to change."""
-        return not {*self._given()} <= {"undirected", "missing", "which", "invalid"}
+        return not {*self.says} <= {"undirected", "missing", "which", "invalid"}
 
     @property
     def tells_apart(self) -> bool:
@@ -387,7 +383,7 @@ class GraphDelta:
 
     def keyed(self) -> dict[str, Mapping[Any, Any]]:
         """The fields that are given by type."""
-        given = {name: getattr(self, name) for name in self._given()}
+        given = {name: getattr(self, name) for name in self.says}
         return {
             name: value
             for name, value in given.items()

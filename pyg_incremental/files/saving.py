@@ -21,6 +21,7 @@ from pyg_incremental.files import earlier, snapshot
 from pyg_incremental.files.restoring import refuse_other_outputs, restore, whole_outputs
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.session import start
+from pyg_incremental.session.edge_ids import holds_ids
 from pyg_incremental.session.options import differences, options_of
 from pyg_incremental.session.parameters import fingerprint
 from pyg_incremental.session.session import Session
@@ -76,7 +77,7 @@ def copied(
         "scrub_next": scrub_next,
         "removed": {kind: torch.from_numpy(ids) for kind, ids in removed.items()},
         "node_ids": dict(names[0]),
-        "numbered": [name for name in session.roles.edges if name.rpartition("/")[2] == "edge_ids"],
+        "numbered": [*filter(holds_ids, session.roles.edges)],
         "edge_ids": dict(names[1]),
         "outputs": [value.name for value in session.plan.program.outputs],
         "whole_outputs": {name: t.clone() for name, t in whole_outputs(session).items()},

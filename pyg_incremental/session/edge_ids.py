@@ -247,7 +247,7 @@ class EdgeIds:
         roles = session.roles
         self.relations = {r.key: r for r in roles.given}
         for r in roles.given:
-            data = [n for n, graph in roles.edges.items() if graph == r.graph and _is_ids(n)]
+            data = [n for n, graph in roles.edges.items() if graph == r.graph and holds_ids(n)]
             if data and FIELD in session.plan.site.beside:
                 label = session.resolver.reader.edges[r.graph].label
                 graph = session.graphs[r.graph]
@@ -523,7 +523,7 @@ class Identified:
         return {*find_removed(graph, src, dst, _GONE, oldest)[0].tolist()}
 
 
-def _is_ids(name: str) -> bool:
+def holds_ids(name: str) -> bool:
     """Whether an edge input holds ids."""
     return name.rpartition("/")[2] == FIELD
 

@@ -21,12 +21,7 @@ from pyg_incremental import (
 N, E, K = 40, 90, 7
 
 
-@pytest.fixture(autouse=True)
-def _double():
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 class Model(nn.Module):

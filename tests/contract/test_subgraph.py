@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch_geometric.explain import AttentionExplainer, Explainer, Explanation, ModelConfig
 from torch_geometric.explain.algorithm import ExplainerAlgorithm
-from torch_geometric.nn import GAT, GCN, GraphSAGE
+from torch_geometric.nn import GAT, GCN, GraphConv, GraphSAGE
 from torch_geometric.utils import k_hop_subgraph
 
 from pyg_incremental import UnsupportedModelError, to_incremental
@@ -109,3 +109,28 @@ def test_rows_that_depend_on_all_are_refused_by_what_to_say():
     with pytest.raises(UnsupportedModelError, match=r"inc\.subgraph\(nodes, hops=2\)"):
         inc.subgraph([7])
     assert inc.subgraph([7], hops=2).num_nodes < N
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+def test_against_the_flow_and_while_rows_wait(flow, lazy, double):
+    class Weighted(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = GraphConv(5, 7, flow=flow), GraphConv(7, 3, flow=flow)
+
+        def forward(self, x, edge_index, edge_weight):
+            return self.b(self.a(x, edge_index, edge_weight).relu(), edge_index, edge_weight)
+
+    model, some = Weighted().eval(), [10, 20, 10]
+    inc = to_incremental(model, lazy=lazy)
+    inc(torch.randn(60, 5), torch.randint(60, (2, 150)), torch.rand(150))
+    for node in range(6):
+        inc.apply_delta(
+            edge_index_add=torch.randint(60, (2, 4)), edge_weight_add=torch.rand(4),
+            edge_index_del=inc.graph.to_edge_index()[:, :2], nodes_del=[node] if node % 2 else None,
+        )  # fmt: skip
+        part = inc.subgraph(some)
+        got = model(part.x, part.edge_index, part.edge_weight)[part.index]
+        assert (got - inc.out[some]).abs().max() < 1e-12
+        assert torch.equal(inc.graph.to_edge_index()[:, part.e_id], part.n_id[part.edge_index])
