@@ -214,7 +214,7 @@ class Subject:
             lines.append(f"  {name:12}{short(rows)}")
         for changes in trial.deltas:
             delta = as_delta(changes)
-            parts = [f"{name}={short(getattr(delta, name))}" for name in delta._given()]
+            parts = [f"{name}={short(getattr(delta, name))}" for name in delta.says]
             lines.append(f"  {'delta':12}{', '.join(parts)}")
         if found.row is None:
             lines.append(f"  {found.where}")
