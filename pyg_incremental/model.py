@@ -18,8 +18,9 @@ from typing_extensions import Unpack
 from pyg_incremental.blocks.given import bytes_of, call_of
 from pyg_incremental.call.method import module_of
 from pyg_incremental.call.site import CallSite, bind
-from pyg_incremental.delta.describe import Fields, GraphDelta, with_fields_of
+from pyg_incremental.delta.describe import BY_ID, Fields, GraphDelta, with_fields_of
 from pyg_incremental.delta.journal import Committed, checked_id
+from pyg_incremental.delta.resolve.plain import PlainDelta, described
 from pyg_incremental.engine.loop import NOTHING
 from pyg_incremental.files.keeping import Keeping
 from pyg_incremental.graph.storage import Storage
@@ -43,6 +44,7 @@ from pyg_incremental.typing import Changes, Out, Pairs
 from pyg_incremental.update import Update
 
 _log = logging.getLogger(__name__)
+_BY_ID = {*BY_ID}
 
 
 class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
@@ -292,7 +294,9 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
         began, turns, heard = time.perf_counter(), self._turns, self._listeners
         given: Any = (edge_index_add, edge_index_del, x_changes)
         parts, delta = given, None
-        if fields or isinstance(edge_index_add, GraphDelta):
+        if fields and fields.keys() <= _BY_ID and type(edge_index_add) is not GraphDelta:
+            parts = *given, fields.get("edge_ids_add"), fields.get("edge_ids_del")
+        elif fields or isinstance(edge_index_add, GraphDelta):
             alone = not fields and edge_index_del is x_changes is None
             delta = given[0] if alone else GraphDelta(*given, **fields).alone()
             parts = delta.plain_parts
@@ -307,7 +311,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
                 start.say_if_made()
             if delta_id is not None and checked_id(delta_id) in self._held().committed.deltas:
                 return report.repeated(self._held(), began, old)
-            back = self._back(self._require(), delta or GraphDelta(*parts or ())) if undo else None
+            back = self._back(self._require(), delta or described(parts)) if undo else None
             apply = self._applied if self._names is None else self._apply_by_name
             update = apply(parts, delta, delta_id, began, old or bool(heard.asks_old))
             if undo:
@@ -318,13 +322,13 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
 
     def _applied(
         self,
-        parts: tuple[Any, Any, Any] | None,
+        parts: tuple[Any, ...] | None,
         delta: GraphDelta | None,
         delta_id: Any,
         began: float,
         old: bool,
     ) -> Update[Out]:
-        """Apply a delta; whoever calls this has the lock."""
+        """Apply a delta, or parts of one; whoever calls this has the lock."""
         if torch.is_inference_mode_enabled():  # what is stored has to stay ordinary tensors
             with torch.inference_mode(mode=False):
                 update = self._apply_at_once(parts, delta, delta_id, began, old)
@@ -333,11 +337,11 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
         if update is not None:
             return update
         with torch.inference_mode(mode=False), torch.no_grad():
-            return self._apply(delta or GraphDelta(*parts or ()), delta_id, began, old)
+            return self._apply(delta or described(parts), delta_id, began, old)
 
     def _apply_at_once(
         self,
-        parts: tuple[Any, Any, Any] | None,
+        parts: tuple[Any, ...] | None,
         delta: GraphDelta | None,
         delta_id: Any,
         began: float,
@@ -348,9 +352,12 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
         if session is None or self._settings.scrub_rows or (session.on_demand and not old):
             return None
         session.settle()
-        plain = session.plain(*parts) if parts is not None else None
-        if parts is None and delta is not None:
-            plain = session.plain_of(delta)
+        if type(parts) is PlainDelta:
+            plain: PlainDelta | None = parts
+        elif parts is not None:
+            plain = session.plain(*parts) if len(parts) == 3 else None
+        else:
+            plain = None if delta is None else session.plain_of(delta)
         if plain is None:
             return None
         if session.reason():
@@ -366,7 +373,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
                     return self._noted(update)
             done = at_once.carry_out(session, plain)
         except Exception as error:
-            delta = delta or GraphDelta(*(parts or ()))
+            delta = delta or described(parts)
             return self._failed(session, delta, delta_id, error, began, old)
         if done is None:
             return None

@@ -99,25 +99,33 @@ def _no_field(name: str, known: list[str]) -> str:
     return f"a delta has no field {name!r} (got {name}=...); {cure}"
 
 
-def _names_fields(cls: type[T]) -> type[T]:
-    """Answer a keyword that is no field by the field that is meant."""
+def _holds_what_is_said(cls: type[T]) -> type[T]:
+    """Let a delta hold what is said alone, and answer a keyword that is no field by what is meant.
+
+    What is not said is looked up in the class, so a delta is made, and read, in the time that its
+    fields take, of which most deltas have one or two.
+    """
     plain: Any = cls.__init__
+    of_all: Any = fields(cls)  # type: ignore[arg-type]
+    defaults = {f.name: f.default for f in of_all}
+    order = (*defaults,)
 
     @wraps(plain)
     def init(self: Any, *given: Any, **named: Any) -> None:
-        try:
-            plain(self, *given, **named)
-        except TypeError as error:
-            known = [f.name for f in fields(self)]
-            for name in named.keys() - known:
-                raise InvalidDeltaError(_no_field(name, known)) from error
-            raise
+        if len(given) > len(order) or not named.keys().isdisjoint(order[: len(given)]):
+            plain(self, *given, **named)  # which raises
+        held = vars(self)
+        for name, value in (*zip(order, given, strict=False), *named.items()):
+            if name not in defaults:
+                raise InvalidDeltaError(_no_field(name, [*order]))
+            if value is not None and value is not defaults[name]:
+                held[name] = value
 
     cls.__init__ = init  # type: ignore[method-assign]
     return cls
 
 
-@_names_fields
+@_holds_what_is_said
 @dataclass(frozen=True, eq=False)
 class GraphDelta:
     """A group of changes to a graph, applied as one.
@@ -216,11 +224,7 @@ class GraphDelta:
     def says(self) -> list[str]:
         """The fields that say something, in their order."""
         held = vars(self)
-        return [
-            name
-            for name, default in _DEFAULTS.items()
-            if (value := held[name]) is not None and value is not default
-        ]
+        return [name for name in _FIELDS if name in held]
 
     def alone(self) -> GraphDelta:
         """The delta that stands in the place of `edge_index_add`, or this one if there is none.
@@ -241,15 +245,19 @@ class GraphDelta:
     @property
     def plain_parts(self) -> tuple[Any, Any, Any] | None:
         """`edge_index_add`, `edge_index_del` and `x_changes`, if nothing else is said."""
-        usual = self.missing == self.invalid == "error" and self.which == "newest"
-        if self.undirected or not usual or not (
-            self.edge_weight_add is self.edge_attr_add is self.edge_changes is self.x_add
-            is self.nodes_del is self.edge_data_add is self.pairs_add is self.pairs_del
-            is self.edge_data_del is self.node_ids is self.values is self.edge_ids_add
-            is self.edge_ids_del is None
-        ):  # fmt: skip
+        held = vars(self)
+        if not held.keys() <= _PLAIN:
             return None
         return self.edge_index_add, self.edge_index_del, self.x_changes
+
+    @property
+    def parts_by_id(self) -> tuple[Any, ...] | None:
+        """The same, and `edge_ids_add` and `edge_ids_del`, if nothing but these is said."""
+        held = vars(self)
+        if not held.keys() <= _PLAIN_BY_ID:
+            return None
+        ids = self.edge_ids_add, self.edge_ids_del
+        return (self.edge_index_add, self.edge_index_del, self.x_changes, *ids)
 
     @property
     def says_something(self) -> bool:
@@ -433,7 +441,11 @@ class GraphDelta:
         return model.inverse(self)
 
 
-_DEFAULTS = {f.name: f.default for f in fields(GraphDelta)}
+_FIELDS = [f.name for f in fields(GraphDelta)]
+_PLAIN = {"edge_index_add", "edge_index_del", "x_changes"}
+BY_ID = ("edge_ids_add", "edge_ids_del")
+"""The fields that name edges by their ids."""
+_PLAIN_BY_ID = {*_PLAIN, *BY_ID}
 
 
 def with_fields_of(method: Callable[..., Any]) -> Callable[[F], F]:

@@ -15,7 +15,8 @@ from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.edge_store import Ids
 
 Name = str | int | UUID
-_KINDS = (str, int, UUID)
+NAMES = (str, int, UUID)
+"""The types of names."""
 
 
 def listed(value: Any) -> Any:
@@ -33,13 +34,13 @@ def names_in(value: Any, field: str) -> list[Any]:
         InvalidDeltaError: If one is no string, integer or UUID.
     """
     found = listed(value)
-    if isinstance(found, _KINDS):
+    if isinstance(found, NAMES):
         found = [found]
     if not isinstance(found, list):
         found = list(found) if isinstance(found, Iterable) else [found]
     found = [name.item() if isinstance(name, np.generic) else name for name in found]
     for at, name in enumerate(found):
-        if type(name) not in _KINDS and (isinstance(name, bool) or not isinstance(name, _KINDS)):
+        if type(name) not in NAMES and (isinstance(name, bool) or not isinstance(name, NAMES)):
             raise InvalidDeltaError(
                 f"{field}: expected names, which are strings, integers or UUIDs (got {name!r} at "
                 f"position {at})",
@@ -198,7 +199,7 @@ def names_to_tensors(names: Sequence[Any]) -> dict[str, Tensor]:
     """Names as tensors: what each is, int64 `[num_names]`, and all of them in bytes."""
     kinds, parts = [], []
     for name in names:
-        kinds.append(0 if name is None else 1 + [isinstance(name, k) for k in _KINDS].index(True))
+        kinds.append(0 if name is None else 1 + [isinstance(name, k) for k in NAMES].index(True))
         parts.append(_in_bytes(name))
     text = b"".join(parts)
     return {

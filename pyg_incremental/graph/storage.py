@@ -140,6 +140,6 @@ def write_rows(held: Tensor, slots: NDArray[np.int64], rows: Tensor) -> None:
     NumPy does it where it knows the dtype: it begins sooner than PyTorch, which also counts writes.
     """
     if held.is_cpu and rows.is_cpu and held.dtype in IN_NUMPY:
-        held.detach().numpy()[slots] = rows.detach().numpy()
+        held.numpy()[slots] = rows.detach().numpy() if rows.requires_grad else rows.numpy()
     else:
         held[torch.from_numpy(slots)] = rows

@@ -17,6 +17,7 @@ from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.given import as_ids
 from pyg_incremental.delta.intake import Refused
 from pyg_incremental.delta.names import NameTable, Renamed, listed, names_in
+from pyg_incremental.delta.resolve.plain import described
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.program.steps import Domain
@@ -131,12 +132,37 @@ class Names:
 
     # Deltas --------------------------------------------------------------------------------------
 
-    def plain(self, session: Session, add: Any, gone: Any, changes: Any) -> Any:
-        """The three most common parts of a delta by rows; None if they need a closer look."""
-        if self.edges is not None and (add is not None or type(gone) not in _PLAIN):
+    def plain(
+        self,
+        session: Session,
+        add: Any,
+        gone: Any,
+        changes: Any,
+        come: Any = None,
+        leave: Any = None,
+    ) -> Any:
+        """The most common parts of a delta by rows; None if they need a closer look.
+
+        With ids of edges, `come` and `leave`, they are read to the end.
+        """
+        edges, by_id = self.edges, not (come is leave is None)
+        if by_id and (edges is None or not (gone is changes is None)):
             return None
-        if not self.tables:
-            return add, gone, changes
+        if edges is not None and not by_id and (add is not None or type(gone) not in _PLAIN):
+            return None
+        if self.tables:
+            parts = self._plain_in_rows(session, add, gone, changes)
+            if parts is None:
+                return None
+            add, gone, changes = parts
+        if by_id and edges is not None:
+            return edges.plain(session, add, come, leave)
+        return add, gone, changes
+
+    def _plain_in_rows(
+        self, session: Session, add: Any, gone: Any, changes: Any
+    ) -> tuple[Any, Any, Any] | None:
+        """The same where nodes have names."""
         main = self._main
         if main is None or main[0] is not session:
             main = self._main = session, self._ends_of_main(session)
@@ -240,13 +266,11 @@ class Names:
             update: What it says.
             changes: What it has done to names.
         """
-        if isinstance(update, MarkedUpdate):
+        if not self.tables or isinstance(update, MarkedUpdate):
             return update
         only, more = session.outputs.only, _NOTHING
         if changes:
             more = {kind: change.at() for kind, change in changes.items()}
-        if not self.tables:
-            return update
         update.rows = rows = update.changed
         if only is not None:
             kind = only.value.kind
@@ -441,7 +465,7 @@ class ByName:
 
     def _apply_by_name(
         self: Any,
-        parts: tuple[Any, Any, Any] | None,
+        parts: tuple[Any, ...] | None,
         delta: GraphDelta | None,
         delta_id: Any,
         began: float,
@@ -450,14 +474,15 @@ class ByName:
         """Apply a delta that calls nodes by their names."""
         session = self._held()
         names = self._settled(session)
-        plain = None if parts is None else names.plain(session, *parts)
         reading = found = None
+        by_id = delta.parts_by_id if parts is None and delta is not None else parts
+        plain = None if by_id is None else names.plain(session, *by_id)
         if plain is None:
-            delta, reading, found = names.read(session, delta or GraphDelta(*parts or ()))
+            delta, reading, found = names.read(session, delta or described(parts))
             plain = delta.plain_parts
             names.about_to(session.committed.version + 1, reading, found)
         elif delta is not None:
-            delta = GraphDelta(*plain)
+            delta = None  # that of which these are parts is by name
         try:
             update: Update = self._applied(plain, delta, delta_id, began, old)
         except InvalidDeltaError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,14 @@ from pyg_incremental.call.objects import name_in
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.given import added_data, as_edges, deleted_data
 from pyg_incremental.delta.intake import Refused
-from pyg_incremental.delta.names import listed, names_in, names_of_tensors, names_to_tensors
+from pyg_incremental.delta.names import (
+    NAMES,
+    listed,
+    names_in,
+    names_of_tensors,
+    names_to_tensors,
+)
+from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.delta.tables import is_table
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.dynamic import DynamicGraph
@@ -31,6 +38,9 @@ FIELD = "edge_ids"
 SLACK = 1024
 """Ids of edges that have left with their nodes or by their ends, which are not looked for yet."""
 _NONE: Ids = np.empty(0, np.int64)
+_NO_EDGES: Ids = np.empty((2, 0), np.int64)
+_NO_DATA: Mapping[str, Tensor] = {}
+_NOBODY: Set[int] = frozenset()
 _GONE = _NONE, _NONE
 _LOW = 0xFFFFFFFF
 _FEW = 64
@@ -47,7 +57,7 @@ class Renumbered:
     """
 
     come: dict[Any, tuple[int, int]] = field(default_factory=dict)
-    both: set[int] = field(default_factory=set)
+    both: Set[int] = field(default_factory=set)
     gone: list[Any] = field(default_factory=list)
 
 
@@ -132,23 +142,41 @@ class EdgeTable:
         """The key of an id; None if there is none."""
         return (name if name in self._ends else None) if self.are_keys else self._keys.get(name)
 
-    def ends_of(self, names: Sequence[Any]) -> tuple[list[int], list[int], list[int]] | None:
-        """The keys of distinct ids, and the sources and targets of their edges.
+    def leaving(self, graph: DynamicGraph, names: Sequence[Any]) -> Ids | None:
+        """The ends, int64 `[2, k]`, of the edges of distinct ids, each the youngest of its pair.
 
-        None if one is unknown, or of both directions of an edge; or two are of one pair.
+        None if that is not so, an id is unknown, or of both directions of an edge.
         """
-        found = [self.key_of(name) for name in names]
-        keys = [key for key in found if key is not None]
-        if (
-            len(keys) < len(found)
-            or len({*keys}) < len(keys)
-            or (self._both and self._both & {*keys})
-        ):
+        found, keys = np.empty((2, len(names)), np.int64), list[Any]()
+        for at, name in enumerate(names):
+            if type(name) not in NAMES:
+                return None
+            key: Any = name if self.are_keys else self._keys.get(name)
+            pair = self._ends.get(key)
+            if pair is None or (self._both and key in self._both):
+                return None
+            keys.append(key)
+            found[0, at], found[1, at] = pair >> 32, pair & _LOW
+        slots = graph.accept(_NO_EDGES, found, _NONE, graph.num_nodes)
+        if slots is None:
             return None
-        pairs = [self._ends[key] for key in keys]
-        if len({*pairs}) < len(pairs):
+        held = graph.edge_data[self.data].numpy()
+        for slot, key in zip(slots.tolist(), keys, strict=True):
+            if held[slot] != key:
+                return None
+        return found
+
+    def coming(self, names: Sequence[Any]) -> list[int] | None:
+        """Keys for distinct new ids; None if one is not new, or of another kind."""
+        known: Mapping[Any, int] = self._ends if self.are_keys else self._keys
+        for name in names:
+            if type(name) not in NAMES or name in known:
+                return None
+            if self.are_keys and (type(name) is not int or not -(2**63) <= name < 2**63):
+                return None
+        if len(names) > 1 and len({*names}) < len(names):
             return None
-        return keys, [pair >> 32 for pair in pairs], [pair & _LOW for pair in pairs]
+        return [*names] if self.are_keys else [*range(self._next, self._next + len(names))]
 
     def find(self, graph: DynamicGraph, name: Any) -> list[int]:
         """The slots of the edges that an id names, none if it has left."""
@@ -193,19 +221,17 @@ class EdgeTable:
 
     def commit(self, change: Renumbered, graph: DynamicGraph) -> None:
         """Take in what an update has done; a second time, it does nothing."""
-        for name in change.gone:
-            key = self.key_of(name)
-            if key is not None:
-                self._forget(key)
+        known: Mapping[Any, int] = self._ends if self.are_keys else self._keys
+        for name in (*change.gone, *change.come):
+            if name in known:
+                self._forget(name if self.are_keys else known[name])
         for name, (key, pair) in change.come.items():
-            before = self.key_of(name)
-            if before is not None:
-                self._forget(before)
             self._ends[key] = pair
             if not self.are_keys:
                 self._keys[name], self._names[key] = key, name
                 self._next = max(self._next, key + 1)
-        self._both |= change.both
+        if change.both:
+            self._both |= change.both
         if len(self._ends) > 2 * graph.num_edges + SLACK:
             self.anew(graph)
 
@@ -272,6 +298,41 @@ class EdgeIds:
     def restored(cls, session: Session, saved: Mapping[str, Mapping[str, Tensor]]) -> EdgeIds:
         """The ids as `saved` has returned them, `[num_ids]` each."""
         return cls(session, {data: names_of_tensors(names) for data, names in saved.items()})
+
+    def plain(
+        self, session: Session, edge_index_add: Any, edge_ids_add: Any, edge_ids_del: Any
+    ) -> PlainDelta | None:
+        """A delta of few edges that come with their ids, or leave by these, in one look.
+
+        What it does to ids is taken notice of. None if there is more to it.
+        """
+        resolver, come, leave = session.plain_resolver, edge_ids_add, edge_ids_del
+        if self.alone is None or resolver is None or not _are_few(come) or not _are_few(leave):
+            return None
+        graph, table = self.alone
+        if resolver.graph is not session.graphs[graph] or (come is None) != (
+            edge_index_add is None
+        ):
+            return None
+        gone = _NO_EDGES if leave is None else table.leaving(resolver.graph, leave)
+        keys = [] if come is None else table.coming(come)
+        if gone is None or keys is None:
+            return None
+        data = (
+            _NO_DATA if come is None else {table.data: torch.from_numpy(np.array(keys, np.int64))}
+        )
+        plain = resolver.keyed(edge_index_add, gone, data)
+        if plain is None or plain.added.shape[1] != len(keys):
+            return None
+        new = {}
+        if come is not None:
+            each = zip(come, keys, *plain.added.tolist(), strict=True)
+            new = {name: (key, u << 32 | v) for name, key, u, v in each}
+        self._pending = (
+            session.committed.version + 1,
+            {graph: Renumbered(new, _NOBODY, leave or [])},
+        )
+        return plain
 
     def about_to(self, version: int, changes: dict[str, Renumbered]) -> None:
         """Take notice of what an update that leads to some version does to ids."""
@@ -350,8 +411,6 @@ class Identified:
             dict[str, Renumbered](),
             list[Refused](),
         )
-        if ids.alone is not None and self._is_plain(*ids.alone, delta):
-            return
         relations, parts = ids.relations, dict[str, Any]()
         for key, own in session.resolver.reader.edges_by_graph(delta).items():
             r = relations[key]
@@ -378,43 +437,6 @@ class Identified:
         for name in [n for n, said in parts.items() if type(said) is dict and not said]:
             parts[name] = None
         self.delta = replace(delta, **parts) if parts else delta
-
-    def _is_plain(self, graph: str, table: EdgeTable, delta: GraphDelta) -> bool:
-        """Whether a delta is one of the two most common ones, which are read in one look.
-
-        Some edges come with their ids, or some leave by these, each of them the youngest of its
-        pair; nothing else is said.
-        """
-        leave, come, given = delta.edge_ids_del, delta.edge_ids_add, delta.says
-        if given == ["edge_ids_del"] and type(leave) is list and len(leave) <= _FEW:
-            ends = table.ends_of(leave)
-            if ends is None:
-                return False
-            held, pairs = self._session.graphs[graph], np.array(ends[1:], np.int64)
-            keys, of_edges = ends[0], held.edge_data[table.data]
-            for key, slot in zip(keys, held.find(pairs[0], pairs[1]).tolist(), strict=True):
-                if slot < 0 or int(of_edges[slot]) != key:
-                    return False
-            self.delta = GraphDelta(edge_index_del=torch.from_numpy(pairs))
-            self.changes = {graph: Renumbered(gone=leave)}
-            return True
-        edges: Any = delta.edge_index_add
-        if given != ["edge_index_add", "edge_ids_add"] or type(come) is not list or (
-            len(come) > _FEW or type(edges) is not Tensor or edges.dtype is not torch.int64
-            or edges.shape != (2, len(come)) or len({*come}) < len(come)
-        ):  # fmt: skip
-            return False
-        kind = int if table.are_keys else None
-        if any(type(n) is not (kind or type(n)) or table.key_of(n) is not None for n in come):
-            return False
-        keys = table.new_keys(names_in(come, "edge_ids_add"), "edge_ids_add")
-        like = self._session.graphs[graph].edge_data[table.data]
-        rows = torch.tensor(keys, dtype=like.dtype, device=like.device)
-        self.delta = GraphDelta(edges, edge_ids_add=rows)
-        both = (u << 32 | v for u, v in zip(*edges.tolist(), strict=True))
-        new = zip(come, zip(keys, both, strict=True), strict=True)
-        self.changes = {graph: Renumbered(come=dict(new))}
-        return True
 
     def _leaving(
         self, own: GraphDelta, table: EdgeTable, r: Relation, change: Renumbered
@@ -504,7 +526,7 @@ class Identified:
                 )
             change.come[n] = key, pair
         if own.undirected:
-            change.both |= {
+            change.both = change.both | {
                 key for key, pair in zip(keys, ends, strict=True) if pair >> 32 != pair & _LOW
             }
         like = self._session.graphs[r.graph].edge_data[table.data]
@@ -521,6 +543,11 @@ class Identified:
             rows = {_found(graph.edge_data, n) or n: torch.as_tensor(v) for n, v in data.items()}
             return {*find_alike(graph, src, dst, rows, _GONE, oldest)[0].tolist()}
         return {*find_removed(graph, src, dst, _GONE, oldest)[0].tolist()}
+
+
+def _are_few(ids: Any) -> bool:
+    """Whether these are a list of a few ids, or none."""
+    return ids is None or (type(ids) is list and len(ids) <= _FEW)
 
 
 def holds_ids(name: str) -> bool:

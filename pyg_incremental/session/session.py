@@ -20,7 +20,7 @@ from pyg_incremental.delta.journal import (
     edge_data_before,
     remembered,
 )
-from pyg_incremental.delta.resolve.plain import PlainDelta
+from pyg_incremental.delta.resolve.plain import PlainDelta, PlainResolver
 from pyg_incremental.delta.resolve.resolver import ResolvedDelta, Resolver
 from pyg_incremental.engine.loop import NOTHING, Engine
 from pyg_incremental.engine.on_demand import OnDemand
@@ -220,9 +220,8 @@ class Session:
 
     def plain(self, edge_index_add: Any, edge_index_del: Any, x_changes: Any) -> PlainDelta | None:
         """One of the most common deltas, if `update_at_once` may take it."""
-        asked = self.resolver
-        resolver = asked.of_now if asked.asking else asked.plain
-        if resolver is None or self.engine.fast is None or self.program.least_edges:
+        resolver = self.plain_resolver
+        if resolver is None:
             return None
         return resolver.plain(edge_index_add, edge_index_del, x_changes)
 
@@ -231,8 +230,16 @@ class Session:
         parts = delta.plain_parts
         if parts is not None:
             return self.plain(*parts)
-        resolver, is_fast = self.resolver.of_now, self.engine.fast and not self.program.least_edges
-        return resolver.of(delta) if resolver is not None and is_fast else None
+        resolver = self.plain_resolver
+        return None if resolver is None else resolver.of(delta)
+
+    @property
+    def plain_resolver(self) -> PlainResolver | None:
+        """What knows the deltas that `update_at_once` may take; None if it takes none."""
+        asked = self.resolver
+        if self.engine.fast is None or self.program.least_edges:
+            return None
+        return asked.of_now if asked.asking else asked.plain
 
     def settle(self, asked: Mapping[str, Tensor] | None = None) -> None:
         """Compute what deltas have marked: all, or what some rows of the output need.

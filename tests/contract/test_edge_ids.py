@@ -8,6 +8,7 @@ import torch
 from torch_geometric.nn import GraphConv, HeteroConv, SAGEConv
 
 from pyg_incremental import GraphDelta, InvalidDeltaError, load, to_incremental
+from pyg_incremental.session.edge_ids import Identified
 from tests.closeness import assert_close
 
 SPELL = {
@@ -207,6 +208,56 @@ def test_names_of_nodes_beside_ids_of_edges():
     inc.apply_delta(nodes_del=["b"])
     inc.apply_delta(edge_index_add=[["c"], ["a"]], edge_ids_add=["e"])  # who has left may come
     assert inc.edge_ids.tolist() == ["e"]
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("spell", SPELL)
+def test_few_edges_are_read_in_one_look(spell, named, monkeypatch):
+    """Of parallel edges only the youngest is; others, and all mistakes, are looked at closer."""
+    closer, plain = [], Identified.__init__
+    monkeypatch.setattr(Identified, "__init__", lambda *a: closer.append(a) or plain(*a))
+    of, nodes = SPELL[spell], [f"n{i}" for i in range(NODES)]
+    rng = np.random.default_rng(0)
+    conv, x = SAGEConv(3, 2).double().eval(), torch.from_numpy(rng.standard_normal((NODES, 3)))
+    edges = {of(i): tuple(rng.integers(NODES, size=2).tolist()) for i in range(30)}
+    inc = to_incremental(conv, compile_after=1)
+    names = {"node_ids": nodes} if named else {}
+    inc(x, pairs(edges.values()), edge_ids=as_given(edges), **names)
+    inc.apply_delta(x_changes=([nodes[0] if named else 0], x[:1]))
+    looked = 0
+    for turn in range(100, 220):
+        index = inc.edge_ids.tolist()
+        leave = [index[i] for i in rng.permutation(len(index))[: turn % 3]]
+        new = {of(10 * turn + i): rng.integers(NODES, size=2).tolist() for i in range(turn % 5)}
+        fields = {"edge_ids_del": leave} if leave else {}
+        if new:
+            ends = [*map(list, zip(*new.values(), strict=True))]
+            given = np.array([[nodes[i] for i in side] for side in ends], object) if named else None
+            fields |= {
+                "edge_ids_add": [*new],
+                "edge_index_add": given if named else pairs(new.values()),
+            }
+        left, is_plain = dict(edges), True
+        for i in leave:
+            is_plain &= i == [other for other, ends in left.items() if ends == edges[i]][-1]
+            del left[i]
+        closer.clear()
+        as_one = [GraphDelta(**fields)] if turn % 2 else []
+        inc.apply_delta(*as_one, **({} if as_one else fields))
+        assert len(closer) == (not is_plain), fields
+        looked += is_plain and bool(fields)
+        edges = left | {i: tuple(e) for i, e in new.items()}
+        assert inc.edge_ids.tolist() == [*edges]
+        assert_close(inc.out, conv(x, pairs(edges.values())).detach())
+    assert looked > 40
+    some = [*edges][:2]
+    for wrong in (True, float(2**40), [some[0]], None, some[0]):
+        with pytest.raises(InvalidDeltaError, match="edge_ids_del"):
+            inc.apply_delta(edge_ids_del=[some[1], wrong, *some[:1]])
+    ends = np.array([["n0"], ["n1"]], object) if named else torch.tensor([[0], [1]])
+    with pytest.raises(InvalidDeltaError, match="edge_ids_add"):
+        inc.apply_delta(edge_index_add=ends, edge_ids_add=[some[0]])
+    assert inc.edge_ids.tolist() == [*edges]
 
 
 def test_each_type_of_edges_has_its_own():

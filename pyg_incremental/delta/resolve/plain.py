@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.describe import BY_ID, GraphDelta
 from pyg_incremental.delta.given import EDGE_DATA
 from pyg_incremental.delta.resolve.edges import ResolvedEdges
 from pyg_incremental.graph.dynamic import DynamicGraph
@@ -62,6 +62,9 @@ class PlainResolver:
         like: These without rows, `[0, ...]`.
         alone: Whether there is nothing else: no other graph, kind or input.
         can_grow: Whether there can be more nodes.
+
+    Attributes:
+        graph: The graph.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class PlainResolver:
         alone: bool,
         can_grow: bool,
     ) -> None:
-        self._graph, self._alone, self._can_grow = graph, alone, can_grow
+        self.graph, self._alone, self._can_grow = graph, alone, can_grow
         self._num_nodes, self._key, self._kind = num_nodes, key, kinds[0]
         self._target = kinds[1]
         self._joins_two = self._target != self._kind
@@ -86,7 +89,7 @@ class PlainResolver:
         self, delta: GraphDelta
     ) -> tuple[ResolvedEdges | None, tuple[Tensor, Tensor] | None] | None:
         """Changes of edges, and ids and rows of features; None if the delta is not plain."""
-        parts = None if self._graph.edge_data else delta.plain_parts
+        parts = None if self.graph.edge_data else delta.plain_parts
         plain = None if parts is None else self.plain(*parts)
         return None if plain is None else self.accepted(plain)
 
@@ -94,7 +97,7 @@ class PlainResolver:
         """The parts of a delta, if they come in the most common form."""
         added = _NO_EDGES if edge_index_add is None else self._edges(edge_index_add)
         gone = _NO_EDGES if edge_index_del is None else self._edges(edge_index_del)
-        if added is None or gone is None or (self._graph.edge_data and added.shape[1]):
+        if added is None or gone is None or (self.graph.edge_data and added.shape[1]):
             return None
         ids, rows = _NONE, None
         if x_changes is not None:
@@ -106,6 +109,21 @@ class PlainResolver:
         if self._joins_two and not self._are_there(added, ids):
             return None
         parts = added, gone, self._name, ids, rows, 0, _NO_DATA, False
+        return tuple.__new__(PlainDelta, parts)  # sooner made than `PlainDelta(...)`
+
+    def keyed(
+        self, edge_index_add: Any, gone: Ids, data: Mapping[str, Tensor]
+    ) -> PlainDelta | None:
+        """Edges that come with a row `[k, ...]` of each of `data`, and others that are there.
+
+        `gone`, `[2, m]`, are there; None if those that come are not in the most common form.
+        """
+        added = self._edges(edge_index_add)
+        if added is None or self._joins_two or (
+            added.shape[1] and data.keys() != self.graph.edge_data.keys()
+        ):  # fmt: skip
+            return None
+        parts = added, gone, self._name, _NONE, None, 0, data, False
         return tuple.__new__(PlainDelta, parts)  # sooner made than `PlainDelta(...)`
 
     def of(self, delta: GraphDelta) -> PlainDelta | None:
@@ -164,9 +182,9 @@ class PlainResolver:
         if nodes.is_cpu and nodes.layout is _STRIDED and all(part is None for part in beside):
             ids = np.unique(nodes.numpy())
             if ids.size and ids[0] >= 0 and ids[-1] < self._num_nodes[self._kind]:
-                _, slots = self._graph.resolve_removal(_NONE, _NONE, ids, ids)
+                _, slots = self.graph.resolve_removal(_NONE, _NONE, ids, ids)
                 rows = self._like.new_zeros((ids.size, *self._like.shape[1:]))
-                gone = self._graph.ends_of(slots)
+                gone = self.graph.ends_of(slots)
                 return PlainDelta(_NO_EDGES, gone, self._name, ids, rows, leave=True)
         return None
 
@@ -198,7 +216,7 @@ class PlainResolver:
             for key, name in EDGE_DATA.items()
             if (rows := getattr(delta, key)) is not None
         }
-        more, expected = delta.edge_data_add, self._graph.edge_data
+        more, expected = delta.edge_data_add, self.graph.edge_data
         if more is not None:
             if type(more) is not dict or not given.keys().isdisjoint(more):
                 return None
@@ -218,7 +236,7 @@ class PlainResolver:
         self, delta: PlainDelta
     ) -> tuple[ResolvedEdges | None, tuple[Tensor, Tensor] | None] | None:
         """What `resolve` returns, if the parts fit the graph."""
-        graph, count = self._graph, delta.added.shape[1]
+        graph, count = self.graph, delta.added.shape[1]
         if count and graph.num_edges + count > MAX_EDGES:
             return None
         limit = max(self._num_nodes[self._kind], self._num_nodes[self._target])
@@ -261,6 +279,21 @@ class PlainResolver:
         ):
             return None
         return (ids if ids.is_contiguous() else ids.contiguous()), rows
+
+
+def described(parts: tuple[Any, ...] | None) -> GraphDelta:
+    """The delta of which these are parts, for those who look closer.
+
+    Args:
+        parts: Edges that come, edges that leave, and changes of features, and then ids of edges
+            that come and leave, if there are some, as users give them; or edges alone as they were
+            read; None for nothing at all.
+    """
+    if not isinstance(parts, PlainDelta):
+        edges, ids = (parts or ())[:3], dict(zip(BY_ID, (parts or ())[3:], strict=False))
+        return GraphDelta(*edges, **ids)
+    added, gone = (torch.from_numpy(e) if e.size else None for e in (parts.added, parts.gone))
+    return GraphDelta(added, gone, edge_data_add=dict(parts.data) or None)
 
 
 def _are_below(ids: Ids, count: int) -> bool:
