@@ -18,16 +18,17 @@ from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.edge_attr import check_loops, edge_attr, loop_attr
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.registry import register
+from pyg_incremental.conv.with_weights import ASKS, WithWeights, are_asked_for, weights_of
 from pyg_incremental.program.steps import Value
 
 
 @register(GATConv)
-def gat(call: ConvCall) -> Value:
+def gat(call: ConvCall) -> Value | WithWeights:
     """`GATConv` as steps: softmax-weighted sum of `z`, then residual and bias."""
     conv, heads, channels = call.conv, call.conv.heads, call.conv.out_channels
     width = heads * channels
-    call.only("x", "edge_attr")
-    source, own = call.both_ends()
+    call.only("x", "edge_attr", ASKS)
+    is_asked, (source, own) = are_asked_for(call), call.both_ends()
 
     def part(z: Tensor, att: Tensor) -> Tensor:
         """Logit parts `[k, heads]` of rows `[k, heads * channels]`."""
@@ -56,7 +57,15 @@ def gat(call: ConvCall) -> Value:
         call, loop = call.without_loops(), ()
         if attr is not None:
             loop = (call.map("loop_edge", edge_part, loop_attr(call, attr, message)),)
-    return joined(call, _attended(call, message, target, edge, loop), own)
+    rows, state = _attended(call, message, target, edge, loop)
+    out = joined(call, rows, own)
+    if not is_asked or state is None or loop is None:
+        return out
+
+    def logits(m: Tensor, *parts: Tensor) -> Tensor:
+        return F.leaky_relu(sum(parts, m[:, width:]), conv.negative_slope)
+
+    return WithWeights(out, *weights_of(call, logits, message, target, edge, loop, state))
 
 
 def _attended(
@@ -65,8 +74,8 @@ def _attended(
     target: Value,
     edge: Value | None,
     loop: tuple[Value, ...] | None,
-) -> Value:
-    """The weighted messages, aggregated, `[num_nodes, heads * channels]`.
+) -> tuple[Value, Value | None]:
+    """The weighted messages, aggregated, `[num_nodes, heads * channels]`, and the softmax's state.
 
     `message` holds values and logit parts of the source, the others logit parts; `loop` is that of
     a self-loop at every node, if it has one, or None if there are no such loops.
@@ -80,10 +89,11 @@ def _attended(
                 "loop", lambda m, t, *e: m[:, width:] + sum(e, t), message, target, *loop
             )
         state = call.softmax(message, target, edge, logit, conv.negative_slope)
-        return settled(call, conv.aggr_module, state, heads, loop is not None, "attended")
+        looped = loop is not None
+        return settled(call, conv.aggr_module, state, heads, looped, "attended"), state
 
     def terms(m: Tensor, *parts: Tensor) -> tuple[Tensor, Tensor]:
         logits = F.leaky_relu(sum(parts, m[:, width:]), conv.negative_slope)
         return logits, m[:, :width].view(-1, heads, conv.out_channels)
 
-    return call.attend(terms, (message,), (target,), (edge,), heads=heads, loop=loop)
+    return call.attend(terms, (message,), (target,), (edge,), heads=heads, loop=loop), None

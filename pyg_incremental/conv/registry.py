@@ -9,10 +9,11 @@ from torch_geometric.nn import MessagePassing
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.own import own_forward
 from pyg_incremental.conv.watched import why_another, why_other_parts, why_watched
+from pyg_incremental.conv.with_weights import WithWeights
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.program.steps import NotIncremental, Value
 
-Builder = Callable[[ConvCall], Value | dict[str, Value]]
+Builder = Callable[[ConvCall], Value | dict[str, Value] | WithWeights]
 """Writes the program of a conv; one that returns a dict by node type returns a value for each."""
 
 _BUILDERS: dict[type[torch.nn.Module], Builder] = {}
@@ -105,7 +106,7 @@ def builder_of(conv: torch.nn.Module) -> Builder:
     except NotIncremental as error:
         return _by_rows(str(error))
 
-    def build(call: ConvCall) -> Value | dict[str, Value]:
+    def build(call: ConvCall) -> Value | dict[str, Value] | WithWeights:
         steps = len(call.program.steps)
         try:
             return program(call)

@@ -7,9 +7,11 @@ from torch import fx
 from torch_geometric.nn import MeshCNNConv, MessagePassing
 
 from pyg_incremental.conv import ConvCall, builder_of
+from pyg_incremental.conv.with_weights import WithWeights
 from pyg_incremental.ops import PaddedRows
 from pyg_incremental.program.messages import reads_nodes
 from pyg_incremental.program.steps import Domain, NotIncremental, Program, Value
+from pyg_incremental.trace.looped import Looped, listed
 from pyg_incremental.trace.written import Written, parts_of
 
 _OF_NODES = "its edge data is computed from node rows, and is more than a part of its messages"
@@ -58,6 +60,8 @@ def steps_of_conv(
             _refuse_stored(program, steps)
         if relation.derived is not None:
             _refuse_order(program, steps, conv)
+        if isinstance(made, WithWeights):
+            return _with_weights(written, made, graphs[0], name, node)
         if isinstance(made, dict) != isinstance(written.recorded.real[node], dict):
             raise NotIncremental("it returns a dict, and its program does not")
         return made
@@ -66,6 +70,17 @@ def steps_of_conv(
         if of_nodes:
             raise NotIncremental(_OF_NODES) from error
         raise
+
+
+def _with_weights(
+    written: Written, made: WithWeights, graph: Value, name: str, node: fx.Node
+) -> Any:
+    """Rows, edges and attention weights in the structure in which a conv returns them."""
+    rows, (_, weights) = written.recorded.real[node]
+    for value, example in ((made.edges, weights), (made.loops, weights), (made.rows, rows)):
+        written.examples.setdefault(value, example)
+    edges = listed(written.program, f"{name}_edges", None, graph, made.loops)
+    return made.rows, (edges, Looped(made.edges, made.loops, drops=True))
 
 
 def _refuse_stored(program: Program, first: int) -> None:

@@ -118,6 +118,8 @@ class Ends:
             to = self.program.graphs[next(iter(found.values()))]
             for n in node.all_input_nodes:
                 held = self.env[n]
+                if isinstance(held, Looped) and held.drops:
+                    return {}
                 if isinstance(held, Looped):
                     found[n] = self._derived.spread(n, to, [held.edges], held.nodes, None)
                     self.examples.setdefault(found[n], self.recorded.real[n])
@@ -304,7 +306,9 @@ class Ends:
             return self.program.map(
                 f"{node.name}_count", lambda n: (n + more).expand(-1, width), [call.degree()]
             )
-        if isinstance(held, Looped) == end.with_loops and end.with_loops:
+        if isinstance(held, Looped) and end.with_loops:
+            if held.drops:
+                return None
             held, own = held.edges, self.flat(held.nodes)
         if not isinstance(held, Value) or not rows.is_floating_point():
             return None

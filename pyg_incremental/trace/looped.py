@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx
 
 from pyg_incremental.conv import ConvCall
-from pyg_incremental.program.steps import Program, Value
+from pyg_incremental.program.steps import Domain, Program, Returned, Value
 from pyg_incremental.trace.names import name_of
 
 _KEEPS_IDS = frozenset(["view", "reshape", "unsqueeze", "repeat", "expand", "stack"])
@@ -25,10 +25,12 @@ class Looped:
     Attributes:
         edges: A value of domain `EDGE`.
         nodes: A value of domain `NODE`, for the loop at each node.
+        drops: Whether the rows of edges that are self-loops themselves are left out.
     """
 
     edges: Value
     nodes: Value
+    drops: bool = False
 
     @property
     def both(self) -> tuple[Value, Value]:
@@ -51,6 +53,31 @@ def lists_all(node: fx.Node, real: Any, known: set[fx.Node]) -> bool:
     if not real.dim() or not (name == "arange" or made):
         return False
     return torch.equal(real, torch.arange(real.shape[-1]).expand_as(real))
+
+
+def listed(program: Program, name: str, rows: Looped | None, graph: Value, loops: Value) -> Value:
+    """Edges without the self-loops among them, and loops at all nodes behind, as they leave.
+
+    Args:
+        program: The program.
+        name: What it is called.
+        rows: Rows of these edges that leave, `[n, ...]`; the edges, int64 `[2, n]`, if it is None.
+        graph: The edges.
+        loops: Rows of all nodes; only their number matters.
+    """
+    inputs = (graph, loops) if rows is None else (graph, *rows.both)
+    out = program.value(f"{name}_out", Domain.WHOLE)
+    fn = _edges_listed if rows is None else _rows_listed
+    return program.add(None, lambda: Returned(out, inputs, fn, pure=True))
+
+
+def _edges_listed(edge_index: Tensor, loops: Tensor) -> Tensor:
+    ids = torch.arange(len(loops), device=edge_index.device)
+    return torch.cat([edge_index[:, edge_index[0] != edge_index[1]], torch.stack([ids, ids])], 1)
+
+
+def _rows_listed(edge_index: Tensor, edges: Tensor, loops: Tensor) -> Tensor:
+    return torch.cat([edges[(edge_index[0] != edge_index[1]).to(edges.device)], loops])
 
 
 def _is_tensor(node: fx.Node) -> bool:

@@ -32,6 +32,7 @@ from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import NotTraceable, Traced
 from pyg_incremental.conv import has_program
 from pyg_incremental.conv.watched import why_watched
+from pyg_incremental.conv.with_weights import adds_loops_to_weights
 from pyg_incremental.kernels.locks import ONE_TRACER
 from pyg_incremental.program.derivations import asks_for_order
 from pyg_incremental.program.origin import in_brackets
@@ -280,14 +281,23 @@ class _LeafSizes:
         )  # fmt: skip
 
     def _of_conv(self, conv: MessagePassing, real: Any) -> Any:
-        parts = list(real.values()) if isinstance(real, dict) else [real]
+        weighed = isinstance(real, tuple) and adds_loops_to_weights(conv)
+        parts = list(real.values()) if isinstance(real, dict) else [real[0] if weighed else real]
         if not has_program(conv) or not all(
             isinstance(t, Tensor) and t.dim() and t.shape[0] in self._kinds for t in parts
         ):
             return None
-        return tensors_as(
-            lambda t, _: [self._sizes.nodes[self._kinds[t.shape[0]]], *t.shape[1:]], real, real
-        )
+
+        def of_rows(rows: Tensor, _: Any) -> list[Any]:
+            return [self._sizes.nodes[self._kinds[rows.shape[0]]], *rows.shape[1:]]
+
+        if not weighed:
+            return tensors_as(of_rows, real, real)
+        rows, more = real
+        if not isinstance(more, tuple) or not all(type(t) is Tensor for t in more):
+            return None  # a sparse matrix
+        count = self._sizes.symbol(more[1].shape[0])
+        return of_rows(rows, None), ([2, count], [count, *more[1].shape[1:]])
 
 
 def _is_one_call(module: nn.Module, is_open: bool) -> bool:

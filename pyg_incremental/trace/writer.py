@@ -32,7 +32,7 @@ from pyg_incremental.trace.edge_rows import keep_edge_rows
 from pyg_incremental.trace.ends import Ends
 from pyg_incremental.trace.every_node import EveryNode
 from pyg_incremental.trace.functions import SizeFormula, size_of
-from pyg_incremental.trace.looped import Looped
+from pyg_incremental.trace.looped import Looped, listed
 from pyg_incremental.trace.names import name_of, shown
 from pyg_incremental.trace.one_step import OneStep, OneSteps
 from pyg_incremental.trace.probe import Probe
@@ -167,8 +167,10 @@ class Writer:
         """An output with an `Output` in place of each value, in plain containers."""
         if isinstance(result, fx.Node):
             held = self.env[result]
-            joined = isinstance(held, ARRANGED)
-            result = self._rejoined(result, held) if joined else held
+            if isinstance(held, Looped) and held.drops:
+                result = self._listed(result, held)
+            else:
+                result = self._rejoined(result, held) if isinstance(held, ARRANGED) else held
         if isinstance(result, dict):
             return {k: self._output(v) for k, v in result.items()}
         if isinstance(result, (tuple, list)):
@@ -275,18 +277,19 @@ class Writer:
 
     def _on_both(self, node: fx.Node, fn: Any, name: str, looped: list[fx.Node]) -> Any:
         """An operation on rows of edges and of loops: on either, if it works row by row."""
-        held = {n: self.env[n] for n in looped}
-        made = []
-        for part in range(2 if all(isinstance(rows, Looped) for rows in held.values()) else 0):
+        held, made = {n: self.env[n] for n in looped}, []
+        drops = {rows.drops for rows in held.values() if isinstance(rows, Looped)}
+        alike = all(isinstance(rows, Looped) for rows in held.values()) and len(drops) == 1
+        for part in range(2 if alike else 0):
             self.env.update({n: rows.both[part] for n, rows in held.items()})
             if not why_not_by_rows(self.written, node, fn):
                 made.append(self._row_map(node, fn, name))
         if len(made) == 2:
             self.env.update(held)
             if not isinstance(made[0], tuple):
-                self._remember_parts(Looped(*made), self.results[node])
-                return Looped(*made)
-            both = tuple(map(Looped, *made))
+                self._remember_parts(Looped(*made, *drops), self.results[node])
+                return Looped(*made, *drops)
+            both = tuple(Looped(*parts, *drops) for parts in zip(*made, strict=True))
             for rows, result in zip(both, self.results[node], strict=True):
                 self._remember_parts(rows, result)
             return both
@@ -303,9 +306,16 @@ class Writer:
         if isinstance(rows, OneStep | Layers):
             return joined(rows.rows, self.written, node.name)
         reason = f"{node.name}: rows of edges and of loops leave, or are not worked on row by row"
+        if rows.drops:
+            return self._listed(node, rows)
         return self.program.whole(
             node.name, lambda *both: torch.cat(both), list(rows.both), Domain.WHOLE, reason
         )
+
+    def _listed(self, node: fx.Node, rows: Looped) -> Value:
+        graphs = self.program.graphs.items()
+        graph = next(v for v, r in graphs if r.graph == rows.edges.kind)
+        return listed(self.program, node.name, rows, graph, rows.nodes)
 
     def _callable(self, node: fx.Node) -> tuple[Any, str]:
         if node.op == "call_module":
