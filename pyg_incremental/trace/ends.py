@@ -309,7 +309,7 @@ class Ends:
         if isinstance(held, Looped) and end.with_loops:
             if held.drops:
                 return None
-            held, own = held.edges, self.flat(held.nodes)
+            own, held = self.flat(held.nodes), held.edges
         if not isinstance(held, Value) or not rows.is_floating_point():
             return None
         if own is None and end.with_loops:

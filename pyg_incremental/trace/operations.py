@@ -313,7 +313,7 @@ _TABLE: dict[str, Rule] = dict.fromkeys(
         "isclose", "nan_to_num", "eq", "ne", "lt", "le", "gt", "ge", "not_equal", "less",
         "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_not",
         "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "zeros_like",
-        "ones_like", "full_like", "masked_fill", "celu", "selu",
+        "ones_like", "full_like", "masked_fill", "fill", "zero", "celu", "selu",
         "gelu", "elu", "leaky_relu", "silu", "mish", "softplus",
         "softsign", "hardtanh", "hardswish", "hardsigmoid", "relu6", "logsigmoid", "tanhshrink",
         "softshrink", "hardshrink", "threshold", "prelu",
@@ -361,7 +361,9 @@ _TABLE: dict[str, Rule] = dict.fromkeys(
 
 COSTLY = frozenset(["matmul", "mm", "bmm", "linear", "einsum"])
 """Functions that contain a matrix product."""
-FILLS = frozenset(("zeros", "ones", "full", "new_zeros", "new_ones", "new_full"))
+EMPTY = frozenset(["empty", "new_empty"])
+"""What makes rows that are to be written to."""
+FILLS = EMPTY | {"zeros", "ones", "full", "new_zeros", "new_ones", "new_full"}
 """What makes rows that are all alike."""
 RESHAPES = frozenset(["view", "reshape"])
 NOTHING = frozenset(["dropout", "alpha_dropout", "feature_alpha_dropout"])

@@ -52,8 +52,9 @@ def probe_of(site: CallSite, roles: Roles) -> Probe:
 
     Its numbers of nodes and of edges differ from each other and occur nowhere in the model, so that
     a first dimension can be told from its size. Feature rows and edge rows are those of the call,
-    as far as there are any. Of a kind of which there can be no more nodes all are there, as in the
-    call: the model, which has learned rows of them, would not run on fewer.
+    as far as there are any; those of one node or edge are of one node or edge there. Of a kind of
+    which there can be no more nodes all are there, as in the call: the model, which has learned
+    rows of them, would not run on fewer.
     """
     taken = {
         d
@@ -68,18 +69,25 @@ def probe_of(site: CallSite, roles: Roles) -> Probe:
     sizes = (size for size in count(23, 2) if size not in taken)
     num_nodes = {kind: own[kind] if kind in own else next(sizes) for kind in roles.kinds}
     taken |= set(num_nodes.values())
-    tensors = {}
-    edge_index = {}
+    tensors, edge_index = {}, {}
+    drawn: dict[tuple[str, int], Tensor] = {}
     for name, kind in roles.nodes.items():
         rows = site.tensors[name]
-        held = rows.detach() if kind in own else _some_rows(rows, num_nodes[kind], generator)
+        held = (
+            rows.detach()
+            if kind in own
+            else _some_rows(rows, num_nodes[kind], kind, drawn, generator)
+        )
         tensors[name] = held if kind in own else _named_alike(held, rows)
     for relation in roles.given:
         edges = _some_edges(relation, num_nodes, taken, generator)
         edge_index[relation.graph] = edges
         taken.add(size := edges.shape[1])
         data = roles.data_of(relation, site.tensors)
-        tensors |= {name: _some_rows(rows, size, generator) for name, rows in data.items()}
+        tensors |= {
+            name: _some_rows(rows, size, f"edges of {relation.graph}", drawn, generator)
+            for name, rows in data.items()
+        }
     tensors |= {name: site.tensors[name] for name in roles.others}
     for name, kind in roles.ids.items():
         tensors[name] = site.tensors[name] % num_nodes[kind]
@@ -122,9 +130,19 @@ def _some_edges(
     return edges[:, edges[1].argsort()] if relation.by_target else edges
 
 
-def _some_rows(like: Tensor, size: int, generator: torch.Generator) -> Tensor:
+def _some_rows(
+    like: Tensor,
+    size: int,
+    of: str,
+    drawn: dict[tuple[str, int], Tensor],
+    generator: torch.Generator,
+) -> Tensor:
+    """Rows of the call, `[size, ...]`, at the places that are `drawn` for what has them."""
     if like.shape[0]:
-        at = torch.randint(like.shape[0], (size,), generator=generator)
+        key = of, like.shape[0]
+        if key not in drawn:
+            drawn[key] = torch.randint(like.shape[0], (size,), generator=generator)
+        at = drawn[key]
         return like.detach()[at.to(like.device)]
     shape = (size, *like.shape[1:])
     if like.dtype.is_floating_point:

@@ -16,6 +16,7 @@ from pyg_incremental.program.steps import Domain, Value
 from pyg_incremental.trace.ids import arguments_of
 from pyg_incremental.trace.looped import Looped
 from pyg_incremental.trace.one_step import OneStep
+from pyg_incremental.trace.picked import Picked
 from pyg_incremental.trace.series import Layers
 from pyg_incremental.trace.written import Written
 
@@ -34,7 +35,7 @@ class Sides:
     rows: Value
 
 
-ARRANGED = (Looped, OneStep, Sides, Layers)
+ARRANGED = (Looped, OneStep, Sides, Layers, Picked)
 """What stands for rows in another arrangement."""
 
 

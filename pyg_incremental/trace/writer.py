@@ -35,6 +35,15 @@ from pyg_incremental.trace.functions import SizeFormula, size_of
 from pyg_incremental.trace.looped import Looped, listed
 from pyg_incremental.trace.names import name_of, shown
 from pyg_incremental.trace.one_step import OneStep, OneSteps
+from pyg_incremental.trace.picked import (  # fmt: skip
+    Picked,
+    as_picked,
+    leaving,
+    over_picked,
+    picked,
+    put,
+    with_rows,
+)
 from pyg_incremental.trace.probe import Probe
 from pyg_incremental.trace.recorder import Recorder
 from pyg_incremental.trace.row_rules import squeezes_all, why_not_by_rows
@@ -169,6 +178,8 @@ class Writer:
             held = self.env[result]
             if isinstance(held, Looped) and held.drops:
                 result = self._listed(result, held)
+            elif isinstance(held, Picked):
+                result = leaving(self.written, result.name, held)
             else:
                 result = self._rejoined(result, held) if isinstance(held, ARRANGED) else held
         if isinstance(result, dict):
@@ -212,6 +223,9 @@ class Writer:
         if made is not None:
             self._remember_parts(made, self.results[node])
             return made
+        made = put(self.written, node)
+        if made is not None:
+            return made
         one = None if self.every_node is None else self.every_node.read(node)
         if one is not None:
             return one
@@ -225,7 +239,7 @@ class Writer:
                 return self._with_tables(node, fn, name, tables)
         looped = [n for n in node.all_input_nodes if isinstance(self.env[n], ARRANGED)]
         if looped:
-            return self._on_both(node, fn, name, looped)
+            return self._on_picked(node, fn, name) or self._on_both(node, fn, name, looped)
         if fn is operator.getitem:  # of a result of several
             held, key = self.env[node.args[0]], node.args[1]  # type: ignore[index]
             if isinstance(held, (tuple, dict)):
@@ -247,7 +261,8 @@ class Writer:
             except NotIncremental as error:
                 reason = str(error)
         else:
-            filled = self._filled_rows(node)
+            some = picked(self.written, node) if name_of(fn) == "__getitem__" else None
+            filled = some or self._filled_rows(node)
             if filled is not None:
                 return filled
             reason = why_not_by_rows(self.written, node, fn)
@@ -300,7 +315,27 @@ class Writer:
         self.env.update(held)
         return whole
 
-    def _rejoined(self, node: fx.Node, rows: Looped | OneStep | Sides | Layers) -> Value:
+    def _on_picked(self, node: fx.Node, fn: Any, name: str) -> Any:
+        """An operation on rows of some nodes, if it works row by row: on those of all nodes."""
+        held = over_picked(self.written, node.all_input_nodes)
+        if held is None:
+            return None
+        before = {n: self.env[n] for n in held}
+        self.env.update({n: rows.rows for n, rows in held.items()})
+        try:
+            if why_not_by_rows(self.written, node, fn):
+                return None
+            made = with_rows(next(iter(held.values())), self._row_map(node, fn, name))
+        finally:
+            self.env.update(before)
+        results = self.results[node] if isinstance(made, tuple) else [self.results[node]]
+        for part, result in zip(made if isinstance(made, tuple) else [made], results, strict=True):
+            self.written.examples.setdefault(part.rows, result)
+        return made
+
+    def _rejoined(self, node: fx.Node, rows: Looped | OneStep | Sides | Layers | Picked) -> Value:
+        if isinstance(rows, Picked):
+            return as_picked(self.written, node.name, rows)
         if isinstance(rows, Sides):
             return as_sides(self.written, node.name, rows)
         if isinstance(rows, OneStep | Layers):
@@ -337,7 +372,9 @@ class Writer:
         kind = self.recorded.sizes.kind_of(fake.shape[1:] if is_step else fake.shape)
         if kind is None or not real.numel() or not _is_plain_number(node):
             return None
-        number, (_, *tail) = real.flatten()[0].item(), real.shape[is_step:]
+        is_empty = name_of(node.target) in operations.EMPTY  # type: ignore[arg-type]
+        number = 0 if is_empty else real.flatten()[0].item()
+        _, *tail = real.shape[is_step:]
         self.ends.declare(kind)
 
         def rows(ones: Tensor) -> Tensor:
