@@ -42,7 +42,7 @@ WAYS = {
     "node_stores": lambda d, f: d.node_stores[0].get(f),
     "edge_stores": lambda d, f: d.edge_stores[0].get(f),
     "items of stores": of_all,
-    "values": lambda d, f: dict(zip(d.keys(), d._store.values(), strict=True)).get(f),
+    "values": lambda d, f: dict(zip(d._store, d._store.values(), strict=True)).get(f),
     "copy": lambda d, f: copy.copy(d).get(f),
     "clone": lambda d, f: d.clone().get(f),
     "update": lambda d, f: copy.copy(d).update({"more": 1}).get(f),

@@ -21,10 +21,12 @@ class Report:
         deltas: How many deltas were followed.
         wrong: The seed of each wrong one, and why.
         refused: What was said, and how often.
+        raised: What models have raised by themselves, and how often.
     """
 
     def __init__(self):
         self.kinds, self.modes, self.refused = Counter(), Counter(), Counter()
+        self.raised = Counter()
         self.deltas, self.wrong = 0, {}
 
     def take(self, seed, outcome):
@@ -36,10 +38,13 @@ class Report:
             self.wrong[seed] = outcome.why
         elif outcome.kind == "refused":
             self.refused[outcome.why] += 1
+        else:
+            self.raised[outcome.why] += 1
 
     def __str__(self):
         lines = [f"{dict(self.kinds)}, {self.deltas} deltas; {dict(self.modes)}"]
         lines += [f"refused {n} times: {why}" for why, n in self.refused.most_common()]
+        lines += [f"the model raised {n} times: {why}" for why, n in self.raised.most_common()]
         lines += [f"WRONG, seed {seed}: {why}" for seed, why in self.wrong.items()]
         return "\n".join(lines)
 

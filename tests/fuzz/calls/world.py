@@ -23,7 +23,11 @@ class Own(Data):
         return 2 * self.x
 
     def scaled(self, name):
-        return self.x if name not in self else self.x * column(self[name])
+        """Its features by a field, where that has a number or a row for each node."""
+        held = self.get(name)
+        if isinstance(held, torch.Tensor) and held.dim() and len(held) == len(self.x):
+            return self.x * column(held)
+        return self.x * held if isinstance(held, float) else self.x
 
 
 def column(rows):
