@@ -16,7 +16,7 @@ from pyg_incremental.delta.describe import GraphDelta, with_fields_of
 from pyg_incremental.delta.journal import checked_id
 from pyg_incremental.distributed import verify
 from pyg_incremental.distributed.evaluation import Evaluating
-from pyg_incremental.distributed.one_process import APART, INVALID, OLD, WHICH, OneProcessOnly
+from pyg_incremental.distributed.one_process import OLD, OneProcessOnly, refuse_one_process
 from pyg_incremental.distributed.part.part import Happened, Part
 from pyg_incremental.distributed.readings import collective
 from pyg_incremental.distributed.update import DistributedStats
@@ -223,12 +223,7 @@ class DistributedIncrementalModel(Evaluating, OneProcessOnly):
             if delta_id is not None:
                 checked_id(delta_id)
             delta = GraphDelta(*changes, **fields).alone()
-            if delta.which == "oldest":
-                raise UnsupportedModelError(WHICH)
-            if delta.tells_apart:
-                raise UnsupportedModelError(APART)
-            if delta.invalid != "error":
-                raise UnsupportedModelError(INVALID)
+            refuse_one_process(delta)
             return delta
         except Exception as error:
             return error

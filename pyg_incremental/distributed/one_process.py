@@ -1,8 +1,14 @@
 """What a model in one process can do and ranks cannot, with the reason."""
 
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from torch import nn
+
+from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.errors import UnsupportedModelError
+from pyg_incremental.session.by_name import taken_out
+from pyg_incremental.session.edge_ids import ids_taken_out
 
 OLD = (
     "old: the OLD rows are not kept on ranks; keep a copy of `out` (of this rank's nodes), which "
@@ -16,7 +22,55 @@ APART = (
     "edge_data_del, or a table of edges to delete with their data: ranks look for the edge of a "
     "pair that was added last; delete all edges of the pair and add those again that stay"
 )
+NAMES = (
+    "node_ids: ranks call nodes by their rows, 0 to num_nodes - 1; keep which name has which row "
+    "beside the model, rows = {name: row for row, name in enumerate(node_ids)}, and give new nodes "
+    "the rows that follow"
+)
+EDGE_NAMES = (
+    "edge_ids: ranks know ids of edges that are integers, and no names; keep a number for each "
+    "name beside the model, and pass a tensor of these"
+)
+BY_ID = (
+    "edge_ids_del: ranks look for the edge of a pair that was added last; name both ends of the "
+    "edge, edge_index_del=[[source], [target]]; of parallel edges delete all and add those again "
+    "that stay"
+)
 INVALID = "invalid='skip': ranks agree on a delta as a whole; leave out what the error says of it"
+
+
+def without_names(model: nn.Module, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a first call by name, ids of edges as a tensor.
+
+    Raises:
+        UnsupportedModelError: If nodes or edges have names, and the model takes no argument of that
+            name.
+    """
+    given = dict(arguments)
+    if taken_out(model, given) is not None:
+        raise UnsupportedModelError(NAMES)
+    if ids_taken_out(model, given):
+        raise UnsupportedModelError(EDGE_NAMES)
+    return given
+
+
+def refuse_one_process(delta: GraphDelta) -> None:
+    """Refuse what a delta says that only one process knows.
+
+    Raises:
+        UnsupportedModelError: If it says something of that kind.
+    """
+    ids = delta.edge_ids_add
+    for is_said, reason in (
+        (delta.node_ids is not None, NAMES),
+        (delta.edge_ids_del is not None, BY_ID),
+        (isinstance(ids, (list, tuple)) and any(isinstance(i, str) for i in ids), EDGE_NAMES),
+        (delta.which == "oldest", WHICH),
+        (delta.tells_apart, APART),
+        (delta.invalid != "error", INVALID),
+    ):
+        if is_said:
+            raise UnsupportedModelError(reason)
 
 
 class OneProcessOnly:

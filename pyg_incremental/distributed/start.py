@@ -20,6 +20,7 @@ from pyg_incremental.distributed.call import Call, call_from, call_of, most_of, 
 from pyg_incremental.distributed.errors import PartitionError, on_all_ranks
 from pyg_incremental.distributed.files import saving
 from pyg_incremental.distributed.files.shard_files import ShardFiles
+from pyg_incremental.distributed.one_process import without_names
 from pyg_incremental.distributed.part.journal import Committed
 from pyg_incremental.distributed.part.part import Part
 from pyg_incremental.distributed.placement.ownership import Ownership, owners_of
@@ -69,10 +70,11 @@ class Starting(Readings):
 
         Raises:
             UnsupportedModelError: If some step of the model needs all rows, or if what was followed
-                does not give its output on this graph.
+                does not give its output on this graph; if nodes or edges have names.
             PartitionError: If `partition_by` does not fit.
         """
-        call, shard = self._cut(lambda: bind(self.model, args, kwargs), partition_by)
+        named = self._together(lambda: without_names(self.model, kwargs))
+        call, shard = self._cut(lambda: bind(self.model, args, named), partition_by)
         self._start(call, shard, Committed(), self._settings)
         self._check(whole=True)
         return self
@@ -178,12 +180,13 @@ class Starting(Readings):
         self, folder: str | os.PathLike[str], arguments: dict[str, Any]
     ) -> tuple[Call, Shard]:
         """This rank's part of what lies in a folder."""
+        named = self._together(lambda: without_names(self.model, arguments))
         self._together(self._refuse_training)
         files = self._together(lambda: ShardFiles(folder, self.rank, self.size))
         sample = most_of(self.rounds.everywhere(self._together(files.sample)))
 
         def read() -> tuple[Call, Shard]:
-            call = files.call(self.model, sample.to(self._home()), arguments)
+            call = files.call(self.model, sample.to(self._home()), named)
             return call, files.shard(call.roles.relations).to(self._home())
 
         return self._together(read)

@@ -112,6 +112,25 @@ def test_old_rows_and_what_needs_one_process_are_refused():
     assert on_ranks(2, work) == [1, 1]
 
 
+def test_names_of_nodes_and_edges_are_refused_on_all_ranks():
+    def work(inc):
+        by_name = {"edge_index_add": [["a"], ["b"]], "node_ids": ["z"], "x_add": ARGS[0][:1]}
+        with pytest.raises(UnsupportedModelError, match="rows that follow"):
+            inc.apply_delta(**by_name if inc.rank == 0 else {})
+        with pytest.raises(UnsupportedModelError, match="name both ends of the edge"):
+            inc.apply_delta(**{"edge_ids_del": [3]} if inc.rank == 1 else {})
+        with pytest.raises(UnsupportedModelError, match="integers, and no names"):
+            inc.apply_delta(edge_index_add=ARGS[1][:, :1], edge_ids_add=["first"])
+        names = [f"n{i}" for i in range(len(ARGS[0]))]
+        with pytest.raises(UnsupportedModelError, match="rows that follow"):
+            inc(*ARGS, node_ids=names)
+        with pytest.raises(UnsupportedModelError, match="integers, and no names"):
+            inc(*ARGS, edge_ids=[str(i) for i in range(ARGS[1].shape[1])])
+        return inc.apply_delta(ADD if inc.rank == 0 else None).version
+
+    assert on_ranks(2, work) == [1, 1]
+
+
 def test_a_refresh_names_what_it_has_moved():
     def work(inc):
         inc.apply_delta(ADD if inc.rank == 0 else None)
