@@ -84,7 +84,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
         Raises:
             StaleStateError: If the model is in training mode.
             UnsupportedModelError: If `strict` and some step has to run on all rows; if there is no
-                graph among the arguments.
+                graph among the arguments; if the model has no `forward`, or an `Explainer` calls.
             InvalidDeltaError: If the arguments do not fit together.
         """
 
@@ -95,6 +95,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             out: Out = self._begin(call, settings, node_ids, edge_ids).returned(copy=True)
             return out
 
+        self._refuse_explainer()
         return self._turns.alone("a first pass", begun)
 
     def bootstrap(

@@ -35,6 +35,27 @@ def module_of(model: Any, method: str | None = None) -> nn.Module:
     return model if method in (None, "forward", "__call__") else _seen_as(model, str(method))
 
 
+def refuse_without_forward(model: nn.Module) -> None:
+    """Refuse a module that has other methods and no `forward`.
+
+    Raises:
+        UnsupportedModelError: If it is one.
+    """
+    kind = type(model)
+    if kind.forward is not nn.Module.forward or "forward" in vars(model):
+        return
+    known = _methods_of(kind)
+    cure = f"follow a method of it: to_incremental(model.{known[0]})" if known else "write one"
+    raise UnsupportedModelError(f"{kind.__name__} has no forward (its methods: {known}); {cure}")
+
+
+def _methods_of(kind: type[nn.Module]) -> list[str]:
+    """In the order in which they are written, those of the class first."""
+    written = ((n, f) for base in kind.__mro__ for n, f in vars(base).items())
+    found = (n for n, f in written if inspect.isfunction(f) and n not in _of_modules)
+    return list(dict.fromkeys(found))
+
+
 def _cure(model: Any) -> str:
     """What to pass in the place of what is no module."""
     if isinstance(getattr(model, "model", None), nn.Module):
@@ -53,7 +74,7 @@ def _seen_as(model: nn.Module, method: str) -> nn.Module:
     kind = type(model)
     function = inspect.getattr_static(kind, method, None)
     if not inspect.isfunction(function):
-        known = [n for n, f in inspect.getmembers(kind, inspect.isfunction) if n not in _of_modules]
+        known = _methods_of(kind)
         raise UnsupportedModelError(
             f"to_incremental: {kind.__name__} has no method '{method}' (expected one of {known})"
         )

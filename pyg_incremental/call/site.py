@@ -15,6 +15,7 @@ from pyg_incremental.call.asked import Asked
 from pyg_incremental.call.from_data import spread
 from pyg_incremental.call.held_graphs import held_graphs, holding
 from pyg_incremental.call.listed import opened
+from pyg_incremental.call.method import refuse_without_forward
 from pyg_incremental.call.misgiven import takes_dicts, types_taken
 from pyg_incremental.call.objects import (
     ALWAYS,
@@ -305,7 +306,13 @@ def bind(
     kwargs: dict[str, Any],
     roles: Mapping[str, Any] | None = None,
 ) -> CallSite:
-    """The call site of `model(*args, **kwargs)`, of which the user says some roles."""
+    """The call site of `model(*args, **kwargs)`, of which the user says some roles.
+
+    Raises:
+        InvalidDeltaError: If it cannot be called like this.
+        UnsupportedModelError: If it has no `forward`.
+    """
+    refuse_without_forward(model)
     takes = inspect.signature(model.forward).parameters
     beside = {n: kwargs[n] for n in BESIDE if n in kwargs and n not in takes}
     kwargs = {n: value for n, value in kwargs.items() if n not in beside}

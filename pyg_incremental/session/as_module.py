@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
+from torch_geometric.explain.algorithm.utils import clear_masks
+
+from pyg_incremental.errors import UnsupportedModelError
 
 _Self = TypeVar("_Self", bound="AsModule")
 
@@ -42,6 +46,22 @@ class AsModule:
         """
         self.model.to(*where, **options)
         return self
+
+    def _refuse_explainer(self) -> None:
+        """Refuse a call by an `Explainer`, which needs gradients.
+
+        Raises:
+            UnsupportedModelError: If one watches the model.
+        """
+        watched = any(getattr(m, "explain", None) is True for m in self.model.modules())
+        if watched and torch.is_grad_enabled():
+            clear_masks(self.model)  # which PyG leaves on a model that raises
+            raise UnsupportedModelError(
+                f"an Explainer calls {type(self.model).__name__}, and needs gradients, which what "
+                "is stored has none of; explain the model itself on the part of the graph that "
+                "matters: part = inc.subgraph(nodes); Explainer(inc.model, ...)(part.x, "
+                "part.edge_index, index=part.index)"
+            )
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         """The parameters of the model."""

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch_geometric.explain import Explainer, GNNExplainer
 from torch_geometric.nn import GAE, GCN, GCNConv
 
 from pyg_incremental import StaleStateError, UnsupportedModelError, load, to_incremental
@@ -84,6 +85,10 @@ def test_methods_that_cannot_be_followed_are_named(seed):
     model = Net().double().eval()
     with pytest.raises(AttributeError, match=r"to_incremental\(model\.encode\)"):
         to_incremental(model).encode(*graph(seed))
+    with pytest.raises(UnsupportedModelError, match=r"no forward .*\(model\.encode\)"):
+        to_incremental(model)(*graph(seed))
+    with pytest.raises(UnsupportedModelError, match=r"Module has no forward .* write one"):
+        to_incremental(nn.Module().eval())(*graph(seed))
     with pytest.raises(AttributeError, match=r"inc\.model\.a$"):
         _ = to_incremental(model).a
     with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
@@ -135,3 +140,24 @@ def test_what_is_done_with_a_module(seed):
         inc.refresh()
     with pytest.raises(StaleStateError, match="training"):
         inc.train()(x, edges)
+
+
+def test_an_explainer_is_told_what_to_explain(seed):
+    model, (x, edges) = GCN(CHANNELS, 16, 2, 4).double().eval(), graph(seed)
+    inc = to_incremental(model)
+    inc(x, edges)
+    options = {
+        "algorithm": GNNExplainer(epochs=2),
+        "explanation_type": "model",
+        "edge_mask_type": "object",
+        "model_config": {
+            "mode": "multiclass_classification", "task_level": "node", "return_type": "raw",
+        },
+    }  # fmt: skip
+    with pytest.raises(UnsupportedModelError, match=r"Explainer\(inc\.model"):
+        Explainer(inc, **options)(x, edges, index=5)
+    part = inc.subgraph([5])
+    explainer = Explainer(inc.model, **options)
+    explanation = explainer(part.x, part.edge_index, index=part.index)
+    assert len(explanation.edge_mask) == part.edge_index.shape[1]
+    assert inc.verify() < 1e-12
