@@ -321,8 +321,10 @@ def _features(site: CallSite, name: str, where: str, is_said: bool = False) -> T
     features: Tensor = site.tensors[name]
     shape = list(features.shape)
     batched = (
-        "run static graphs [batch, num_nodes, channels] one batch entry at a time, or write a "
-        "forward that takes [num_nodes, batch, channels]"
+        "of static graphs, [batch, num_nodes, channels], wrap the model: def forward(self, x, "
+        "edge_index): return torch.stack([self.model(x[:, b], edge_index) for b in "
+        f"range(x.size(1))], 1), and call that with {name}.transpose(0, 1), "
+        "[num_nodes, batch, channels]"
     )
     if features.layout is not torch.strided or not shape:
         raise UnsupportedModelError(

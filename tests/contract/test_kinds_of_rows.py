@@ -163,6 +163,33 @@ def test_states_that_are_put_together_run_on_all_rows():
     assert_close(inc.out, model(world.x, world.e))
 
 
+class Static(nn.Module):
+    """A model on each entry of a batch, as the error about static graphs writes it."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x, edge_index):
+        return torch.stack([self.model(x[:, b], edge_index) for b in range(x.size(1))], 1)
+
+
+@pytest.mark.parametrize("kind", [Attend, lambda: GCNConv(3, 4)])
+def test_static_graphs_are_followed_as_the_error_says(kind, seed):
+    tail = (3, STEPS) if kind is Attend else (3,)
+    world, model = World(seed, 2, *tail), kind().double().eval()
+    with pytest.raises(UnsupportedModelError, match=r"x\.transpose\(0, 1\)"):
+        to_incremental(model)(world.x.transpose(0, 1), world.e)
+    inc = to_incremental(Static(model).eval())
+    inc(world.x, world.e)
+    assert inc.mode == "incremental"
+    for _ in range(6):
+        inc.apply_delta(**world.delta())
+        with torch.no_grad():
+            each = torch.stack([model(rows, world.e) for rows in world.x.transpose(0, 1)])
+            assert_close(inc.out.transpose(0, 1), each)
+
+
 def test_rows_of_more_dimensions_are_asked_for():
     world, model = World(0, 3, STEPS), Attend().double().eval()
     inc = to_incremental(model)
