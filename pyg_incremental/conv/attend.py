@@ -1,5 +1,6 @@
 """What attention becomes once each row has its softmax: any `aggr`, and heads joined."""
 
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -14,6 +15,7 @@ from pyg_incremental.conv.row_local import is_row_local, reduced
 from pyg_incremental.ops import Neighborhood, divided, softmax_result
 from pyg_incremental.ops.message import EdgeFunction
 from pyg_incremental.program.steps import NotIncremental, Value
+from pyg_incremental.typing import Format
 
 WIDER = (aggr.MultiAggregation, aggr.DegreeScalerAggregation)
 """Modules whose rows are not as wide as those they are given."""
@@ -32,30 +34,37 @@ def settled(
         looped: Whether every node has a self-loop that is not among the edges.
         part: Name of the steps.
     """
-    by_pointer = has_pointer(call)
-
-    def result(state: Tensor) -> Tensor:
-        rows = softmax_result(state, heads)
-        if not by_pointer:
-            return rows
-        sunk = (state[:, -heads:] == -torch.inf).repeat_interleave(rows.shape[1] // heads, 1)
-        return torch.where(sunk, state[:, : rows.shape[1]], rows)
-
-    total = call.map(part, result, state)
+    finish = partial(finished, heads=heads, by_pointer=has_pointer(call.conv, call.format))
+    total = call.map(part, finish, state)
     if type(module) is aggr.SumAggregation:
         return total
     own = int(looped)
     return call.map(f"{part}_mean", lambda t, n: divided(t, n + own), total, call.degree(None))
 
 
-def has_pointer(call: Primitives) -> bool:
+def finished(state: Tensor, heads: int, by_pointer: bool) -> Tensor:
+    """What the state of a softmax stands for, `[k, heads * channels]`; see `has_pointer`."""
+    rows = softmax_result(state, heads)
+    if not by_pointer:
+        return rows
+    sunk = (state[:, -heads:] == -torch.inf).repeat_interleave(rows.shape[1] // heads, 1)
+    return torch.where(sunk, state[:, : rows.shape[1]], rows)
+
+
+def has_pointer(conv: Any, fmt: Format) -> bool:
     """Whether PyG takes the softmax over runs of sorted edges.
 
-    A row whose logits are all minus infinity then has weights of zero, and else of NaN.
+    A row whose logits are all minus infinity then has weights of zero, and else of NaN. Of a matrix
+    of PyTorch only a `propagate` that PyG has generated for the class hands on the runs.
     """
-    conv = call.conv
+    handed_on = {"coo": False, "sparse_tensor": True}.get(fmt, _is_generated(conv))
     hooks = (conv.message, conv.edge_update)
-    return not call.is_coo and any("ptr" in signature(hook).parameters for hook in hooks)
+    return handed_on and any("ptr" in signature(hook).parameters for hook in hooks)
+
+
+def _is_generated(conv: Any) -> bool:
+    made = (f"{kind.__module__}_{kind.__name__}_" for kind in type(conv).__mro__)
+    return str(conv.propagate.__module__).startswith(tuple(made))
 
 
 def by_rows(
@@ -73,7 +82,8 @@ def by_rows(
         raise NotIncremental(f"{module} is not local to rows")
     if isinstance(module, WIDER):
         raise NotIncremental(f"{module} makes rows of another width than the heads have")
-    sources, targets, by_pointer = len(message.source), len(message.target), has_pointer(call)
+    sources, targets = len(message.source), len(message.target)
+    by_pointer = has_pointer(call.conv, call.format)
 
     def fn(around: Neighborhood) -> Tensor:
         source, index, edge = around.source, around.index, around.edge

@@ -1,7 +1,5 @@
-"""Messages from the source row and edge attributes: GINEConv, NNConv, GMMConv and SplineConv.
+"""Messages from the source row and edge attributes: GMMConv and SplineConv.
 
-    GINE    e = lin(edge_attr)      out = nn(Aggr(relu(x_j + e)) + (1 + eps) x)
-    NN      e = nn(edge_attr)       out = Aggr(x_j e) + lin(x) + bias
     GMM     e = gaussians(edge_attr)    out = Aggr(sum_k (x g_k)_j e_k) + root(x) + bias
     Spline  out = Aggr(weighted(x_j, edge_attr)) + lin(x) + bias
 
@@ -14,52 +12,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import GINEConv, GMMConv, NNConv, SplineConv
+from torch_geometric.nn import GMMConv, SplineConv
 
 from pyg_incremental.conv.call import ConvCall
-from pyg_incremental.conv.inner import needed, row_wise, with_bias
+from pyg_incremental.conv.inner import needed, with_bias
 from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.registry import register
 from pyg_incremental.program.steps import Value
-
-
-@register(GINEConv)
-def gine(call: ConvCall) -> Value:
-    """`GINEConv` (Hu et al., 2020, Section 3): GIN with edge attributes behind a ReLU."""
-    conv = call.conv
-    call.only("x", "edge_attr")
-    source, target = call.ends()
-    edge = needed(call)
-    nn = row_wise(conv.nn, "nn")
-    if conv.lin is not None:
-        edge = call.map("edge", linear(conv.lin), edge, costly=True)
-    inputs = [call.reduce(call.message(_gine_message, (source,), (), (edge,)))]
-
-    def out(rows: Tensor, own: Tensor | None = None) -> Tensor:
-        made: Tensor = nn(rows if own is None else rows + (1 + conv.eps) * own)
-        return made
-
-    return call.map("out", out, *inputs, *([] if target is None else [target]), costly=True)
-
-
-def _gine_message(x: Tensor, edge: Tensor) -> Tensor:
-    return (x + edge).relu()
-
-
-@register(NNConv)
-def nn_conv(call: ConvCall) -> Value:
-    """`NNConv` (Gilmer et al., 2017, Section 5): a matrix for each edge, made by a network."""
-    conv = call.conv
-    call.only("x", "edge_attr")
-    nn = row_wise(conv.nn, "nn")
-    shape = (-1, conv.in_channels_l, conv.out_channels)
-    matrix = call.map("edge", lambda e: nn(e).view(shape), needed(call), costly=True)
-    root = linear(conv.lin) if conv.root_weight else None
-    return _with_root(call, _product, call.ends()[0], matrix, root)
-
-
-def _product(x: Tensor, matrix: Tensor) -> Tensor:
-    return torch.matmul(x.unsqueeze(1), matrix).squeeze(1)
 
 
 @register(GMMConv)

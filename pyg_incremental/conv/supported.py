@@ -166,11 +166,14 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
     "CuGraphGATConv": ("refused", "", f"{_NO_KERNEL} `GATConv`"),
     "FusedGATConv": ("refused", "", f"{_NO_KERNEL} `GATConv`"),
     "GATv2Conv": ("constrained", "", f"{_ATTENDS}; {_FILLED}"),
-    "TransformerConv": ("constrained", "", _ATTENDS),
+    "TransformerConv": (
+        "constrained", "attention, then the root term, added or gated",
+        "`aggr='mul'`: row recompute",
+    ),
     "AGNNConv": ("constrained", "attention over normalised features", _ATTENDS),
     "TAGConv": ("incremental", "", ""),
     "GINConv": ("incremental", "", _MIXES),
-    "GINEConv": ("incremental", "", _MIXES),
+    "GINEConv": ("incremental", "GIN with edge attributes behind a ReLU", _MIXES),
     "ARMAConv": (
         "incremental", "",
         "full pass: `aggr='softmax'`, power mean, several at once; an `act` that mixes channels",
@@ -196,7 +199,7 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
     ),
     "GMMConv": ("incremental", "", ""),
     "SplineConv": ("incremental", "", "PyG needs pyg-lib"),
-    "NNConv": ("incremental", "", _MIXES),
+    "NNConv": ("incremental", "a matrix for each edge, made by a network", _MIXES),
     "CGConv": (
         "constrained",
         "both linear layers of each edge; sum of gated parts, plus `x`",
@@ -221,7 +224,9 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
         "constrained: `pre_layers` above 1; softmax among its aggregators",
     ),
     "ClusterGCNConv": ("incremental", "", ""),
-    "GENConv": ("incremental", "", _MIXES),
+    "GENConv": (
+        "incremental", "aggregated messages, normalised, added to the node, then the MLP", _MIXES
+    ),
     "GCN2Conv": ("incremental", "normalised sum, mixed with `x_0`; the product with `M` first", ""),
     "PANConv": (
         "full pass", "", "a row sees several hops, weighted by all of them; PyG needs torch-sparse"
@@ -242,7 +247,9 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
     ),
     "PDNConv": ("incremental", "", _MIXES),
     "GeneralConv": (
-        "incremental", "", "constrained: `attention_type='dot_product'`; `directed_msg=False`"
+        "incremental",
+        "messages or attention, then the mean of heads and the node itself",
+        "constrained: `attention_type='dot_product'`; `directed_msg=False`",
     ),
     "HGTConv": ("constrained", "", ""),
     "HEATConv": ("constrained", "", _ATTENDS),

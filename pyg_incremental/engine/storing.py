@@ -18,9 +18,9 @@ def steps_and_stored(
     """The steps to run and the values to keep between updates.
 
     `'fast'`: a value is stored if something reads it at rows where it is not itself dirty; the
-    exception is what costs less to compute again than to keep: a cheap map that is read once
-    becomes part of the map that reads it, and an activation behind a sum part of all that read it
-    (see `_mostly_differ`). If sums may have terms (`has_terms`), what is added to
+    exception is what costs less to compute again than to keep: a chain of maps, each of which is
+    read by the next one alone, is one map (see `_merged`), and an activation behind a sum part of
+    all that read it (see `_mostly_differ`). If sums may have terms (`has_terms`), what is added to
     them, and what they are multiplied with, are part of them: see `engine.terms`.
 
     `'minimal'`: rows that maps compute are not stored where only maps and sums read them
@@ -38,9 +38,10 @@ def steps_and_stored(
 
 def _minimal(program: Program) -> tuple[list[Step], set[Value]]:
     """The same, storing as little as possible."""
-    kept = set(program.outputs)
+    kept, links = set(program.outputs), _links(program.steps)
     for s in program.steps:
-        if type(s) is not RowMap or not _is_on_nodes(s):
+        is_link = s.output.domain is Domain.EDGE and s.output in links
+        if type(s) is not RowMap or not (_is_on_nodes(s) or is_link):
             kept.add(s.output)
         if type(s) is not RowMap and not isinstance(s, Sum):
             kept.update(s.inputs)  # such as what a maximum compares bit by bit
@@ -89,17 +90,33 @@ def _needed(steps: Sequence[Step], outputs: Iterable[Value]) -> set[Value]:
 
     That is: messages (their OLD rows are retracted), edge values, what runs on all rows, what
     leaves, and what a costly map reads (rows that come out equal are then found before it runs),
-    unless they hardly ever do.
+    unless they hardly ever do, or are a link of a chain of maps.
     """
-    needed, different = set(outputs), _mostly_differ(steps)
+    needed, different, links = set(outputs), _mostly_differ(steps), _links(steps)
     for s in steps:
-        if not isinstance(s, RowMap) or s.output.domain is not Domain.NODE:
+        on_nodes = s.output.domain is Domain.NODE or s.output in links
+        if not isinstance(s, RowMap) or not on_nodes:
             needed.add(s.output)
         if not isinstance(s, RowMap):
             needed.update(s.inputs)
         elif s.costly:
-            needed.update(v for v in s.inputs if v not in different)
+            needed.update(v for v in s.inputs if v not in different and v not in links)
     return needed
+
+
+def _links(steps: Sequence[Step]) -> set[Value]:
+    """Rows that a map makes for one other map, which reads no other rows.
+
+    Where they changed, that mostly does as well: a row of several channels seldom comes out as it
+    was. Before a product they would be stored to be compared, and for each edge twice.
+    """
+    readers, made = _readers(steps), {s.output for s in steps if type(s) is RowMap}
+    found = set[Value]()
+    for s in steps:
+        rows = [v for v in s.inputs if v.domain is not Domain.WHOLE]
+        if type(s) is RowMap and len(rows) == 1 and rows[0] in made and readers[rows[0]] == 1:
+            found.update(rows)
+    return found
 
 
 def _mostly_differ(steps: Sequence[Step]) -> set[Value]:
@@ -150,9 +167,11 @@ def _merged(steps: Sequence[Step], needed: set[Value]) -> list[Step]:
     """The steps, with cheap maps merged into the map that reads them.
 
     Only a map that need not be stored and is read by maps is merged: by one, or where all its rows
-    mostly differ, by each of them.
+    mostly differ, by each of them. A costly one is merged by one that reads nothing else, or what
+    is made of the same.
     """
     readers = _readers(steps)
+    alone = _of_the_same(steps, needed)
     in_maps = {v for s in steps if isinstance(s, RowMap) for v in s.inputs}
     different = _mostly_differ(steps)
     waiting: dict[Value, RowMap] = {}
@@ -161,12 +180,27 @@ def _merged(steps: Sequence[Step], needed: set[Value]) -> list[Step]:
         if isinstance(s, RowMap):
             for v in [v for v in s.inputs if v in waiting]:
                 s = merged(waiting[v], s)
-            fits = s.output in different or (readers.get(s.output) == 1 and not s.costly)
+            once = readers.get(s.output) == 1
+            fits = s.output in different or (once and (not s.costly or s.output in alone))
             if s.output not in needed and fits and s.output in in_maps:
                 waiting[s.output] = s
                 continue
         kept.append(s)
     return kept
+
+
+def _of_the_same(steps: Sequence[Step], needed: set[Value]) -> set[Value]:
+    """Rows that are made of the same stored ones as all that is read beside them."""
+    roots: dict[Value, frozenset[Value]] = {}
+    found = set[Value]()
+    for s in steps:
+        rows = [v for v in s.inputs if v.domain is not Domain.WHOLE]
+        union = frozenset[Value]().union(*(roots[v] for v in rows))
+        kept = s.output in needed or type(s) is not RowMap
+        roots[s.output] = frozenset([s.output]) if kept else union
+        if type(s) is RowMap:
+            found.update(v for v in rows if roots[v] == union)
+    return found
 
 
 def _beside(steps: list[Step]) -> list[Step]:

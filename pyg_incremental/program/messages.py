@@ -5,7 +5,7 @@ up. Nothing of that has to be stored for each edge: the chain of gathers and row
 some edge rows is one function `f(x_j, x_i, e)` of node rows and stored edge rows.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +92,30 @@ def message_of(program: Program, rows: Value) -> Message:
         places["edge", v] = len(places)
     fn = _composed(rows, order, places, makers)
     return Message(fn, tuple(source), tuple(target), tuple(stored))
+
+
+def with_others(program: Program, rows: Value, others: Mapping[Value, Value]) -> Value:
+    """The same rows made of others: the row maps that lead to them run on these.
+
+    Args:
+        program: The program.
+        rows: Rows of edges.
+        others: What stands in the place of some values.
+    """
+    makers = {s.output: s for s in program.steps}
+    made = dict(others)
+
+    def of(value: Value) -> Value:
+        step = makers[value]
+        if value not in made and isinstance(step, RowMap):
+            inputs = [of(v) for v in step.inputs]
+            alike = all(a is b for a, b in zip(inputs, step.inputs, strict=True))
+            made[value] = value if alike else program.map(
+                value.name, step.fn, inputs, costly=step.costly
+            )  # fmt: skip
+        return made.get(value, value)
+
+    return of(rows)
 
 
 def _composed(

@@ -7,18 +7,20 @@ of these.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch_geometric.nn import aggr
+from torch_geometric.nn import MessagePassing, aggr
 
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.conv import ConvCall
+from pyg_incremental.conv.attend import has_pointer
 from pyg_incremental.ops import EdgeFunction
-from pyg_incremental.program.messages import message_of
+from pyg_incremental.program.messages import message_of, with_others
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
     Gather,
@@ -31,6 +33,7 @@ from pyg_incremental.trace.looped import Looped, lists_all, with_own_row
 from pyg_incremental.trace.matrices import Matrices
 from pyg_incremental.trace.names import name_of
 from pyg_incremental.trace.sides import Sides, beside, of_sides
+from pyg_incremental.trace.softmax import Reduced, Softmaxes, attended
 from pyg_incremental.trace.written import Written
 
 READOUTS = frozenset(
@@ -46,15 +49,21 @@ class Ends:
     Args:
         written: What is written so far.
         write: Writes an operation, and all that it needs, before its turn.
+        modules: The modules of the model, by their paths.
         derives: Whether graphs that the model makes are tables of edges of their own.
     """
 
     def __init__(
-        self, written: Written, write: Callable[[fx.Node], None], derives: bool = True
+        self,
+        written: Written,
+        write: Callable[[fx.Node], None],
+        modules: Mapping[str, nn.Module],
+        derives: bool = True,
     ) -> None:
         self.program, self.recorded = written.program, written.recorded
         self.env, self.examples = written.env, written.examples
         self._ids, self._written = EndIds(written), written
+        self._softmaxes, self._modules = Softmaxes(written, self._ids), modules
         self._derived = DerivedGraphs(written, self._ids, write) if derives else None
         if self._derived is not None:
             self._matrices = Matrices(written, self._derived.graph_of, self._ids.filled)
@@ -286,6 +295,7 @@ class Ends:
         made = self._aggregated(node, end, source, reduce, rows)  # type: ignore[arg-type]
         if made is None:
             return None
+        self._softmaxes.reduced[node] = Reduced(end, reduce, source)  # type: ignore[arg-type]
         tail, dtype = list(result.shape[1:]), result.dtype
         if len(tail) == 1 and dtype == rows.dtype and reduce in ("sum", *_EXTREMA):
             return made
@@ -320,7 +330,12 @@ class Ends:
                 return None
             message = self.flat(held)
         elif held.domain is Domain.EDGE and held.kind == end.relation.graph:
-            message = (reduce == "sum" and self._plain(held, end)) or self._message(call, held)
+            weighed = None if end.with_loops else self._softmaxes.read(source, end)
+            if weighed is not None and reduce == "sum":
+                by_pointer = self._has_pointer(node, end)
+                moved, function = partial(self._sent, call), partial(self._message, call)
+                return attended(call, weighed, moved, function, by_pointer)
+            message = self._plain(held, end) or self._sent(call, held) or self._message(call, held)
         else:
             return None
         if own is not None and reduce in ("sum", "mean", *_EXTREMA):
@@ -374,6 +389,32 @@ class Ends:
         value = step.inputs[0] if other else None
         example = None if value is None else self.examples.get(value)
         return value if example is not None and example.dim() == 2 else None
+
+    def _has_pointer(self, node: fx.Node, end: End) -> bool:
+        """Whether the conv that is looked into takes a softmax over runs of sorted edges."""
+        conv = self._modules.get(self.recorded.makers.get(node, ""))
+        return isinstance(conv, MessagePassing) and has_pointer(conv, end.relation.format)
+
+    def _sent(self, call: ConvCall, rows: Value) -> Value | None:
+        """Messages that are made of the node alone where they come from, as rows of that node.
+
+        None if they are not, or more than twice as wide as what they are made of.
+        """
+        found = message_of(self.program, rows)
+        sent, own = found.source, found.target
+        if call.turned:
+            sent, own = own, sent
+        if own or found.edges or not sent:
+            return None
+        given = sum(call.example(v).shape[1:].numel() for v in sent)
+        at_node = {
+            s.output: s.inputs[0]
+            for s in self.program.steps
+            if isinstance(s, Gather) and s.inputs[0] in sent and s.output.kind == rows.kind
+        }
+        made = with_others(self.program, rows, at_node)
+        wide = call.example(made).shape[1:].numel()
+        return None if wide > 2 * given else self.program.map(f"{rows}_flat", _flattened, [made])
 
     def flat(self, rows: Value) -> Value:
         """Node rows as a matrix, `[num_nodes, channels]`."""

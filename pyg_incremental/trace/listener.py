@@ -13,7 +13,13 @@ from pyg_incremental.trace.sealed import Matrix, as_given
 
 
 class Observer(Protocol):
-    """Who is told of calls; see `Listener` and `recorder.Recorder`."""
+    """Who is told of calls; see `Listener` and `recorder.Recorder`.
+
+    Attributes:
+        inside: The path of the conv that is looked into while it runs, or an empty string.
+    """
+
+    inside: str
 
     @property
     def is_busy(self) -> bool:
@@ -38,10 +44,12 @@ class Listener(TorchFunctionMode):
     Attributes:
         calls: The names of what was called that gave tensors, in order.
         is_busy: Whether a call is running; what that calls is not noted.
+        inside: The path of the conv that is looked into while it runs, or an empty string.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.inside = ""
         self.calls: list[str] = []
         self.is_busy = False
 
@@ -92,14 +100,45 @@ def recorded_modules(
         leaves: The modules, by their paths.
         opens: Whether one call counts as what it does inside, by the module, `args` and `kwargs`.
     """
-    kinds = {path: type(module) for path, module in leaves.items()}
-    for path, module in leaves.items():
-        module.__class__ = _recorded(kinds[path], observer, path, opens)
+    with _as_kinds(leaves, lambda path, kind: _recorded(kind, observer, path, opens)):
+        yield
+
+
+@contextlib.contextmanager
+def opened_modules(observer: Observer, convs: dict[str, nn.Module]) -> Iterator[None]:
+    """Let it be seen what these modules do inside, and that it is they who do it.
+
+    Args:
+        observer: Who is told.
+        convs: The modules, by their paths.
+    """
+    with _as_kinds(convs, lambda path, kind: _opened(kind, observer, path)):
+        yield
+
+
+@contextlib.contextmanager
+def _as_kinds(
+    modules: dict[str, nn.Module], instead: Callable[[str, type[nn.Module]], type[nn.Module]]
+) -> Iterator[None]:
+    kinds = {path: type(module) for path, module in modules.items()}
+    for path, module in modules.items():
+        module.__class__ = instead(path, kinds[path])
     try:
         yield
     finally:
-        for path, module in leaves.items():
+        for path, module in modules.items():
             module.__class__ = kinds[path]
+
+
+def _opened(kind: type[nn.Module], observer: Observer, path: str) -> type[nn.Module]:
+    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        around, observer.inside = observer.inside, path
+        try:
+            return kind.__call__(self, *args, **kwargs)
+        finally:
+            observer.inside = around
+
+    return type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__})
 
 
 def _recorded(

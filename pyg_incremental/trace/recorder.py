@@ -65,6 +65,8 @@ class Recorder(TorchFunctionMode):
         why: Why the trace has ended early, if it has: the model may catch exceptions.
         place: The line at which it has.
         is_busy: Whether a call is being tried; nothing is written down then.
+        inside: The path of the conv that is looked into while it runs, or an empty string.
+        makers: That path, by the nodes that it has made.
     """
 
     def __init__(self, sizes: Sizes, leaf_sizes: LeafSizes, constants: dict[int, Tensor]) -> None:
@@ -80,6 +82,8 @@ class Recorder(TorchFunctionMode):
         self.why = ""
         self.place: Place | None = None
         self.is_busy = False
+        self.inside = ""
+        self.makers: dict[fx.Node, str] = {}
         self._leaf_sizes = leaf_sizes
         self._originals = constants
         self._attributes: dict[int, tuple[str, Tensor]] = {}
@@ -103,11 +107,14 @@ class Recorder(TorchFunctionMode):
         self._hold(given, node, real)
         return given
 
-    def matrix(self, name: str, real: Tensor, count: Size, sizes: Sequence[Size]) -> Matrix:
+    def matrix(self, name: str, real: Any, count: Size, sizes: Sequence[Size]) -> Matrix:
         """A sparse adjacency `[*sizes]` with so many entries, whose edges are looked at."""
-        node, held = self.graph.placeholder(name), list[Tensor]()
+        node, held = self.graph.placeholder(name), list[Any]()
         for part in (edges_of_matrix, values_of_matrix):
             rows = part(real)
+            if rows is None:
+                held.append(None)
+                continue
             shape = [2, count] if part is edges_of_matrix else [count, *rows.shape[1:]]
             held.append(self.sizes.fake(rows, shape))
             self._hold(held[-1], self.graph.call_function(part, (node,)), rows)
@@ -211,12 +218,14 @@ class Recorder(TorchFunctionMode):
             self._note_line(last)
 
     def _note_line(self, last: fx.Node | None) -> None:
-        """Note which line has made the nodes behind the last one."""
+        """Note which line, and which conv, has made the nodes behind the last one."""
         line = here()
         for node in reversed(self.graph.nodes):
             if node is last:
                 break
             self.lines[node] = line
+            if self.inside:
+                self.makers[node] = self.inside
 
     def _recorded(self, call: Call) -> Any:
         for value in call.leaves:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import scatter
 
+from pyg_incremental.call.objects import is_sparse_tensor
 from pyg_incremental.trace.nested import rebuilt
 
 
@@ -39,7 +40,7 @@ class Matrix(Sealed):
         real: The adjacency.
         refuse: Ends the trace where something else is asked of it.
         edges: Its entries, int64 `[2, num_edges]`, sources first.
-        values: Their values, `[num_edges, ...]`.
+        values: Their values, `[num_edges, ...]`; None for a `SparseTensor` without.
         sizes: How many targets and sources there are.
     """
 
@@ -51,7 +52,7 @@ class Matrix(Sealed):
         real: Tensor,
         refuse: Callable[[str], Any],
         edges: Tensor,
-        values: Tensor,
+        values: Tensor | None,
         sizes: Sequence[Any],
     ) -> None:
         super().__init__(real, refuse)
@@ -80,6 +81,18 @@ class Matrix(Sealed):
 
     _indices, _values = indices, values
 
+    def sparse_size(self, dim: int) -> Any:
+        """Of a `SparseTensor`: the same as `size`."""
+        return self.sizes[dim]
+
+    def coo(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Of a `SparseTensor`: the targets, the sources, and the values if it has some."""
+        return self.edges[1], self.edges[0], self.entries
+
+    def csr(self) -> tuple[None, Tensor, Tensor | None]:
+        """Of a `SparseTensor`: without a pointer, so that ends are reduced over one by one."""
+        return None, self.edges[0], self.entries
+
     def to_sparse_csr(self) -> "Matrix":
         """The same, to be multiplied."""
         made = Matrix(self.real, self.refuse, self.edges, self.entries, self.sizes)
@@ -104,21 +117,27 @@ class Matrix(Sealed):
         return made
 
 
-def edges_of_matrix(matrix: Tensor) -> Tensor:
+def edges_of_matrix(matrix: Any) -> Tensor:
     """The entries of a transposed adjacency `[n, m]` as edges, int64 `[2, num_edges]`."""
-    targets, sources = matrix.to_sparse_coo()._indices()
+    if is_sparse_tensor(matrix):
+        targets, sources, _ = matrix.coo()
+    else:
+        targets, sources = matrix.to_sparse_coo()._indices()
     return torch.stack([sources, targets])
 
 
-def values_of_matrix(matrix: Tensor) -> Tensor:
-    """Their values, `[num_edges, ...]`."""
+def values_of_matrix(matrix: Any) -> Tensor | None:
+    """Their values, `[num_edges, ...]`, or None."""
+    if is_sparse_tensor(matrix):
+        return matrix.coo()[2]  # type: ignore[no-any-return]
     values: Tensor = matrix.to_sparse_coo()._values()
     return values
 
 
 def is_matrix(graph: Any) -> bool:
-    """Whether a graph is a sparse tensor of PyTorch."""
-    return isinstance(graph, Tensor) and graph.layout is not torch.strided
+    """Whether a graph is a sparse tensor of PyTorch, or a `SparseTensor`."""
+    is_torch = isinstance(graph, Tensor) and graph.layout is not torch.strided
+    return is_torch or is_sparse_tensor(graph)
 
 
 def opened(graph: Any) -> Any:
@@ -130,7 +149,7 @@ def opened(graph: Any) -> Any:
         raise TypeError(reason)
 
     edges, values = edges_of_matrix(graph), values_of_matrix(graph)
-    return Matrix(graph, refuse, edges, values, graph.shape)
+    return Matrix(graph, refuse, edges, values, [graph.size(0), graph.size(1)])
 
 
 def as_given(value: Any) -> Any:

@@ -41,7 +41,12 @@ from pyg_incremental.program.steps import Relation
 from pyg_incremental.trace.copies import ModelCopy, rng_state
 from pyg_incremental.trace.counting import counted_by
 from pyg_incremental.trace.ends import READOUTS
-from pyg_incremental.trace.listener import Listener, Observer, recorded_modules
+from pyg_incremental.trace.listener import (
+    Listener,
+    Observer,
+    opened_modules,
+    recorded_modules,
+)
 from pyg_incremental.trace.merging import merging_seen_by
 from pyg_incremental.trace.nested import tensors_as
 from pyg_incremental.trace.probe import Probe
@@ -207,13 +212,19 @@ def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
 def _calls_seen_by(observer: Observer, site: CallSite, is_open: bool) -> Iterator[None]:
     """Let calls of torch and of whole modules be seen."""
     names = {path: m for path, m in site.named_modules() if _is_one_call(m, is_open)}
+    convs = {
+        path: m
+        for path, m in site.named_modules()
+        if isinstance(m, MessagePassing) and path not in names
+    }
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # the first pass itself will say it
         for context in (
             torch.no_grad(), plainly(site.model), _grouping_seen_by(observer),
             merging_seen_by(observer, site.modules()),
-            recorded_modules(observer, names, _asks_for_weights if is_open else _never), observer,
+            recorded_modules(observer, names, _asks_for_weights if is_open else _never),
+            opened_modules(observer, convs), observer,
         ):  # fmt: skip
             stack.enter_context(context)
         yield

@@ -85,7 +85,7 @@ class Writer:
         self.names = iter(site.names)
         self.modules = dict(site.named_modules())
         self.weights: dict[str, Value] = {}
-        self.ends = Ends(self.written, self._write, derives)
+        self.ends = Ends(self.written, self._write, self.modules, derives)
         self.every_node = EveryNode(self.written, self.ends, roles) if in_one else None
         self.one_steps = OneSteps(self.written)
 

@@ -252,7 +252,7 @@ def test_every_class_has_an_entry():
 
 TRACED = {
     "GatedGraphConv", "ResGatedGraphConv", "CGConv", "EdgeConv", "WLConvContinuous",
-    "PointGNNConv",
+    "PointGNNConv", "GENConv", "GINEConv", "GeneralConv", "NNConv", "TransformerConv",
 }  # fmt: skip
 """Classes of which the tracer finds the program in their `forward`."""
 
@@ -328,7 +328,7 @@ FALLBACKS = [
     (
         "TransformerConv",
         "row recompute",
-        alone(lambda: gnn.TransformerConv(CHANNELS, OUT, aggr="max")),
+        alone(lambda: gnn.TransformerConv(CHANNELS, OUT, aggr="mul")),
     ),
     ("SuperGATConv", "row recompute", alone(lambda: gnn.SuperGATConv(CHANNELS, OUT, aggr="max"))),
     ("GINConv", "full pass", alone(lambda: gnn.GINConv(mixing(CHANNELS)))),

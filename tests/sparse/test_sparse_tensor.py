@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from torch_geometric import nn as gnn
 
 from tests.side_by_side import SideBySide
 from tests.strategies import DELTAS
-from tests.zoo import WEIGHT
+from tests.zoo import CHANNELS, WEIGHT, Case
 from tests.zoo_convs import CONV_CASES
 from tests.zoo_models import BASIC_CASES
 
@@ -43,3 +44,22 @@ def test_reference_kernels(case, seed):
 def test_close_in_float32(case, seed):
     sides = SideBySide(case, "sparse_tensor", torch.float32, seed=seed + 3, data=WEIGHT)
     sides.walk(["mixed", "change_features", "grow_hub", "delete_edges", "mixed", "refill"])
+
+
+READ_OFF = [
+    Case("gen", lambda: gnn.GENConv(CHANNELS, 4)),
+    Case("gen-list", lambda: gnn.GENConv(CHANNELS, 4, aggr=["add", "max", "std"])),
+    Case("transformer", lambda: gnn.TransformerConv(CHANNELS, 4, heads=2, beta=True)),
+    Case("general", lambda: gnn.GeneralConv(CHANNELS, 4, attention=True, heads=2)),
+    Case("cg", lambda: gnn.CGConv(CHANNELS)),
+]
+
+
+@pytest.mark.parametrize("data", [(), WEIGHT], ids=["without", "values"])
+@pytest.mark.parametrize("case", READ_OFF, ids=str)
+def test_a_conv_without_a_program_is_looked_into(case, data, seed):
+    """No row of it is computed again from its whole neighbourhood."""
+    sides = SideBySide(case, "sparse_tensor", seed=seed + 4, data=data)
+    assert sides.inc.mode == "incremental"
+    assert not {"whole", "rows"}.intersection(s.kind for s in sides.inc.program.steps)
+    sides.walk(FINITE)
