@@ -1,13 +1,14 @@
 """Threads that share a model take turns; a process that was forked from them begins anew."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
 import torch
 
 from pyg_incremental.errors import IncrementalError
-from pyg_incremental.kernels.locks import anew_in_child
+from pyg_incremental.kernels.locks import anew_in_child, paused_by_fork
 
 T = TypeVar("T")
 
@@ -36,6 +37,7 @@ class Turns:
         self.change = ""
         self.begin_anew()
         anew_in_child(self)
+        paused_by_fork(self)
 
     def begin_anew(self) -> None:
         """Nobody holds anything.
@@ -47,6 +49,32 @@ class Turns:
         self.is_awaited = False
         self.lock = threading.RLock()
         self.model = threading.RLock()
+
+    def pause(self, until: float) -> bool:
+        """Wait until nobody but this thread reads, changes or runs anything, and keep it so.
+
+        Args:
+            until: How long to wait at most, a moment of `time.monotonic`.
+
+        Returns:
+            Whether it is so; if not, nothing has to be resumed.
+        """
+        taken: list[threading.RLock] = []
+        for lock in (self.model, self.gate, self.lock):
+            self.is_awaited |= lock is self.lock
+            if not lock.acquire(timeout=max(0.0, until - time.monotonic())):
+                for other in reversed(taken):
+                    other.release()
+                return False
+            taken.append(lock)
+        return True
+
+    def resume(self) -> None:
+        """Let others go on after `pause`."""
+        self.lock.release()
+        self.is_awaited = False
+        self.gate.release()
+        self.model.release()
 
     @property
     def is_mine(self) -> bool:

@@ -1,5 +1,6 @@
 """Processes that are forked beside updates: each goes on with its copy, and none hangs."""
 
+import faulthandler
 import os
 import select
 import signal
@@ -75,6 +76,7 @@ def _child(inc, turn):
         os.close(into)
         return child, out
     code = 1
+    faulthandler.dump_traceback_later(LIMIT * 2 / 3)  # where one that hangs is
     try:
         torch.set_num_threads(1)
         if inc.stale is not None:  # it was forked in the midst of an update or a refresh

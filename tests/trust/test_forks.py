@@ -2,16 +2,20 @@
 
 import contextlib
 import gc
+import io
 import os
 import signal
+import sys
 import threading
 import time
 
 import pytest
 import torch
 from numba.core.compiler_lock import global_compiler_lock
+from tqdm import tqdm
 
 from pyg_incremental import StaleStateError
+from pyg_incremental.kernels import locks
 from pyg_incremental.kernels.locks import ONE_TRACER
 from tests.torture.forks import forks
 from tests.trust.small import CHANNELS, drawn, edge, sage, wrapped
@@ -73,6 +77,64 @@ def test_a_fork_while_a_thread_traces():
 def test_a_fork_by_the_thread_that_traces_does_not_wait_for_itself():
     with ONE_TRACER:
         assert in_child(lambda: True) == 0
+
+
+@pytest.mark.parametrize("name", ["lock", "model"])
+def test_a_fork_waits_for_work_that_is_under_way(name):
+    """PyTorch locks each parameter for a moment, and a child may use the same."""
+    inc = wrapped()
+    inc.apply_delta(edge_index_add=edge(0, 1))
+    through = []
+
+    class Work:
+        acquire = getattr(inc._turns, name).acquire
+
+        @staticmethod
+        def release():
+            through.append(True)
+            getattr(inc._turns, name).release()
+
+    with held(Work, 0.2):
+        assert in_child(lambda: through == [True] and inc.refresh().version == 1) == 0
+    assert inc.apply_delta(edge_index_add=edge(0, 1)).version == 2
+
+
+def test_a_fork_does_not_wait_for_ever(monkeypatch):
+    monkeypatch.setattr(locks, "PATIENCE", 0.05)
+    inc = wrapped()
+    with held(inc._turns.lock, 0.5):
+        began = time.monotonic()
+        assert in_child(lambda: inc.refresh().version == 0) == 0
+        assert time.monotonic() - began < LIMIT
+        assert inc._turns.model.acquire(blocking=False)
+        inc._turns.model.release()
+    assert inc.apply_delta(edge_index_add=edge(0, 1)).version == 1
+
+
+def test_a_fork_from_inside_a_forward_does_not_wait_for_itself():
+    model = sage()
+    inc = wrapped(model)
+    codes = []
+    model.register_forward_pre_hook(lambda *_: codes.append(in_child(lambda: True)))
+    inc.refresh()
+    assert codes
+    assert set(codes) == {0}
+
+
+@pytest.mark.parametrize("has_terminal", [False, True])
+def test_a_fork_while_a_thread_makes_a_bar(monkeypatch, has_terminal):
+    inc = wrapped()
+    monkeypatch.setattr(sys, "stderr", Terminal() if has_terminal else io.StringIO())
+    inc.refresh()  # there was a bar, if there is a terminal
+    with held(tqdm.get_lock(), 0.2):
+        assert in_child(lambda: inc.refresh().version == 0 and inc.check() == []) == 0
+
+
+class Terminal(io.StringIO):
+    """Where bars are shown."""
+
+    def isatty(self):
+        return True
 
 
 def test_many_forks_beside_updates():
