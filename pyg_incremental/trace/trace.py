@@ -337,7 +337,7 @@ def _is_one_call(module: nn.Module, is_open: bool) -> bool:
 
 def _asks_for_weights(module: nn.Module, args: Any, kwargs: Any) -> bool:
     """Whether a conv is to return its attention weights, of which its program knows nothing."""
-    if not isinstance(module, MessagePassing):
+    if not isinstance(module, MessagePassing) or adds_loops_to_weights(module):
         return False
     given = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
     return bool(given.get("return_attention_weights"))

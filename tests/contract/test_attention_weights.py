@@ -54,6 +54,19 @@ class Used(Weights):
         return h, alpha.max(1)[0].exp(), alpha[:, :1] - 0.5
 
 
+class Both(Weights):
+    """Weights with loops of a conv's own, and weights without them."""
+
+    def __init__(self, conv):
+        super().__init__(conv)
+        self.last = TransformerConv(8, 3)
+
+    def forward(self, x, edge_index):
+        h, first = self.conv(x, edge_index, return_attention_weights=True)
+        h, (_, second) = self.last(h.relu(), edge_index, return_attention_weights=True)
+        return {"rows": h, "first": first, "second": second}
+
+
 class Featured(Weights):
     """Edges with features, and a conv that is told not to return its weights."""
 
@@ -78,6 +91,7 @@ MODELS = {
     "gatv2-loops": lambda: Weights(GATv2Conv(5, 4, heads=2)),
     "gatv2-loops-shared": lambda: Used(GATv2Conv(5, 4, heads=3, share_weights=True, aggr="mean")),
     "gatv2-loops-turned": lambda: Weights(GATv2Conv(5, 4, flow="target_to_source")),
+    "both": lambda: Both(gat()),
     "gatv2": lambda: Weights(GATv2Conv(5, 4, heads=2, add_self_loops=False)),
     "transformer": lambda: Weights(TransformerConv(5, 4, heads=2)),
     "graph": lambda: Graph(SAGEConv(5, 4)),

@@ -117,7 +117,7 @@ def start(model, *args, **kwargs):
 def test_fields_of_types_reach_the_model(model):
     data = shop()
     inc, original = start(model, data)
-    assert inc.mode == ("mixed" if model is Seeds else "incremental")
+    assert inc.mode == "incremental"
     new = torch.tensor([[0, 1], [2, 3]])
     rating = torch.rand(2, dtype=torch.float64)
     inc.apply_delta(
