@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import astuple, fields
 from typing import Any
 
+import torch
 from torch import nn
 
 from pyg_incremental.call.asked import Asked
+from pyg_incremental.call.listed import ByKey
 from pyg_incremental.call.members import leaving
 from pyg_incremental.call.object_state import plain_parts, restored, written
 from pyg_incremental.call.roles import Roles
@@ -16,10 +18,18 @@ from pyg_incremental.program.steps import Relation
 _FIELDS = [f.name for f in fields(Relation)].index("members")
 """Those of a graph that was handed in; what `batch` stands for is found again."""
 
+_MAKES = {"list": list, "tuple": tuple}
+
 
 def described(site: CallSite, roles: Roles) -> dict[str, Any]:
     """Everything about a call but its tensors and numbers of nodes: lists, dicts, and constants."""
+    rare = {
+        "lists": [[name, _made_by(made), parts] for name, (made, parts) in site.lists.items()],
+        "held": list(site.held),
+        "sparse": [[name, str(layout)] for name, layout in site.sparse.items()],
+    }
     return {
+        **{key: value for key, value in rare.items() if value},
         "names": site.names,
         "constants": site.constants,
         "positional": site.positional,
@@ -78,7 +88,18 @@ def site_of(content: Mapping[str, Any], model: nn.Module, tensors: Mapping[str, 
     for held in objects:
         site.hold(held, {name: given[name] for name in held.places})
     site.names, site.unread, site.counted = names, content["unread"], content["counted"]
+    for name, made, parts in content.get("lists", ()):
+        site.lists[name] = _MAKES[made] if isinstance(made, str) else ByKey(tuple(made)), parts
+    site.held = {name: given[name] for name in content.get("held", ())}
+    layouts = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
+    known = {str(layout): layout for layout in layouts}
+    site.sparse = {name: known[layout] for name, layout in content.get("sparse", ())}
     return site.asking(groups)
+
+
+def _made_by(made: Any) -> Any:
+    """What puts the entries of an argument together: the name of a class, or the keys of a dict."""
+    return list(made.keys) if isinstance(made, ByKey) else made.__name__
 
 
 def _as_given(name: str, groups: list[Asked]) -> tuple[str, ...]:

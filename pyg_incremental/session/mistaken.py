@@ -68,7 +68,7 @@ def _missing(site: CallSite, error: Exception) -> str:
                 "with the fields that the model was written for"
             )
     for name, (kind, _) in site.lists.items():
-        if f"'{kind.__name__}' object has no attribute" in str(error):
+        if isinstance(kind, type) and f"'{kind.__name__}' object has no attribute" in str(error):
             return (
                 f"'{name}' is a {kind.__name__} of objects, and the model reads fields of one; "
                 f"pass the graph as Batch.from_data_list({name}), or a single object"

@@ -10,7 +10,7 @@ from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, GCNConv, HeteroLinear, LGConv, SAGEConv
 
-from pyg_incremental import IncrementalWarning, InvalidDeltaError, to_incremental
+from pyg_incremental import IncrementalWarning, InvalidDeltaError, load, to_incremental
 from pyg_incremental.errors import UnsupportedModelError
 from tests.closeness import assert_close
 from tests.strategies import generator
@@ -233,7 +233,7 @@ class OneX(Window):
 
 @pytest.mark.parametrize("kind", [list, tuple])
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_lists_of_snapshots(count, kind, seed):
+def test_lists_of_snapshots(count, kind, seed, tmp_path):
     worlds = [World([seed, count, i], 3) for i in range(count)]
     model = Window().double().eval()
     inc = to_incremental(model, compile_after=2)
@@ -251,6 +251,13 @@ def test_lists_of_snapshots(count, kind, seed):
             rows = {f"xs[{at}]": rows}
         inc.apply_delta(**{k: {graph: v} for k, v in fields.items()}, x_changes=rows)
         assert_close(inc.out, model(*given()))
+    inc.save(tmp_path / "state")
+    again = load(tmp_path / "state", model)
+    assert torch.equal(again.out, inc.out)
+    new = torch.randint(NODES, (2, 3))
+    worlds[0].e = torch.cat([worlds[0].e, new], 1)
+    again.apply_delta(edge_index_add={"edge_indices[0]": new})
+    assert_close(again.out, model(*given()))
 
 
 def test_a_list_of_graphs_beside_one_set_of_nodes():
@@ -302,7 +309,7 @@ class Recommender(nn.Module):
 
 @pytest.mark.parametrize("asks", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_graph_that_the_model_holds(weighted, asks, seed):
+def test_a_graph_that_the_model_holds(weighted, asks, seed, tmp_path):
     world = World(seed, 3)
     weight = torch.rand(EDGES, dtype=torch.float64) if weighted else None
     model = Recommender(world.e, weight).double().eval()
@@ -324,6 +331,13 @@ def test_a_graph_that_the_model_holds(weighted, asks, seed):
         assert_close(inc.out, own(*given))
     assert inc.verify() < 1e-12
     assert inc.stale is None
+    inc.save(tmp_path / "state")
+    again = load(tmp_path / "state", model)
+    assert_close(again.out, inc.out, 0)
+    for now in (again, inc):
+        now.apply_delta(edge_index_del=world.e[:, :1], which="oldest")
+    assert_close(again.out, inc.out)
+    assert again.verify() < 1e-12
 
 
 class Sparse(nn.Module):
@@ -347,7 +361,7 @@ class Looks(Sparse):
 @pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
 @pytest.mark.parametrize("model", [Sparse, Looks])
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
-def test_sparse_features(layout, model, seed):
+def test_sparse_features(layout, model, seed, tmp_path):
     world = World(seed, 6)
     world.x = world.x * (world.x > 0.5)
     made = model().double().eval()
@@ -362,3 +376,41 @@ def test_sparse_features(layout, model, seed):
         assert_close(inc.out, made(*given()))
     looks = model is Looks and layout is torch.sparse_coo
     assert inc.mode == ("full pass" if looks else "incremental")
+    inc.save(tmp_path / "state")
+    again = load(tmp_path / "state", made)
+    again.apply_delta(**world.delta())
+    assert_close(again.out, made(*given()))
+    assert again.mode == inc.mode
+
+
+class Named(nn.Module):
+    """A conv for each of several graphs of the same nodes, by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleDict({"follows": GCNConv(3, 4), "blocks": SAGEConv(3, 4)})
+
+    def forward(self, x, graphs):
+        return sum(self.convs[name](x, graph) for name, graph in graphs.items())
+
+
+def test_graphs_in_a_dict(seed, tmp_path):
+    world, model = World(seed, 3), Named().double().eval()
+    graphs = {"follows": world.e, "blocks": torch.randint(NODES, (2, 50))}
+    inc = to_incremental(model)
+    inc(world.x, graphs)
+    assert inc.mode == "incremental"
+    for step in range(6):
+        fields = world.delta(grows=False)
+        name = ["follows", "blocks"][step % 2]
+        key = f"graphs['{name}']"
+        new = torch.randint(NODES, (2, 2))
+        graphs[name] = torch.cat([graphs[name], new], 1)
+        more = {"x_changes": fields["x_changes"]} if "x_changes" in fields else {}
+        inc.apply_delta(edge_index_add={key: new}, **more)
+        with torch.no_grad():
+            assert_close(inc.out, model(world.x, graphs))
+    with pytest.raises(InvalidDeltaError, match=r"graphs\['follows'\]"):
+        inc.apply_delta(edge_index_add={"follows": new})
+    inc.save(tmp_path / "state")
+    assert torch.equal(load(tmp_path / "state", model).out, inc.out)
