@@ -16,6 +16,7 @@ from benchmarks import (
     bound,
     by_name,
     convs,
+    deadlines,
     evaluate,
     first_minute,
     full_pass,
@@ -55,6 +56,7 @@ WHOLE: dict[str, Callable[[argparse.Namespace], None]] = {
     "names": by_name.run,
     "on-demand": on_demand.run,
     "stream": streams.run,
+    "deadlines": deadlines.run,
     "sampling": sampling.run,
     "traffic": traffic.run,
     "ranks": speed.run,
@@ -186,6 +188,12 @@ def main(argv: list[str] | None = None) -> None:
         description=streams.__doc__, formatter_class=raw,
     )  # fmt: skip
     streams.add_options(streaming)
+
+    in_time = commands.add_parser(
+        "deadlines", help="a stream under a bound on latency: by deadline, and of fixed sizes",
+        description=deadlines.__doc__, formatter_class=raw,
+    )  # fmt: skip
+    deadlines.add_options(in_time)
 
     samples = commands.add_parser(
         "sampling", help="samples kept by events: ingestion, queries, accuracy",

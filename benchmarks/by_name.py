@@ -11,8 +11,6 @@ the end than after a tenth of them, as a part of that.
 from __future__ import annotations
 
 import argparse
-import gc
-import os
 import time
 from collections import deque
 from pathlib import Path
@@ -22,6 +20,7 @@ import numpy as np
 import torch
 
 from benchmarks import graphs, machine, report
+from benchmarks.measure import resident_bytes
 from benchmarks.models import MODELS, build
 from pyg_incremental import to_incremental
 from pyg_incremental.kernels import warm_up
@@ -128,7 +127,7 @@ def churn(inc: object, texts: np.ndarray, events: int, seed: int) -> report.Row:
     nodes, sizes, began = inc.num_nodes, [], time.perf_counter()
     for i in range(events):
         if i in (events // 10, events // 2):
-            sizes.append(_held())
+            sizes.append(resident_bytes())
         name = f"guest-{seed}-{i}"
         queue.append(name)
         others = texts[rng.integers(len(texts), size=2)].tolist()
@@ -138,16 +137,9 @@ def churn(inc: object, texts: np.ndarray, events: int, seed: int) -> report.Row:
         if len(queue) > 100:
             inc.apply_delta(nodes_del=[queue.popleft()])
     seconds = time.perf_counter() - began
-    sizes.append(_held())
+    sizes.append(resident_bytes())
     return {
         "events": events, "per_s": events / seconds, "new rows": inc.num_nodes - nodes,
         "mb_early": sizes[0] / 1e6, "mb_end": sizes[-1] / 1e6,
         "growth": sizes[-1] / sizes[0] - 1, "off_by": float(inc.verify(32)),
     }  # fmt: skip
-
-
-def _held() -> int:
-    """The memory of the process in bytes, as the kernel counts it."""
-    gc.collect()
-    pages = Path("/proc/self/statm").read_text().split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")

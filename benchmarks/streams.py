@@ -1,10 +1,12 @@
 """A stream beside bare updates, from event to alert, and after a kill.
 
-The graph is drawn, in the size of arXiv. Four measurements, and one line at the end:
+The graph is drawn, in the size of arXiv. Five measurements, and one line at the end:
 
 * runtime: events of a list, as mappings, in batches of 1,000, with a folder for checkpoints, beside
   `apply_delta` on the same deltas made before, in turns;
 * alerts: events are pushed at a rate, and it is measured when their alerts are handed over;
+* window: edges between named nodes, of which the last `--held` stay; memory and times in the first
+  quarter after the window is full, and in the last one;
 * restart: a stream is left after many events and no checkpoint, and made again;
 * exactness: the output beside a full pass of the model, and each event counted.
 """
@@ -16,18 +18,21 @@ import json
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from benchmarks.graphs import SIZES, draw
+from benchmarks.measure import resident_bytes
 from benchmarks.models import build
 from benchmarks.stream import Stream as Updates
 from benchmarks.workload import ADD, DELETE, Workload
 from pyg_incremental import to_incremental
 from pyg_incremental.sources import IterableSource, JsonLinesSource, QueueSource
-from pyg_incremental.stream import Schema, Stream
+from pyg_incremental.stream import Schema, Stream, Window
 
 SCHEMA = Schema(kind="kind")
 
@@ -37,6 +42,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=int, default=10_000, help="events a second for alerts")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long each part takes")
     parser.add_argument("--restart", type=int, default=100_000, help="events since a checkpoint")
+    parser.add_argument("--held", type=int, default=50_000, help="edges in the window")
+    parser.add_argument("--through", type=int, default=1_000_000, help="events that go through it")
     parser.add_argument("--max-latency", type=float, default=0.005, help="seconds to answer in")
     parser.add_argument("--quick", action="store_true", help="a tiny graph: whether it runs")
     parser.add_argument("--seed", type=int, default=0)
@@ -142,6 +149,48 @@ def alerts(work: Workload, rate: int, seconds: float, max_latency: float) -> dic
     }  # fmt: skip
 
 
+def window(work: Workload, held: int, through: int, batch: int) -> dict[str, float]:
+    """What memory and batches are like when the window has just been filled, and in the end."""
+    rng, count = np.random.default_rng(0), len(work.x)
+    names = [f"node {n}" for n in range(count)]
+    schema = Schema(time="at", edge_data={"edge_time": "at"})
+    first = {
+        "x": work.x, "edge_index": torch.zeros(2, 0, dtype=torch.int64), "node_ids": names,
+        "edge_time": torch.zeros(0, dtype=torch.float64),
+    }  # fmt: skip
+
+    def events() -> Iterator[dict[str, Any]]:
+        for begin in range(0, through, 1000):
+            ends = (rng.random((1000, 2)) ** 2 * count).astype(int).tolist()
+            for at, (src, dst) in enumerate(ends, begin):
+                yield {"src": names[src], "dst": names[dst], "at": float(at)}
+
+    took, kept = [], []
+    model = build("sage", work.x.shape[1], 32, work.classes, 2)
+    with Stream(
+        model, IterableSource(events()), schema, first=first, window=Window(float(held)),
+        max_size=batch,
+    ) as stream:  # fmt: skip
+        while True:
+            began = time.process_time()
+            if not stream.step():
+                break
+            took.append(time.process_time() - began)
+            if len(took) % 8 == 1:
+                kept.append(resident_bytes())
+        full = -(-held // batch)
+        times, sizes = np.array(took[full:]), np.array(kept[-(-full // 8) :])
+        part, some = max(len(times) // 4, 1), max(len(sizes) // 4, 1)
+        return {
+            "events": stream.stats.events, "held": stream.inc.num_edges,
+            "expired": stream.stats.expired, "dead": stream.stats.dead,
+            "memory": float(np.median(sizes[-some:]) / np.median(sizes[:some])),
+            "p99_ms": 1e3 * float(np.quantile(times[-part:], 0.99)),
+            "p99": float(np.quantile(times[-part:], 0.99) / np.quantile(times[:part], 0.99)),
+            "off": float(stream.inc.verify()),
+        }  # fmt: skip
+
+
 def restart(work: Workload, count: int, batch: int, folder: Path) -> dict[str, float]:
     """How long a stream takes that was left so many events after its checkpoint."""
     model = build("sage", work.x.shape[1], 128, work.classes, 2)
@@ -177,6 +226,7 @@ def run(args: argparse.Namespace) -> None:
     if args.quick:
         size = SIZES["arxiv"].scaled(0.005)
         args.seconds, args.restart, args.batch = 0.3, 2000, 100
+        args.held, args.through = 1000, 8000
     work = draw(size, 60_000, args.seed)
     print(f"{len(work.x):,} nodes, {work.edge_index.shape[1]:,} edges, {args.batch} events a batch")
     with tempfile.TemporaryDirectory() as name:
@@ -185,9 +235,11 @@ def run(args: argparse.Namespace) -> None:
         _show("runtime", speed)
         told = alerts(work, args.rate, args.seconds, args.max_latency)
         _show("alerts", told)
+        slid = window(work, args.held, args.through, args.batch)
+        _show("window", slid)
         again = restart(work, args.restart, args.batch, folder)
         _show("restart", again)
-    parts = (speed, told, again)
+    parts = (speed, told, slid, again)
     off = max(part["off"] for part in parts)
     dead = sum(part["dead"] for part in parts)
     events = sum(part["events"] for part in parts)

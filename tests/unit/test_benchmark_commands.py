@@ -4,10 +4,11 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from benchmarks import convs, report, sources, without
+from benchmarks import convs, deadlines, report, sources, without
 from benchmarks.__main__ import main
 from benchmarks.conv_models import SAMPLES
 from benchmarks.evaluation import worker
@@ -78,6 +79,31 @@ def test_on_demand(tmp_path):
     assert [row["asked"] for row in rows] == ["1", "10", "all"]
     assert max(row["off"] for row in rows) < 1e-4
     assert (tmp_path / "on_demand.png").stat().st_size > 0
+
+
+def test_deadlines(tmp_path, monkeypatch):
+    monkeypatch.setattr(deadlines, "SIZES", (1, 64))
+    monkeypatch.setattr(deadlines, "RATES", (500, 1000))
+    sizes = ["--scale", "0.002", "--hidden", "8", "--seconds", "0.05", "--deadline", "1000"]
+    main(["deadlines", *sizes, "--rate", "500", "--out", str(tmp_path)])
+    result = json.loads((tmp_path / "deadlines.json").read_text())
+    (row,) = result["sustained"]
+    assert row["by_deadline"] == row["best_fixed"] == 1000
+    assert result["bursts"][0]["by_deadline_missed"] == 0
+    assert (tmp_path / "deadlines.png").stat().st_size > 0
+
+
+def test_time_goes_by_with_what_is_computed_and_skips_to_the_next_event():
+    clock = deadlines.Clock()
+    source = deadlines.Arrivals([{"n": 0}, {"n": 1}], clock)
+    assert source.next_batch(9) == []
+    source.offer(np.array([100.0, 100.0, 300.0]))
+    first = source.next_batch(9)
+    assert [event.value["n"] for event in first] == [0, 1]
+    assert 100 <= clock() < 200
+    assert [(e.value["n"], e.position, e.at) for e in source.next_batch(9)] == [(0, 3, 300.0)]
+    assert clock() >= 300
+    assert source.next_batch(9) == []
 
 
 def test_readers(tmp_path):

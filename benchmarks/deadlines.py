@@ -1,0 +1,227 @@
+"""Throughput under a bound on latency: batches by deadline, and of fixed sizes.
+
+The experiment is that of NeutronRT, Figure 12c. Edges of the drawn graph of ogbn-arxiv's size come
+and go as events that arrive at a rate, and a stream has to answer each within a deadline.
+`sustained` is the highest rate at which no more than `--missed` of the events are late, found by
+halving. Batches by deadline (`max_latency`) are held against the best of the fixed sizes, each of
+which takes what is there, up to that size; which one is the best is known only afterwards. Then the
+rate is ten times as high for a second, and late events are counted until all is as before.
+
+The time is one of its own, so that other programs count less: it goes by with what the thread of
+the stream computes, and where no event is there it skips to the next one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from benchmarks import graphs, machine, report
+from benchmarks.models import MODELS, build
+from benchmarks.report import Row
+from benchmarks.streams import SCHEMA, events_of, turned
+from benchmarks.workload import Workload
+from pyg_incremental.kernels import warm_up
+from pyg_incremental.sources.source import Event
+from pyg_incremental.stream import Stream
+
+SIZES = (1, 4, 16, 64, 256, 1024, 4096)
+RATES = tuple(int(1000 * 1.15**k) for k in range(40))
+"""Events a second: 1,000 to 233,000."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Defaults: deadlines of 1, 10 and 100 ms."""
+    add = parser.add_argument
+    add("--model", choices=MODELS, default="sage")
+    add("--scale", type=float, default=1.0, help="part of the size of ogbn-arxiv")
+    add("--hidden", type=int, default=128)
+    add("--deadline", type=float, nargs="+", default=[1, 10, 100], help="milliseconds")
+    add("--rate", type=int, nargs="+", default=[1000, 3000, 10_000], help="before and after bursts")
+    add("--missed", type=float, default=0.001, help="part of the events that may be late")
+    add("--seconds", type=float, default=2, help="of events at each rate")
+    add("--seed", type=int, default=0)
+    add("--out", type=Path, default=Path("benchmarks/results/deadlines"), help="folder of results")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure, print, draw and write what came out."""
+    machine.use_threads(1)
+    warm_up()
+    about = machine.describe()
+    size = graphs.SIZES["arxiv"].scaled(args.scale)
+    work = graphs.draw(size, 60_000, args.seed)
+    model = build(args.model, size.channels, args.hidden, size.classes, 2)
+    limits = [ms / 1000 for ms in args.deadline]
+    fixed = {of: Program(model, work, max_size=of) for of in SIZES}
+    rows, bursts = [], []
+    for limit in limits:
+        ours = Program(model, work, max_size=RATES[-1], max_latency=limit)
+        best, size_of_best = 0, 0
+        for of, program in fixed.items():
+            rate = sustained(program, limit, args)
+            best, size_of_best = max((best, size_of_best), (rate, of))
+        rate = sustained(ours, limit, args)
+        rows.append({
+            "deadline_ms": limit * 1e3, "by_deadline": rate, "best_fixed": best,
+            "its_size": size_of_best, "of_best": rate / best if best else float("inf"),
+        })  # fmt: skip
+        bursts += [burst(ours, fixed[size_of_best], rate, limit, args) for rate in args.rate]
+        off = float(ours.stream.inc.verify())
+        if not off < 1e-4:
+            raise SystemExit(f"the outputs are off by {off:.1e}")
+    report.print_table(rows)
+    report.print_table(bursts)
+    result = {"options": report.plain({k: v for k, v in vars(args).items() if k != "out"}),
+              "machine": about, "sustained": rows, "bursts": bursts}  # fmt: skip
+    report.write_json(args.out / "deadlines.json", result)
+    print(f"written to {args.out}: deadlines.json", end="")
+    if importlib.util.find_spec("matplotlib"):
+        _plot(rows, args.out / "deadlines.png")
+        print(", deadlines.png", end="")
+    print()
+
+
+class Clock:
+    """Seconds that go by with what this thread computes, and with what is skipped."""
+
+    def __init__(self) -> None:
+        self._skipped = 0.0
+
+    def __call__(self) -> float:
+        return time.thread_time() + self._skipped
+
+    def skip_to(self, moment: float) -> None:
+        """Wait until a moment, if it is not over."""
+        self._skipped += max(0.0, moment - self())
+
+
+class Arrivals:
+    """A source whose events arrive at given moments."""
+
+    def __init__(self, values: list[dict[str, Any]], clock: Clock) -> None:
+        self._values, self._clock = values, clock
+        self._given = self._until = 0
+        self._moments = np.zeros(0)
+        self._first = 0
+
+    def offer(self, moments: np.ndarray) -> None:
+        """Let one more event arrive at each of these moments, float64 `[k]`, in order."""
+        self._first, self._until, self._moments = self._given, self._given + len(moments), moments
+
+    def next_batch(self, max_events: int) -> list[Event]:
+        """See `Source`."""
+        if self._given == self._until:
+            return []
+        waiting = self._moments[self._given - self._first :]
+        self._clock.skip_to(float(waiting[0]))
+        count = int(np.searchsorted(waiting[:max_events], self._clock(), side="right"))
+        begin, n = self._given, len(self._values)
+        self._given += max(count, 1)
+        return [
+            Event(at + 1, self._values[at % n], None, moment)
+            for at, moment in zip(range(begin, self._given), waiting.tolist(), strict=False)
+        ]
+
+    def position(self) -> int:
+        """See `Source`."""
+        return self._given
+
+    def open(self, position: int) -> None:
+        """See `Source`."""
+        self._given = position
+
+
+class Program:
+    """A stream of its own with batches of one kind.
+
+    Args:
+        model: The model.
+        work: The graph, and the updates of which events are made.
+        options: Those of `Stream` that say how large batches are.
+    """
+
+    def __init__(self, model: nn.Module, work: Workload, **options: Any) -> None:
+        self.clock = Clock()
+        once = events_of(work)
+        self._source = Arrivals([*once, *turned(once)], self.clock)
+        self.stream = Stream(
+            model, self._source, SCHEMA, first=(work.x, work.edge_index), clock=self.clock,
+            **options,
+        )  # fmt: skip
+        for rate in (1000, 100_000, 5000):  # what updates of each size are to meet compiled
+            self.late(np.arange(3000) / rate, 1.0)
+
+    def late(self, moments: np.ndarray, limit: float) -> float:
+        """Which part of events is answered too late.
+
+        Args:
+            moments: When they arrive, float64 `[k]`, in seconds from now on.
+            limit: Seconds after that.
+        """
+        moments = moments + self.clock()
+        self._source.offer(moments)
+        waited, done = np.zeros(len(moments)), 0
+        while count := self.stream.step():
+            waited[done : done + count] = self.clock() - moments[done : done + count]
+            done += count
+        assert done == len(moments)
+        assert not self.stream.stats.dead
+        return float((waited > limit).mean())
+
+
+def sustained(program: Program, limit: float, args: argparse.Namespace) -> int:
+    """The highest of the rates at which few enough events are late; 0 if there is none."""
+    low, high = -1, len(RATES)
+    while high - low > 1:
+        middle = (low + high) // 2
+        rate = RATES[middle]
+        moments = np.arange(int(rate * args.seconds)) / rate
+        if program.late(moments, limit) <= args.missed:
+            low = middle
+        else:
+            high = middle
+    return RATES[low] if low >= 0 else 0
+
+
+def burst(ours: Program, best: Program, rate: int, limit: float, args: argparse.Namespace) -> Row:
+    """Late events around a second of ten times the rate."""
+    moments = np.concatenate([
+        np.arange(rate) / rate, 1 + np.arange(10 * rate) / (10 * rate),
+        2 + np.arange(2 * rate) / rate,
+    ])  # fmt: skip
+    return {
+        "deadline_ms": limit * 1e3, "rate": rate,
+        "by_deadline_missed": ours.late(moments, limit),
+        "best_fixed_missed": best.late(moments, limit),
+    }  # fmt: skip
+
+
+def _plot(rows: list[Row], path: Path) -> None:
+    """Events a second over the deadline."""
+    import matplotlib as mpl
+    import matplotlib.pyplot as plt
+
+    mpl.use("Agg")
+    figure, panel = plt.subplots(figsize=(5, 3.4), layout="constrained")
+    deadlines = [row["deadline_ms"] for row in rows]
+    for name, label in (("by_deadline", "batches by deadline"), ("best_fixed", "best fixed size")):
+        panel.plot(deadlines, [row[name] for row in rows], marker="o", label=label)
+    for row in rows:
+        panel.annotate(f"{row['its_size']}", (row["deadline_ms"], row["best_fixed"]),
+                       textcoords="offset points", xytext=(4, -12), fontsize=8)  # fmt: skip
+    panel.set_xscale("log")
+    panel.set_ylim(bottom=0)
+    panel.set_xticks(deadlines, [f"{ms:g}" for ms in deadlines])
+    panel.set_xlabel("deadline, milliseconds")
+    panel.set_ylabel("events a second in time")
+    panel.grid(alpha=0.3)
+    panel.legend()
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
