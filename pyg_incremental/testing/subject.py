@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,12 @@ from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.testing.compare import Found, compared, short
 from pyg_incremental.testing.destination import has_target, reads_target
+from pyg_incremental.testing.steps import (
+    WrongStep,
+    differs_from_afresh,
+    differs_from_forward,
+    with_all_rows,
+)
 from pyg_incremental.testing.trials import Graph, Trial, as_delta, smallest
 from pyg_incremental.trace.copies import ModelCopy
 from pyg_incremental.trace.probe import probe_of
@@ -38,12 +45,19 @@ class ConvCheckError(IncrementalError, AssertionError):
         inputs: What the model is called with in that case, by name.
         deltas: The deltas that are then applied.
         row: The node whose row is wrong, or None if there was an error.
+        step: The first step that differs, or None if that is not known.
     """
 
     def __init__(
-        self, message: str, condition: str, trial: Trial | None = None, row: int | None = None
+        self,
+        message: str,
+        condition: str,
+        trial: Trial | None = None,
+        row: int | None = None,
+        step: WrongStep | None = None,
     ) -> None:
         super().__init__(message)
+        self.step = step
         self.condition = condition
         self.inputs = trial.graph.inputs() if trial else {}
         self.deltas = [as_delta(changes) for changes in trial.deltas] if trial else []
@@ -129,13 +143,13 @@ class Subject:
         with full_pass.plainly(model):
             return model(inputs.pop("x"), inputs.pop("edge_index"), **inputs)
 
-    def start(self, graph: Graph, keep_all: bool = False) -> Session:
+    def start(self, graph: Graph, keep_all: bool = False, plan: CallPlan | None = None) -> Session:
         """The program on a graph, all rows computed."""
         inputs = graph.inputs()
         nodes = {"x": inputs.pop("x")}
         edges = DynamicGraph(inputs.pop("edge_index"), graph.num_nodes, inputs)
         counts = dict.fromkeys(self.roles.num_nodes, graph.num_nodes)
-        session = Session(self.plan, {"edge_index": edges}, counts, nodes, {}, Settings())
+        session = Session(plan or self.plan, {"edge_index": edges}, counts, nodes, {}, Settings())
         for cell in session.engine.cells.values():
             cell.stored |= keep_all
         session.fill(nodes, {})
@@ -192,9 +206,31 @@ class Subject:
         found = test(trial)
         if found is None:
             return
-        trial = smallest(trial, lambda smaller: test(smaller) is not None)
+        first, trial = trial, smallest(trial, lambda smaller: test(smaller) is not None)
         found = test(trial) or found
-        raise ConvCheckError(self._told(what, trial, found), what, trial, found.row)
+        step = None
+        if found.row is not None and test == self.updates:
+            step = self._wrong_step(trial if trial.deltas else first)
+        told = self._told(what, trial, found, step)
+        raise ConvCheckError(told, what, trial, found.row, step)
+
+    def _wrong_step(self, trial: Trial) -> WrongStep | None:
+        """The step that goes wrong first; None where that cannot be found out."""
+        plan = with_all_rows(self.plan)
+        try:
+            session = self.start(trial.graph, plan=plan)
+            model = self.plan.site.on(copy.deepcopy(self.model))
+            run = partial(full_pass.run, model, session.arguments())
+            outputs = self.plan.program.outputs
+            found = differs_from_forward(session, run, outputs, self.tolerance)
+            if found is not None or not trial.deltas:
+                return found
+            for changes in trial.deltas:
+                session.update(session.resolver.resolve(as_delta(changes)))
+            *_, last = trial.graphs()
+            return differs_from_afresh(session, self.start(last, plan=plan), self.tolerance)
+        except Exception:  # a program of the user's, which is wrong
+            return None
 
     def walk(self, journey: Trial) -> None:
         """Hold a sequence of deltas; the failing one by itself, if it fails by itself.
@@ -208,7 +244,7 @@ class Subject:
                 self.hold(self.updates, what, Trial(graph, (changes,)))
         self.hold(self.updates, what, journey)
 
-    def _told(self, what: str, trial: Trial, found: Found) -> str:
+    def _told(self, what: str, trial: Trial, found: Found, step: WrongStep | None) -> str:
         lines = [f"{self.name} is wrong: {what}"]
         for name, rows in trial.graph.inputs().items():
             lines.append(f"  {name:12}{short(rows)}")
@@ -221,6 +257,8 @@ class Subject:
         else:
             lines.append(f"  {f'row {found.row}':12}{short(found.got)} {found.where}")
             lines.append(f"  {'expected':12}{short(found.expected)}")
+        if step is not None:
+            lines.append(str(step))
         lines += ["the program:", *(f"  {line}" for line in str(self.plan.program).splitlines())]
         if reads_target(self.conv, self.full, self.graph) and not has_target(self.plan.program):
             lines.append(

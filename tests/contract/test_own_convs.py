@@ -21,7 +21,15 @@ from torch_geometric.utils import (
 from pyg_incremental import UnsupportedModelError, check_conv, load, register_conv, to_incremental
 from pyg_incremental.conv import NotIncremental, registry
 from pyg_incremental.session import prepare
-from pyg_incremental.testing import CHANGES, ConvCheckError, assert_matches_full, random_delta
+from pyg_incremental.testing import (
+    CHANGES,
+    ConvCheckError,
+    assert_matches_full,
+    random_delta,
+    steps,
+    subject,
+    trials,
+)
 from tests.oracle import World
 from tests.side_by_side import SideBySide
 from tests.strategies import DELTAS
@@ -969,6 +977,55 @@ def test_a_forgotten_division_is_found():
     assert "Weighted.sum = sum(x, edge_weight" in str(error)
     assert "to_incremental does not use it" in str(error)
     assert "x_i" not in str(error)
+    assert error.step.name == "Weighted.sum"
+    assert "in what forward returns" in str(error)
+
+
+class MeanByWeights(MessagePassing):
+    """The sum of weighted rows by that of the weights."""
+
+    def __init__(self):
+        super().__init__(aggr="sum")
+
+    def forward(self, x, edge_index, edge_weight):
+        total = self.propagate(edge_index, x=x, edge_weight=edge_weight)
+        ones = torch.ones_like(x[:, :1])
+        return total / self.propagate(edge_index, x=ones, edge_weight=edge_weight).clamp(min=0.1)
+
+    message = Weighted.message
+
+
+def test_the_first_step_that_differs_from_forward_is_named():
+    """The sum is right, though it stands in another order; the count behind it is not."""
+
+    @register_conv(MeanByWeights)
+    def by_count(call):
+        x, weight = call.node(), call.weight()
+        double = call.map("double", lambda x: 2 * x, x)  # stands nowhere in forward, and is right
+        total = call.map("half", lambda t: t / 2, call.sum(double, weight))
+        return call.map("out", lambda t, n: t / n.clamp(min=0.1), total, call.degree())
+
+    error = failing(MeanByWeights(), edge_weight=True)
+    step = error.step
+    assert (step.name, step.channel) == ("degree", 0)
+    assert step.got == round(step.got)  # a number of edges
+    assert "step 'degree' is the first that differs" in str(error)
+    assert "makes in forward (test_own_convs.py:" in str(error)
+
+
+@torch.no_grad()
+def test_the_first_step_that_deltas_have_left_wrong_is_named():
+    graph = trials.Graph(torch.randn(4, 2).double(), ((0, 1), (1, 2), (3, 2)), {})
+    held = subject.Subject(gnn.GraphConv(2, 3), None, graph, None)
+    plan = steps.with_all_rows(held.plan)
+    kept, afresh = (held.start(graph, plan=plan) for _ in range(2))
+    assert steps.differs_from_afresh(kept, afresh, None) is None
+    for value, cell in kept.engine.cells.items():
+        if str(value) in ("GraphConv.root", "GraphConv.out"):
+            cell.tensor[2, 1] += 1
+    found = steps.differs_from_afresh(kept, afresh, None)
+    assert (found.name, found.row, found.channel) == ("GraphConv.root", 2, 1)
+    assert "if it is made afresh" in str(found)
 
 
 class Centred(MessagePassing):
