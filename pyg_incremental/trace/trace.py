@@ -284,6 +284,9 @@ class _LeafSizes:
             return tensors_as(lambda t, _: [count, *t.shape[1:]], real, real)
         if rows and is_over_series(module, rows[0].dim()):
             return sizes_of_series(rows[0].shape[0], real)
+        if rows and _is_over_steps(module, rows[0]):
+            count = rows[0].shape[1]
+            return tensors_as(lambda t, _: [t.shape[0], count, *t.shape[2:]], real, real)
         if not rows or why_not_row_wise(module, rows[0].dim()):
             return None
         first = rows[0].shape[0] if rows[0].dim() else None
@@ -309,6 +312,12 @@ class _LeafSizes:
             return None  # a sparse matrix
         count = self._sizes.symbol(more[1].shape[0])
         return of_rows(rows, None), ([2, count], [count, *more[1].shape[1:]])
+
+
+def _is_over_steps(module: nn.Module, rows: Tensor) -> bool:
+    """Whether a recurrent layer runs over steps of each row, `[steps, num_rows, channels]`."""
+    over_rows = isinstance(module, nn.RNNBase) and not module.batch_first
+    return over_rows and rows.dim() == 3 and isinstance(rows.shape[0], int)
 
 
 def _is_one_call(module: nn.Module, is_open: bool) -> bool:
