@@ -359,7 +359,7 @@ def _flips(ids: Any, old: Any, new: Any) -> Any:
     """The flips of one output; None for what has no rows."""
     if ids is None or not isinstance(new, Tensor):
         return None
-    before, now = _labels(old), _labels(new)
+    before, now = labels_of(old), labels_of(new)
     differ = before != now
     return Flips(_chosen(ids, differ), before[differ], now[differ])
 
@@ -374,7 +374,7 @@ def is_one_channel(rows: Tensor) -> bool:
     return rows.dtype.is_floating_point and (rows.dim() == 1 or rows.shape[1:] == (1,))
 
 
-def _labels(rows: Tensor) -> Tensor:
+def labels_of(rows: Tensor) -> Tensor:
     """The label of each row, int64 `[k]`."""
     if rows.dim() == 1 and not rows.dtype.is_floating_point and not rows.is_complex():
         return rows.long()

@@ -7,6 +7,7 @@ from pyg_incremental.stream.schema import Schema
 from pyg_incremental.stream.servers import KafkaSink, RedisSink, Webhook
 from pyg_incremental.stream.sinks import DeadLetter, JsonLines
 from pyg_incremental.stream.stats import StreamStats
+from pyg_incremental.stream.why import Why
 from pyg_incremental.stream.window import Window
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "StreamStats",
     "Watch",
     "Webhook",
+    "Why",
     "Window",
 ]

@@ -73,13 +73,14 @@ class Intake:
         self.about: tuple[int, Taken] | None = None
         self.live = LiveEdges(inc, schema, window) if schema.features else None
 
-    def take(self, events: Sequence[Event], known: dict[int, str], old: bool) -> Taken:
+    def take(self, events: Sequence[Event], known: dict[int, str], old: bool, undo: bool) -> Taken:
         """Apply as many of some events as one update can say.
 
         Args:
             events: The events.
             known: Why some of them are left out, by their places.
             old: Whether the update reports the OLD rows.
+            undo: Whether it has the way back.
 
         Raises:
             StaleStateError: If the state is stale.
@@ -87,7 +88,7 @@ class Intake:
             OSError: Likewise.
         """
         if isinstance(events[0].value, GraphDelta) and events[0].error is None:
-            return self._take_delta(events[:1], known, old)
+            return self._take_delta(events[:1], known, old, undo)
         if GraphDelta in set(map(type, [e.value for e in events])):
             later = (n for n, e in enumerate(events) if type(e.value) is GraphDelta)
             events = events[: next(later, len(events))]
@@ -114,7 +115,7 @@ class Intake:
             taken = Taken(events[:end], None, left, again, named, max([self.latest, *counted]))
             if self.live is not None:
                 changes = self.live.take(changes, taken.latest)
-            done = self._apply(changes, taken, old)
+            done = self._apply(changes, taken, old, undo)
             if isinstance(done, Taken):
                 return done
             told, places = done
@@ -175,13 +176,16 @@ class Intake:
         taken = len(events) if changes.taken == len(at) else at[changes.taken]
         return changes._replace(taken=taken, places=places), unfit
 
-    def _apply(self, changes: Changes, taken: Taken, old: bool) -> Taken | tuple[str, list[int]]:
+    def _apply(
+        self, changes: Changes, taken: Taken, old: bool, undo: bool
+    ) -> Taken | tuple[str, list[int]]:
         """What is taken, with its update; or what is wrong, and with which events, if known."""
         if changes.delta is None:
             return taken
         self.about = self._inc.version, taken
         try:
-            return taken._replace(update=self._inc.apply_delta(changes.delta, old=old))
+            update = self._inc.apply_delta(changes.delta, old=old, undo=undo)
+            return taken._replace(update=update)
         except _NOT_OF_AN_EVENT:
             raise
         except InvalidDeltaError as error:
@@ -192,7 +196,9 @@ class Intake:
                 raise
             return _reason(error), []
 
-    def _take_delta(self, events: Sequence[Event], known: dict[int, str], old: bool) -> Taken:
+    def _take_delta(
+        self, events: Sequence[Event], known: dict[int, str], old: bool, undo: bool
+    ) -> Taken:
         """A delta that the source gave is applied as it is, or not at all."""
         taken = Taken(events, None, _before(1, known), [], [], self.latest)
         if self.live is not None and not taken.refused:
@@ -200,7 +206,7 @@ class Intake:
             return taken._replace(refused={0: why})
         if taken.refused:
             return taken
-        done = self._apply(Changes(events[0].value, 1, {}, {}, {}, None), taken, old)
+        done = self._apply(Changes(events[0].value, 1, {}, {}, {}, None), taken, old, undo)
         return done if isinstance(done, Taken) else taken._replace(refused={0: done[0]})
 
     @cached_property

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from pyg_incremental.errors import IncrementalError, StaleStateError
 from pyg_incremental.model import IncrementalModel
@@ -19,12 +19,14 @@ from pyg_incremental.sources.source import Event, Source, num_events
 from pyg_incremental.sources.sqlite import Durability
 from pyg_incremental.stream.alerts import Alert, Watch, finder
 from pyg_incremental.stream.checkpoint import Folder
+from pyg_incremental.stream.history import History
 from pyg_incremental.stream.intake import Intake, Taken
 from pyg_incremental.stream.journal import Entry
 from pyg_incremental.stream.pace import Pace
 from pyg_incremental.stream.schema import Schema
 from pyg_incremental.stream.sinks import DeadLetter, Deliveries, Sink
 from pyg_incremental.stream.stats import StreamStats
+from pyg_incremental.stream.why import Search, Why
 from pyg_incremental.stream.window import Window
 from pyg_incremental.telemetry.metrics import Metrics
 from pyg_incremental.update import Update
@@ -58,6 +60,8 @@ class Stream:
         dead_letters: What events that are left out are handed to, as `DeadLetter`. The last 1,000
             are in `dead_letters` in any case.
         window: How long edges stay, by the times of events.
+        keep: How many of the last updates are kept, for `as_of` and `why`: the rows that they
+            changed as these were before, and the way back. None are by default.
         clock: What says the time in seconds, as `time.perf_counter`.
 
     Attributes:
@@ -85,6 +89,7 @@ class Stream:
         checkpoint_events: int = 1_000_000,
         dead_letters: Sink | None = None,
         window: Window | None = None,
+        keep: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.inc = model if isinstance(model, IncrementalModel) else IncrementalModel(model)
@@ -109,6 +114,7 @@ class Stream:
         self._watches: list[Watch] = []
         self._intake = Intake(self.inc, self._schema, window)
         self._window, self._begins = window, -math.inf
+        self._history = History(self.inc, keep) if keep else None
         self._rest: deque[Event] = deque()
         self._read_at = self._waited = 0.0
         self._refused: list[tuple[Any, str]] = []
@@ -192,9 +198,16 @@ class Stream:
         while events:
             began = self._clock()
             known = self._replay[0].known(events) if self._replay else {}
-            taken = self._intake.take(events, known, bool(self._watches))
+            count, keeps = self.inc.num_nodes, self._history is not None
+            taken = self._intake.take(events, known, keeps or bool(self._watches), keeps)
             version = None if taken.update is None else taken.update.version
-            self._tell(taken, self._commit(taken, version))
+            dead = self._commit(taken, version)
+            if self._history is not None and taken.update is not None:
+                out = {*taken.refused, *taken.repeated}
+                self._history.note(
+                    taken.update, count, [e for n, e in enumerate(taken.events) if n not in out]
+                )
+            self._tell(taken, dead)
             self._expire()
             events = events[len(taken.events) :]
             self._pace.note(len(taken.events), self._clock() - began)
@@ -292,7 +305,12 @@ class Stream:
         begins = self._begins if self._window is None else self._window.begins(self._intake.latest)
         if self._window is None or begins <= self._begins:
             return
-        update = self.inc.expire(before=begins, by=self._window.by, old=bool(self._watches))
+        keeps = self._history is not None
+        update = self.inc.expire(
+            before=begins, by=self._window.by, old=keeps or bool(self._watches), undo=keeps
+        )
+        if self._history is not None:
+            self._history.note(update, self.inc.num_nodes, [])
         self._begins = begins
         self._intake.expired()
         self.stats.expired += update.stats.edges_deleted
@@ -353,6 +371,65 @@ class Stream:
         watch = Watch(what, find, to, keep, self._watches.remove)
         self._watches.append(watch)
         return watch
+
+    # Looking back --------------------------------------------------------------------------------
+
+    def as_of(self, version: int) -> Tensor:
+        """The output as it was at a version, from any thread.
+
+        Args:
+            version: One of the last `keep`, or the current one.
+
+        Returns:
+            The rows of the nodes that were there then, `[num_nodes, out_channels]`, as a copy. Rows
+            of nodes that have taken the place of a removed one since are NaN.
+
+        Raises:
+            IncrementalError: If it is not kept.
+        """
+        with self._lock:
+            return self._kept().rows(version)
+
+    def why(self, node: Any, version: int | None = None) -> Why:
+        """The fewest events of the last update without which a label had not flipped.
+
+        They are found by previews: of one event after the other, then of pairs, and so on. Call it
+        where the alert comes, `stream.on(callback, flipped=True)`: parts of an update are taken
+        back as long as no other one has come on top of it.
+
+        Args:
+            node: The node, by its number or its name, as an alert has it.
+            version: That of the alert; the current one by default.
+
+        Returns:
+            The events, at most those of eight pairs and nodes; see `Why`. Nodes that came stay, and
+            so do the consequences of a removed one.
+
+        Raises:
+            IncrementalError: If the version is not the current one, or is not kept; if the node is
+                not there, or its label did not flip.
+            UnsupportedModelError: If features are made of the events.
+        """
+        with self._lock:
+            now = self.inc.version
+            if version not in (None, now):
+                raise IncrementalError(
+                    f"why: expected the current version, {now} (got {version}); another update has "
+                    "come on top of it. Call why from the callback of the alert"
+                )
+            (past,) = self._kept().since(now - 1)
+            rows = self.inc.node_rows
+            row = node if rows is None else rows.get(node, -1)
+            if type(row) is not int or not 0 <= row < len(self.inc.out):
+                raise IncrementalError(f"why: there is no node {node!r}")
+            return Search(self.inc, self._schema, past, node, row).run()
+
+    def _kept(self) -> History:
+        if self._history is None:
+            raise IncrementalError(
+                "Stream: no updates are kept; say how many are, as in Stream(..., keep=1000)"
+            )
+        return self._history
 
     # Numbers -------------------------------------------------------------------------------------
 
