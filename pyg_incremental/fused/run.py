@@ -191,7 +191,7 @@ class FastPath:
         )  # fmt: skip
         if step < 0:
             return None
-        if delta.data:
+        if delta.data and self.computes_edge_values:
             self.tables.stats[self._edge_values.steps, :2] = comes
         if more:
             graph.num_nodes += more
