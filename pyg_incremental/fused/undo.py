@@ -19,7 +19,7 @@ from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.kernels.address import address_of
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.machine import GRAPH, SPARE
-from pyg_incremental.program.steps import Domain, Value
+from pyg_incremental.program.steps import Domain, hops_to
 from pyg_incremental.rows import Cell, Rows
 
 _MARKS = 3
@@ -67,10 +67,7 @@ class Undo:
 
     def __init__(self, fast: FastPath, both: bool) -> None:
         self.fast, self._both = fast, both
-        self._hops_to = hops = dict[Value, int]()  # how far from what a delta names each may change
-        for e in fast.executors:
-            known = [hops.get(v, 0) for v in e.step.inputs]
-            hops[e.out.value] = max(known, default=0) + e.step.hops
+        self._hops_to = hops = hops_to(e.step for e in fast.executors)
         self._hops = max(hops.values())
         self._marks, self._mark = np.zeros((2, 0), np.int64), 1
         self._log, self._kept = np.zeros((1024, 2), np.int64), np.zeros(1 << 16, np.uint8)

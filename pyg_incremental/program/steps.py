@@ -13,7 +13,7 @@ Ranks have one word more, see `pyg_incremental.program.joined`.
 A program says nothing about deltas; executors (see `pyg_incremental.engine.loop`) do.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
@@ -410,7 +410,7 @@ class Program:
 
     @property
     def depth(self) -> int:
-        """Largest number of aggregations on a path: how many hops away an output row can see."""
+        """Largest number of aggregations on a path; an output row sees no farther."""
         hops: dict[Value, int] = {}
         for s in self.steps:
             hops[s.output] = max((hops[v] for v in s.inputs), default=0) + s.hops
@@ -419,3 +419,17 @@ class Program:
     def __str__(self) -> str:
         lines = [str(s) for s in self.steps]
         return "\n".join([*lines, f"return {', '.join(v.name for v in self.outputs)}"])
+
+
+def hops_to(steps: Iterable[Step]) -> dict[Value, int]:
+    """How many hops a change of edges or inputs may come until it reaches each value.
+
+    Zero is a row that is given; one the end of an edge that comes or leaves. An aggregation reads
+    far only what it gathers, and values of edges, which belong to a node at either end.
+    """
+    found: dict[Value, int] = {}
+    for s in steps:
+        far = {*s.gathered} | {v for v in s.inputs if v.domain is Domain.EDGE}
+        known = [found.get(v, 0) + s.hops * (v in far) for v in s.inputs]
+        found[s.output] = max([*known, s.hops])
+    return found
