@@ -100,6 +100,12 @@ def borrowed(line):  # type: ignore[no-untyped-def]
 
 
 @inner()
+def borrowed_rows(rows):  # type: ignore[no-untyped-def]
+    """The same of rows `[count, width]`."""
+    return rows_at(rows.ctypes.data, rows.shape[0], rows.shape[1], rows.dtype.type(0))
+
+
+@inner()
 def fetch(rows, i):  # type: ignore[no-untyped-def]
     """Ask for row `i` ahead of time.
 

@@ -1,4 +1,9 @@
-"""A delta tried without keeping it."""
+"""A delta tried without keeping it.
+
+There are two ways. Where compiled code carries out the whole update, it is known which few places
+of memory that writes to, and they alone are copied. An executor in Python may write to anything
+that it holds, attributes included, so a delta that takes one is tried step by step, on a copy.
+"""
 
 from __future__ import annotations
 

@@ -227,11 +227,10 @@ class Session:
 
     def plain_of(self, delta: GraphDelta) -> PlainDelta | None:
         """The same of a delta with any parts."""
-        parts = delta.plain_parts
-        if parts is not None:
-            return self.plain(*parts)
-        resolver = self.plain_resolver
-        return None if resolver is None else resolver.of(delta)
+        resolver, parts = self.plain_resolver, delta.plain_parts
+        if resolver is None:
+            return None
+        return resolver.of(delta) if parts is None else resolver.plain(*parts)
 
     @property
     def plain_resolver(self) -> PlainResolver | None:

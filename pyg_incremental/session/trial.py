@@ -91,19 +91,22 @@ class Trials:
             What tells of each what it would change; None for one that is not valid, or not for
             compiled code alone.
         """
+        counts = {delta.more for delta in deltas}
+        if len(counts) == 1:
+            return self._alike_tried(deltas)
         found: list[Callable[[], Update] | None] = [None] * len(deltas)
-        for more in {delta.more for delta in deltas}:
+        for more in counts:
             alike = [i for i, delta in enumerate(deltas) if delta.more == more]
             told = self._alike_tried([deltas[i] for i in alike])
             for i, tells in zip(alike, told, strict=True):
                 found[i] = tells
         return found
 
-    def _alike_tried(self, deltas: list[PlainDelta]) -> list[Callable[[], Update] | None]:
+    def _alike_tried(self, deltas: Sequence[PlainDelta]) -> list[Callable[[], Update] | None]:
         """The same of deltas that have as many new nodes each."""
         session, out, began = self.session, self.session.outputs.only, time.perf_counter()
         found: list[Callable[[], Update] | None] = [None] * len(deltas)
-        most = max(d.added.shape[1] + d.gone.shape[1] for d in deltas)
+        most = max([d.added.shape[1] + d.gone.shape[1] for d in deltas])
         with self._room_for(deltas[0].more, most) as fast:
             if fast is None or out is None:
                 return found
@@ -117,9 +120,10 @@ class Trials:
         within = out.value in self._within_bounds()
         tail, version, names = out.tensor.shape[1:], session.committed.version, fast.names
         ids, new, old = map(torch.from_numpy, (tried.ids, tried.new, tried.old))
+        told = tried.told.tolist()
 
         def tells(i: int) -> Update:
-            first, count = tried.told[i].tolist()
+            first, count = told[i]
             last = first + count
             rows = new[first:last].view(-1, *tail)
             edges = some[i].added.shape[1], some[i].gone.shape[1]
@@ -129,7 +133,7 @@ class Trials:
             return Update(changed, rows, stats, version, old=before, may_be_probabilities=still)
 
         for i, place in enumerate(at):
-            if tried.told[i, 1] >= 0:
+            if told[i][1] >= 0:
                 found[place] = partial(tells, i)
         return found
 

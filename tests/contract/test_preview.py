@@ -17,6 +17,7 @@ from torch_geometric.nn import (
 
 from pyg_incremental import GraphDelta, InvalidDeltaError, StaleStateError, to_incremental
 from pyg_incremental.fused.undo import Undo
+from pyg_incremental.program.steps import hops_to
 from pyg_incremental.rows import Scratch
 from pyg_incremental.session import memento, preview
 from pyg_incremental.session.memento import Memento
@@ -140,6 +141,15 @@ def test_only_rows_in_reach_are_copied():
     rows = sum(p.bytes for p in report.parts if p.what != "graph" and p.name != "marks")
     assert copied[0][0] < report.total - rows + 20_000
     assert copied[0][1] <= 20 * len(nodes)
+
+
+@pytest.mark.parametrize(("of", "hops"), [(GraphSAGE, 2), (GCN, 3)])
+def test_a_degree_that_is_read_where_it_stands_is_no_hop(of, hops):
+    """The mean divides by the target's degree; GCN multiplies by those of sources as well."""
+    inc = to_incremental(of(CHANNELS, CHANNELS, 2, CHANNELS).double().eval())
+    inc(torch.randn(6, CHANNELS).double(), torch.tensor([[0, 1, 2], [1, 2, 3]]))
+    assert hops_to(inc.program.steps)[inc.program.outputs[0]] == hops
+    assert inc.program.depth == 3
 
 
 def test_reach_is_not_guessed():

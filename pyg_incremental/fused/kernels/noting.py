@@ -13,7 +13,7 @@ too little room, the first line says how much it takes, and nothing else holds.
 
 import numpy as np
 
-from pyg_incremental.kernels.address import line_at
+from pyg_incremental.kernels.address import borrowed, borrowed_rows, line_at
 from pyg_incremental.kernels.adjacency import more_room
 from pyg_incremental.kernels.graph_at import (
     DEGREE,
@@ -68,7 +68,7 @@ def copy(source, target):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def put_back(log, kept):  # type: ignore[no-untyped-def]
     """Write all that was copied to where it stood; may be done again."""
-    used = 0
+    log, kept, used = borrowed_rows(log), borrowed(kept), 0
     for at in range(1, log[0, 0] + 1):
         size = log[at, 1]
         copy(kept[used : used + size], line_at(log[at, 0], size, np.uint8(0)))
@@ -244,6 +244,8 @@ def note(  # type: ignore[no-untyped-def]
     Returns:
         How many nodes it may reach; or `TOO_MANY`; or `INVALID` where some are not there.
     """
+    of_nodes, of_edges = borrowed_rows(of_nodes), borrowed_rows(of_edges)
+    marks, log, kept = borrowed_rows(marks), borrowed_rows(log), borrowed(kept)
     log[0, 0] = log[0, 1] = 0
     valid = _are_ids(ids, num_nodes)
     for edges in (added, gone):
