@@ -375,7 +375,11 @@ def is_one_channel(rows: Tensor) -> bool:
 
 
 def labels_of(rows: Tensor) -> Tensor:
-    """The label of each row, int64 `[k]`."""
+    """The label of each row, int64 `[k]`; see `Update.flips`.
+
+    Raises:
+        UnsupportedModelError: If rows are no vectors.
+    """
     if rows.dim() == 1 and not rows.dtype.is_floating_point and not rows.is_complex():
         return rows.long()
     if is_one_channel(rows):

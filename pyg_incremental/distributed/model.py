@@ -16,7 +16,16 @@ from pyg_incremental.delta.describe import GraphDelta, with_fields_of
 from pyg_incremental.delta.journal import checked_id
 from pyg_incremental.distributed import verify
 from pyg_incremental.distributed.evaluation import Evaluating
-from pyg_incremental.distributed.one_process import OLD, OneProcessOnly, refuse_one_process
+from pyg_incremental.distributed.one_process import (  # fmt: skip
+    APART,
+    BY_ID,
+    EDGE_NAMES,
+    INVALID,
+    NAMES,
+    OLD,
+    WHICH,
+    OneProcessOnly,
+)
 from pyg_incremental.distributed.part.part import Happened, Part
 from pyg_incremental.distributed.readings import collective
 from pyg_incremental.distributed.update import DistributedStats
@@ -223,7 +232,7 @@ class DistributedIncrementalModel(Evaluating, OneProcessOnly):
             if delta_id is not None:
                 checked_id(delta_id)
             delta = GraphDelta(*changes, **fields).alone()
-            refuse_one_process(delta)
+            _refuse_one_process(delta)
             return delta
         except Exception as error:
             return error
@@ -297,3 +306,22 @@ class DistributedIncrementalModel(Evaluating, OneProcessOnly):
         loaded = cls(model, comm, **settings)
         loaded._load(folder)
         return loaded
+
+
+def _refuse_one_process(delta: GraphDelta) -> None:
+    """Refuse what a delta says that only one process knows.
+
+    Raises:
+        UnsupportedModelError: If it says something of that kind.
+    """
+    ids = delta.edge_ids_add
+    for is_said, reason in (
+        (delta.node_ids is not None, NAMES),
+        (delta.edge_ids_del is not None, BY_ID),
+        (isinstance(ids, (list, tuple)) and any(isinstance(i, str) for i in ids), EDGE_NAMES),
+        (delta.which == "oldest", WHICH),
+        (delta.tells_apart, APART),
+        (delta.invalid != "error", INVALID),
+    ):
+        if is_said:
+            raise UnsupportedModelError(reason)

@@ -5,7 +5,6 @@ from typing import Any, NoReturn
 
 from torch import nn
 
-from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.session.by_name import taken_out
 from pyg_incremental.session.edge_ids import ids_taken_out
@@ -52,25 +51,6 @@ def without_names(model: nn.Module, arguments: Mapping[str, Any]) -> dict[str, A
     if ids_taken_out(model, given):
         raise UnsupportedModelError(EDGE_NAMES)
     return given
-
-
-def refuse_one_process(delta: GraphDelta) -> None:
-    """Refuse what a delta says that only one process knows.
-
-    Raises:
-        UnsupportedModelError: If it says something of that kind.
-    """
-    ids = delta.edge_ids_add
-    for is_said, reason in (
-        (delta.node_ids is not None, NAMES),
-        (delta.edge_ids_del is not None, BY_ID),
-        (isinstance(ids, (list, tuple)) and any(isinstance(i, str) for i in ids), EDGE_NAMES),
-        (delta.which == "oldest", WHICH),
-        (delta.tells_apart, APART),
-        (delta.invalid != "error", INVALID),
-    ):
-        if is_said:
-            raise UnsupportedModelError(reason)
 
 
 class OneProcessOnly:

@@ -44,7 +44,9 @@ class WhatIfs(ByName, Guarded, Generic[Out]):
         It takes one `GraphDelta`, or its fields, as `apply_delta` does.
 
         Returns:
-            What `apply_delta` would return, OLD rows included; `version` is the current one.
+            What `apply_delta` would return, OLD rows included; `version` is the current one. Where
+            one of the two goes step by step and the other in compiled code, numbers may differ by
+            rounding, and a row that moves by no more may be named by one of them alone.
 
         Raises:
             InvalidDeltaError: If the delta does not fit the graph.

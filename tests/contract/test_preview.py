@@ -63,6 +63,22 @@ def assert_same(one, other):
     assert (one.version, one.may_be_probabilities) == (other.version, other.may_be_probabilities)
 
 
+def assert_tells(preview, update):
+    """Whether a preview tells what the update did.
+
+    One may go step by step and the other in compiled code, and round another way. So a row that
+    moves by no more than that may be told of by one of them alone.
+    """
+    parts = [[*map(tensors_of, (of.changed, of.out, of.old))] for of in (preview, update)]
+    for (one, *rows), (other, *others) in zip(*(zip(*p, strict=True) for p in parts), strict=True):
+        both = [torch.isin(one, other), torch.isin(other, one)]
+        assert torch.equal(one[both[0]], other[both[1]])
+        for mine, theirs in zip(rows, others, strict=True):
+            assert_close(mine[both[0]], theirs[both[1]])
+        for (out, old), common in ((rows, both[0]), (others, both[1])):
+            assert_close(out[~common], old[~common], tolerance=1e-13)
+
+
 @pytest.mark.filterwarnings("ignore::pyg_incremental.IncrementalWarning")
 @pytest.mark.parametrize("store", ["fast", "minimal"])
 @pytest.mark.parametrize("name", MODELS)
@@ -91,10 +107,7 @@ def test_a_preview_tells_what_an_update_does_and_changes_nothing(name, store):
         twin.apply_delta(**delta)
         assert inc.state_digest() == twin.state_digest()  # as if there had been no preview
         assert_close(inc.out, full(model, world))
-        for mine, other in zip(tensors_of(up.changed), tensors_of(done.changed), strict=True):
-            assert torch.equal(mine, other)
-        assert_close(up.out, done.out)
-        assert_close(up.old, done.old)
+        assert_tells(up, done)
         assert (up.stats.edges_added, up.stats.edges_deleted) == (
             done.stats.edges_added, done.stats.edges_deleted,
         )  # fmt: skip

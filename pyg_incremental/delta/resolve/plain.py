@@ -116,7 +116,7 @@ class PlainResolver:
     ) -> PlainDelta | None:
         """Edges that come with a row `[k, ...]` of each of `data`, and others that are there.
 
-        `gone`, `[2, m]`, are there; None if those that come are not in the most common form.
+        `gone`, int64 `[2, m]`, are there; None if those that come are not in the most common form.
         """
         added = self._edges(edge_index_add)
         if added is None or self._joins_two or (
