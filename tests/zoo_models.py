@@ -562,7 +562,7 @@ HAND_CASES = [
     Case("own-global-conv", GlobalMessages, mode=WHOLE),
     Case("child-of-gcn", lambda: ChildOfGCN(CHANNELS, OUT), data=WEIGHT, mode=WHOLE),
     Case("child-of-sage", lambda: ChildOfSAGEMessage(CHANNELS, OUT), mode=ANY),
-    Case("attention-weights", GATWithAttention, mode=WHOLE),
+    Case("attention-weights", GATWithAttention),
     Case("buffer", BufferNet, formats=("coo", "edge_index")),
     Case("forward-hook", HookedNet, mode=ANY),
     Case("node-attention", AttentionNet, mode=WHOLE),

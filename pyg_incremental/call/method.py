@@ -42,7 +42,8 @@ def refuse_without_forward(model: nn.Module) -> None:
         UnsupportedModelError: If it is one.
     """
     kind = type(model)
-    if kind.forward is not nn.Module.forward or "forward" in vars(model):
+    written = any("forward" in vars(base) for base in kind.__mro__ if base is not nn.Module)
+    if written or "forward" in vars(model):  # a script has a descriptor there, which raises
         return
     known = _methods_of(kind)
     cure = f"follow a method of it: to_incremental(model.{known[0]})" if known else "write one"
@@ -51,8 +52,9 @@ def refuse_without_forward(model: nn.Module) -> None:
 
 def _methods_of(kind: type[nn.Module]) -> list[str]:
     """In the order in which they are written, those of the class first."""
-    written = ((n, f) for base in kind.__mro__ for n, f in vars(base).items())
-    found = (n for n, f in written if inspect.isfunction(f) and n not in _of_modules)
+    own = (base for base in kind.__mro__ if base not in nn.Module.__mro__)
+    written = ((n, f) for base in own for n, f in vars(base).items())
+    found = (n for n, f in written if inspect.isfunction(f) and not hasattr(nn.Module, n))
     return list(dict.fromkeys(found))
 
 
@@ -87,6 +89,3 @@ def _seen_as(model: nn.Module, method: str) -> nn.Module:
     seen: nn.Module = object.__new__(type(kind.__name__, (kind,), parts))
     seen.__dict__ = model.__dict__
     return seen
-
-
-_of_modules = frozenset(dir(nn.Module))

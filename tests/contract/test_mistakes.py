@@ -178,7 +178,7 @@ TYPES = {
     "plain tensors": (hetero, (X, E), ["to_hetero", "'x'", "[5, 4]", "'a': ...", "HeteroData"]),
     "plain edges": (hetero, (XS, E), ["to_hetero", "'edge_index'", "('a', 'to', 'b')"]),
     "Data": (hetero, (Data(x=X, edge_index=E),), ["to_hetero", "HeteroData"]),
-    "words as types of edges": (hetero, (XS, {"to": E}), ["graph", "edge_index"]),
+    "words as types of edges": (hetero, (XS, {"to": E}), ["edge_index", "edge types as keys"]),
     "object without types": (TakesTypes, (Data(x=X, edge_index=E),), ["'x_dict'", "Data"]),
     "HeteroData for one type": (gcn, (typed(),), ["'a', 'b'", "to_hetero", "to_homogeneous()"]),
     "dicts for one type": (gcn, (XS, ES), ["'x'", "dict", "to_hetero", "to_homogeneous()"]),
