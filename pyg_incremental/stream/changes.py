@@ -242,7 +242,8 @@ def _after_removal(of: dict[Any, OfKind], count: int) -> int:
 def _without_cancelled(added: OfKind, gone: OfKind, undirected: bool) -> tuple[OfKind, OfKind]:
     """Without edges that come and leave again; a deletion takes the last of those that came."""
     come, leave = _keys(added.ids, undirected), _keys(gone.ids, undirected)
-    touched = np.flatnonzero(np.isin(leave, come))
+    there = {*come.tolist()}  # sooner found than by sorting both, as `np.isin` does
+    touched = np.flatnonzero([*map(there.__contains__, leave.tolist())])
     if not touched.size:
         return added, gone
     stacks: dict[int, list[int]] = {}

@@ -4,6 +4,7 @@ import contextlib
 import math
 from collections.abc import Collection, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,8 @@ REMEMBERED = 100_000
 """So many of the last names of events are known when one comes again."""
 _NOT_OF_AN_EVENT = (StaleStateError, MemoryError, OSError)
 """Errors that say nothing of the events that were to be applied."""
+_VALUE, _ERROR = itemgetter(1), itemgetter(2)
+"""Fields of an `Event`; looked up in a third of the time that their names take."""
 _MISSING = {
     "edge_index_del": "the edge to delete is not there",
     "edge_changes": "the edge to change is not there",
@@ -89,11 +92,12 @@ class Intake:
         """
         if isinstance(events[0].value, GraphDelta) and events[0].error is None:
             return self._take_delta(events[:1], known, old, undo)
-        if GraphDelta in set(map(type, [e.value for e in events])):
+        if GraphDelta in set(map(type, map(_VALUE, events))):
             later = (n for n, e in enumerate(events) if type(e.value) is GraphDelta)
             events = events[: next(later, len(events))]
-        unread = [n for n, event in enumerate(events) if event.error is not None]
-        refused = known | {n: _reason(events[n].error) for n in unread}
+        refused = dict(known)
+        if [*map(_ERROR, events)].count(None) < len(events):
+            refused |= {n: _reason(e.error) for n, e in enumerate(events) if e.error is not None}
         while True:
             try:
                 times, late = self._times(events, refused)
@@ -131,9 +135,10 @@ class Intake:
         self, events: Sequence[Event], refused: dict[int, str]
     ) -> tuple[dict[int, float], dict[int, str]]:
         """The times of events that are not refused, and why some come too late, by their places."""
+        if self._window is None and not any(f.needs_time for f in self._schema.features):
+            return {}, {}
         at = [n for n in range(len(events)) if n not in refused]
-        needed = self._window is not None or any(f.needs_time for f in self._schema.features)
-        if not needed or not at:
+        if not at:
             return {}, {}
         times = _at(at, lambda: self._schema.times([events[n].value for n in at]))
         late = {} if self._window is None else self._window.refused(times, self.latest)
@@ -143,7 +148,8 @@ class Intake:
         self, events: Sequence[Event], refused: Collection[int]
     ) -> tuple[list[int], list[Any], list[int]]:
         """The places of events that are to be applied, their names, and those that came before."""
-        at = [n for n in range(len(events)) if n not in refused]
+        every = range(len(events))
+        at = [n for n in every if n not in refused] if refused else [*every]
         if self._schema.event_id is None:
             return at, [], []
         names = _at(at, lambda: self._schema.ids([events[n].value for n in at]))
@@ -161,7 +167,9 @@ class Intake:
         if not at:
             return Changes(None, len(events), {}, {}, {}, None), {}
         schema, rows, count = self._schema, self._inc.node_rows, self._inc.num_nodes
-        values = [events[n].value for n in at]
+        values = [*map(_VALUE, events)]
+        if len(at) < len(events):
+            values = [values[n] for n in at]
         columns = _at(at, lambda: schema.read(values, self._shapes, rows is not None))
         if rows is None:
             changes = changes_of(schema, columns, len(at), count)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from decimal import Decimal
+from itertools import compress
 from operator import itemgetter
 from typing import Any, Literal, TypeVar, get_args
 from uuid import UUID
@@ -163,9 +164,9 @@ class Schema:
         for kind in KINDS:
             if kind in kinds:
                 names = {name for name, meant in self.kinds.items() if meant == kind}
-                at = [n for n, name in enumerate(said) if name in names]
-                own = [values[n] for n in at]
-                found[kind] = self._of_kind(kind, own, np.array(at), shapes, ids_of)
+                is_own = [*map(names.__contains__, said)]
+                own, at = [*compress(values, is_own)], np.flatnonzero(is_own)
+                found[kind] = self._of_kind(kind, own, at, shapes, ids_of)
         return Columns(found)
 
     def _of_kind(

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from pyg_incremental.stream.sinks import line_of
@@ -88,8 +89,12 @@ class Webhook(_Waiting):
 
     def _send(self, key: str, data: bytes) -> None:
         headers = {"Content-Type": "application/json", "Idempotency-Key": key, **self._headers}
-        with urlopen(Request(self._url, data, headers), timeout=self._timeout) as answer:
-            answer.read()
+        try:
+            with urlopen(Request(self._url, data, headers), timeout=self._timeout) as answer:
+                answer.read()
+        except HTTPError as refused:
+            refused.close()  # it holds the connection
+            raise
 
 
 class KafkaSink:
