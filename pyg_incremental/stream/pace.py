@@ -14,8 +14,8 @@ _FIRST = 64
 class Pace:
     """Chooses the size of batches by what batches have taken so far.
 
-    Sizes are classes by powers of two. What a class takes is the median of what it took last; one
-    that was not measured is taken for twice the one below it.
+    Sizes are classes by powers of two. What an event of a batch takes is the median of what it took
+    last in its class; where that was not measured, as much as in the class below, which is more.
 
     Args:
         max_size: The largest batch.
@@ -50,18 +50,26 @@ class Pace:
             return self.max_size
         self._late = min(self._late + 1, 32) if waited > self.max_latency else self._late // 2
         room = self.max_latency / 2
+        if not self._took:
+            return min(self.max_size, _FIRST << self._late)
         fits = max((c for c in range(len(self._took)) if self.predicted(c) <= room), default=0)
-        if self._took and fits == len(self._took) - 1:
+        if fits == len(self._took) - 1:
             fits += self.predicted(fits + 1) <= room
-        largest = (2 << fits) - 1 if self._took else _FIRST
+        largest = (2 << fits) - 1
+        if self._of_event(fits):  # the larger ones of a class take up to twice as long
+            largest = max(1 << fits, min(largest, int(room / self._of_event(fits))))
         return min(self.max_size, largest << self._late)
 
     def predicted(self, size_class: int) -> float:
-        """How many seconds a batch of `2 ** size_class` events, or less than twice that, takes."""
+        """How many seconds a batch of `2 ** size_class` events takes."""
+        return self._of_event(size_class) * float(1 << size_class)
+
+    def _of_event(self, size_class: int) -> float:
+        """How many seconds an event takes in a batch of a class; 0 where nothing is known."""
         for known in range(min(size_class, len(self._took) - 1), -1, -1):
             took = [t for at, t in self._took[known] if self._measured - at < _OLD]
             if took:
-                return float(median(took)) * float(1 << (size_class - known))
+                return float(median(took))
         return 0.0
 
     def note(self, events: int, seconds: float) -> None:
@@ -70,4 +78,4 @@ class Pace:
         while len(self._took) <= size_class:
             self._took.append(deque(maxlen=_KEPT))
         self._measured += 1
-        self._took[size_class].append((self._measured, seconds))
+        self._took[size_class].append((self._measured, seconds / events))
