@@ -79,6 +79,7 @@ def run(args: argparse.Namespace) -> None:
         off = float(ours.stream.inc.verify())
         if not off < 1e-4:
             raise SystemExit(f"the outputs are off by {off:.1e}")
+    gc.unfreeze()
     report.print_table(rows)
     report.print_table(bursts)
     result = {"options": report.plain({k: v for k, v in vars(args).items() if k != "out"}),
