@@ -198,7 +198,8 @@ class Stream:
         while events:
             began = self._clock()
             known = self._replay[0].known(events) if self._replay else {}
-            count, keeps = self.inc.num_nodes, self._history is not None
+            keeps = self._history is not None
+            count = self.inc.num_nodes if keeps else 0
             taken = self._intake.take(events, known, keeps or bool(self._watches), keeps)
             version = None if taken.update is None else taken.update.version
             dead = self._commit(taken, version)
