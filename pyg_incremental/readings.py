@@ -16,6 +16,7 @@ from pyg_incremental.blocks.evaluate import evaluate, evaluate_call
 from pyg_incremental.call.agreement import Agreement, gap_of
 from pyg_incremental.call.said import Role
 from pyg_incremental.call.site import CallSite
+from pyg_incremental.delta.read.edges import short_name
 from pyg_incremental.engine.drift import drift_of
 from pyg_incremental.engine.memory import MemoryReport, memory_of
 from pyg_incremental.errors import UnsupportedModelError
@@ -124,16 +125,33 @@ class Readings(WhatIfs[Out]):
         """
         return self._turns.read(lambda: self._held().graph)
 
-    def edge_data(self, name: str) -> Tensor:
-        """Current edge data, `[num_edges, ...]`, in the order of `graph.to_edge_index()`."""
+    def edge_data(self, name: str, edge_type: Any = None) -> Tensor:
+        """Current edge data, `[num_edges, ...]`, in the order of `graph.to_edge_index()`.
+
+        Args:
+            name: The edge input.
+            edge_type: Of which edges, if several types have such an input.
+
+        Raises:
+            KeyError: If there is no such input.
+        """
 
         def look() -> Tensor:
-            graphs = self._held().graphs.values()
-            names = [key for graph in graphs for key in graph.edge_data]
-            found = next((graph for graph in graphs if name in graph.edge_data), None)
-            if found is None:
-                raise KeyError(f"no edge input '{name}' (edge inputs: {sorted(names) or 'none'})")
-            return found.state()[name]
+            session = self._held()
+            given = session.roles.given
+            held = {
+                data if edge_type is None else short_name(data): (session.graphs[r.graph], data)
+                for r in given
+                if edge_type in (None, r.key)
+                for data in session.graphs[r.graph].edge_data
+            }
+            if name not in held:
+                about = "" if edge_type is None else f" of {edge_type}"
+                raise KeyError(
+                    f"no edge input '{name}'{about} (edge inputs: {sorted(held) or 'none'})"
+                )
+            graph, data = held[name]
+            return graph.state()[data]
 
         return self._turns.read(look)
 
@@ -141,6 +159,17 @@ class Readings(WhatIfs[Out]):
     def num_nodes(self) -> int:
         """Number of nodes, removed ones included."""
         return self._turns.read(lambda: self._held().count)
+
+    @property
+    def num_nodes_dict(self) -> dict[str, int]:
+        """The same by node type, `''` for nodes without one."""
+        held = self._turns.read(self._held)
+        return {kind: held.num_nodes[kind] for kind in held.roles.kinds}
+
+    @property
+    def edge_types(self) -> list[Any]:
+        """What a delta calls the graphs: the edge types, or the names of arguments."""
+        return [r.key for r in self._turns.read(self._held).roles.given]
 
     @property
     def num_edges(self) -> int:

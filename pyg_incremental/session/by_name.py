@@ -415,13 +415,16 @@ class ByName:
         return self._turns.read(look)
 
     @property
-    def node_rows(self: Any) -> Mapping[Any, int] | None:
+    def node_rows(self: Any) -> Any:
         """The row of each name, live: for the thread that applies deltas.
 
-        None if the first call gave no names, or nodes of one kind among several.
+        A dict by node type, if there are several; None if the first call gave no names.
         """
         names = self._settled(self._held()) if self._names is not None else None
-        return None if names is None or [*names.tables] != [""] else names.tables[""].rows
+        if names is None or not names.tables:
+            return None
+        found = {kind: table.rows for kind, table in names.tables.items()}
+        return found[""] if [*found] == [""] else found
 
     def _settled(self: Any, session: Session) -> Names | None:
         """The names as of the current version."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,12 @@ class _Times:
         found: Ids = flat[:, 0].cpu().numpy()
         return found
 
+    @property
+    def types(self) -> list[Any]:
+        """What has times: types of edges, and of nodes."""
+        edges = [r.key for r in self._session.roles.given if r.graph in self._edges]
+        return [*edges, *(self._session.roles.nodes[name] for name in self._nodes)]
+
     def newest(self) -> float | int | None:
         """The latest time; None if there is none."""
         every = [times for _, times in self._edges.values()]
@@ -85,20 +93,31 @@ class _Times:
         return self
 
     def delta(self, before: Any) -> GraphDelta:
-        """The deletion of all that is older."""
+        """The deletion of all that is older; a dict says how much of each type.
+
+        Raises:
+            InvalidDeltaError: If it names what has no times.
+        """
+        limits = before if isinstance(before, Mapping) else dict.fromkeys(self.types, before)
+        if unknown := [key for key in limits if key not in self.types]:
+            raise InvalidDeltaError(
+                f"expire: there are no times '{self._by}' of {unknown} (expected types among "
+                f"{self.types})"
+            )
         session, fields = self._session, dict[str, dict[Any, Any]]()
         for r in session.roles.given:
             slots, times = self._edges.get(r.graph, (np.empty(0, np.int64), np.empty(0)))
-            old = np.flatnonzero(times < before)
+            old = np.flatnonzero(times < limits.get(r.key, -math.inf))
             if old.size:
                 pairs = session.graphs[r.graph].ends_of(slots[old])
                 fields.setdefault("edge_index_del", {})[r.key] = torch.from_numpy(pairs)
                 data = {self._by: torch.from_numpy(times[old])}
                 fields.setdefault("edge_data_del", {})[r.key] = data
         for name, times in self._nodes.items():
-            old = np.setdiff1d(np.flatnonzero(times < before), self._gone(name))
+            kind = session.roles.nodes[name]
+            is_old = times < limits.get(kind, -math.inf)
+            old = np.setdiff1d(np.flatnonzero(is_old), self._gone(name))
             if old.size:
-                kind = session.roles.nodes[name]
                 fields.setdefault("nodes_del", {})[kind] = torch.from_numpy(old)
         return written(session.roles, fields)
 
@@ -117,7 +136,8 @@ class Expires:
         'node_time': [n]}`.
 
         Args:
-            before: What is earlier leaves; what has this very time stays.
+            before: What is earlier leaves; what has this very time stays. A dict by type for some
+                types alone.
             keep: Instead of that the length of a window, which ends at the latest time that there
                 is.
             by: The name of the input that holds the times.

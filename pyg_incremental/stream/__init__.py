@@ -3,7 +3,7 @@
 from pyg_incremental.stream.alerts import Alert, Watch
 from pyg_incremental.stream.feature import Feature
 from pyg_incremental.stream.runtime import Stream
-from pyg_incremental.stream.schema import Schema
+from pyg_incremental.stream.schema import HeteroSchema, Schema
 from pyg_incremental.stream.servers import KafkaSink, RedisSink, Webhook
 from pyg_incremental.stream.sinks import DeadLetter, JsonLines
 from pyg_incremental.stream.stats import StreamStats
@@ -14,6 +14,7 @@ __all__ = [
     "Alert",
     "DeadLetter",
     "Feature",
+    "HeteroSchema",
     "JsonLines",
     "KafkaSink",
     "RedisSink",

@@ -4,23 +4,24 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from pyg_incremental.stream.sinks import Deliveries
-from pyg_incremental.update import Update
+from pyg_incremental.update import Flips, Update
 
-Found = Iterator[tuple[int, Any, Any]]
-"""Rows that an alert is about: the node, what stood there and what stands there now."""
+Found = Iterator[tuple[Any, Any, Any, Any]]
+"""Rows that an alert is about: their type, the node, what stood there and what stands there now."""
 
 
 class Alert(NamedTuple):
     """A row of the output that somebody asked to hear of.
 
     It comes at least once: after a crash those since the last checkpoint come again, with the same
-    `version` and `node`.
+    `version` and `node`, and `type` where there are several.
 
     Attributes:
         version: The version that changed the row.
@@ -30,6 +31,7 @@ class Alert(NamedTuple):
             for `'flipped'`.
         new: The same now.
         position: The position of the source behind the last event of the update.
+        type: The type of the node, where the output is a dict by type.
     """
 
     version: int
@@ -38,6 +40,7 @@ class Alert(NamedTuple):
     old: Any
     new: Any
     position: Any
+    type: Any = None
 
 
 class Watch:
@@ -78,8 +81,8 @@ class Watch:
     def tell(self, update: Update, position: Any) -> int:
         """Hand over what an update has for this request; how much that is."""
         alerts = [
-            Alert(update.version, node, self.what, old, new, position)
-            for node, old, new in self._find(update)
+            Alert(update.version, node, self.what, old, new, position, of)
+            for of, node, old, new in self._find(update)
         ]
         if self.to is not None:
             self.to.give(alerts)
@@ -121,6 +124,7 @@ def finder(
     flipped: bool,
     channel: int | None,
     nodes: Any,
+    of: Any,
 ) -> tuple[str, Callable[[Update], Found]]:
     """What a request is called, and what finds its rows in an update.
 
@@ -130,6 +134,7 @@ def finder(
         flipped: Whether labels are asked for.
         channel: The channel that is held against the threshold.
         nodes: The nodes that are asked for, int64 `[k]` or their names; None for all.
+        of: The type that is asked for, of an output that is a dict; None for all.
 
     Raises:
         ValueError: If not exactly one of the three is given.
@@ -145,35 +150,44 @@ def finder(
         raise ValueError("on: nodes are ids, int64 [k], or names (got floating point numbers)")
     if changed is not None:
         eps = changed
-        return "changed", lambda update: _changed(update, eps, only)
+        return "changed", lambda update: _rows(lambda one: _far(one, eps), update, of, only)
     if crossed is not None:
         threshold = crossed
-        return "crossed", lambda update: _rows(update.crossed(threshold, channel), only)
-    return "flipped", lambda update: _rows(update.flips, only)
+        return "crossed", lambda update: _rows(
+            lambda one: one.crossed(threshold, channel), update, of, only
+        )
+    return "flipped", lambda update: _rows(lambda one: one.flips, update, of, only)
 
 
-def _changed(update: Update, eps: float, only: set[Any] | None) -> Found:
-    ids, old, new = update.changed, _alone(update.old), _alone(update.out)
+def _rows(find: Callable[[Update], Any], update: Update, of: Any, only: set[Any] | None) -> Found:
+    for key, one in _by_type(update, of):
+        found = find(one)
+        before, now = (t.tolist() if t.dim() == 1 else t.unbind() for t in (found.old, found.new))
+        for node, old, new in zip(found.ids.tolist(), before, now, strict=True):
+            if only is None or node in only:
+                yield key, node, old, new
+
+
+def _by_type(update: Update, of: Any) -> Iterator[tuple[Any, Update]]:
+    """The update of each output of a dict by type, or of one of them; of a single one itself."""
+    out: Any = update.out
+    if isinstance(out, Tensor) and of is None:
+        yield None, update
+        return
+    if not isinstance(out, dict) or not all(isinstance(rows, Tensor) for rows in out.values()):
+        raise ValueError(
+            "on: alerts are about a single output, or about a dict of outputs by type (got "
+            f"{type(out).__name__}, and type={of!r})"
+        )
+    for key in out if of is None else [of]:
+        own = {name: getattr(update, name)[key] for name in ("changed", "old", "out")}
+        yield key, replace(update, **own)
+
+
+def _far(update: Update, eps: float) -> Flips:
+    """The rows of which a number moved by more than `eps`."""
+    ids, new = update.changed, update.out
+    old: Any = update.old
     moved = (new - old).abs()[..., None].flatten(1)
     far = (~(moved <= eps)).any(1)  # so is a row of NaN, as that of a new node
-    return _chosen(ids[far if isinstance(ids, Tensor) else far.numpy()], old[far], new[far], only)
-
-
-def _rows(found: Any, only: set[Any] | None) -> Found:
-    if not hasattr(found, "ids"):
-        raise ValueError("on: the model has several outputs; alerts are about a single one")
-    return _chosen(found.ids, found.old, found.new, only)
-
-
-def _alone(value: Any) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise ValueError("on: the model has several outputs; alerts are about a single one")
-    return value
-
-
-def _chosen(ids: Any, old: Tensor, new: Tensor, only: set[Any] | None) -> Found:
-    """Rows of the nodes that are asked for; `ids` are theirs or their names, `[k]`."""
-    before: Any = old.tolist() if old.dim() == 1 else old.unbind()
-    now: Any = new.tolist() if new.dim() == 1 else new.unbind()
-    rows = zip(ids.tolist(), before, now, strict=True)
-    return rows if only is None else (row for row in rows if row[0] in only)
+    return Flips(ids[far if isinstance(ids, Tensor) else far.numpy()], old[far], new[far])

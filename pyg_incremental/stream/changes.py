@@ -9,7 +9,7 @@ import torch
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.given import Ids
 from pyg_incremental.stream.naming import Numbered
-from pyg_incremental.stream.schema import Columns, Kind, OfKind, Schema
+from pyg_incremental.stream.schema import AnySchema, ByKind, Columns, OfKind, Type, ends_of
 
 _NONE: Ids = np.empty(0, np.int64)
 _FIELDS = {
@@ -26,22 +26,28 @@ class Changes(NamedTuple):
         taken: How many of the events are in it, from the first one on.
         places: For each field of the delta which event each entry is, int64 `[k]`.
         refused: What is wrong with events that are left out, by their places.
-        of: What is in the delta, by kind of event, with nodes by number.
-        called: The names of these nodes, if nodes have names.
-        born: The first row that is known of each new node; of several, the delta has the last.
+        of: What is in the delta, by type and kind of event, with nodes by number.
+        called: The names of these nodes, for each type of nodes that has names.
+        born: The first row that is known of each new node, by type; of several, the delta has the
+            last.
     """
 
     delta: GraphDelta | None
     taken: int
     places: dict[str, Ids]
     refused: dict[int, str]
-    of: Mapping[Kind, OfKind]
-    called: Mapping[int, Any] | None
-    born: Sequence[Any] = ()
+    of: Columns
+    called: Mapping[Type, Mapping[int, Any]]
+    born: Mapping[Type, Sequence[Any]]
+
+
+def nothing(taken: int, delta: GraphDelta | None = None) -> Changes:
+    """So many events that say nothing beside a delta."""
+    return Changes(delta, taken, {}, {}, {}, {}, {})
 
 
 def changes_of(
-    schema: Schema, columns: Columns, count: int, num_nodes: int, named: Numbered | None = None
+    schema: AnySchema, named: Numbered, count: int, counts: Mapping[Type, int]
 ) -> Changes:
     """One delta for as many of the events as one can say.
 
@@ -51,116 +57,139 @@ def changes_of(
 
     Args:
         schema: Which field is what.
-        columns: What the events say.
-        count: How many there are.
-        num_nodes: How many nodes the graph has before them.
-        named: What names stand for, if nodes have names; `columns` are those of it.
+        named: What the events say.
+        count: How many events there are.
+        counts: How many nodes of each type the graph has before them.
     """
-    of = dict(columns.of)
+    of = {key: dict(kinds) for key, kinds in named.columns.items()}
     refused: dict[int, str] = {}
-    new = _NONE if named is None else named.born
-    if named is None and "node" in of and (of["node"].ids >= num_nodes).any():
-        of["node"], new, refused = _new_nodes(of["node"], num_nodes)
-    of = {kind: _known_nodes(own, num_nodes, new, refused) for kind, own in of.items()}
-    if named is not None:
-        refused = dict.fromkeys(refused, "it names a node that is not there")
+    new = dict(named.born)
+    for key, kinds in of.items():
+        if key not in new and "node" in kinds and (kinds["node"].ids >= counts[key]).any():
+            kinds["node"], new[key] = _new_nodes(kinds["node"], counts[key], refused)
+    for key, kinds in of.items():
+        total = [(node, counts[node], new.get(node, _NONE)) for node in ends_of(key)]
+        for kind, own in kinds.items():
+            kinds[kind] = _known_nodes(own, total, named.called, refused)
     taken = _conflict(schema, of, count)
     if taken < count:
-        of = {kind: _first(own, taken) for kind, own in of.items()}
-        new = new[new < taken]
+        of = {
+            k: {kind: _first(own, taken) for kind, own in kinds.items()} for k, kinds in of.items()
+        }
+        new = {key: at[at < taken] for key, at in new.items()}
         refused = {at: reason for at, reason in refused.items() if at < taken}
-    if "edge_add" in of and "edge_del" in of:
-        of["edge_add"], of["edge_del"] = _without_cancelled(
-            of["edge_add"], of["edge_del"], schema.undirected
-        )
-    called = None if named is None else named.called
-    fields, places = _fields(schema, of, num_nodes, new, called)
-    given = bool(fields)
+    for key, kinds in of.items():
+        if "edge_add" in kinds and "edge_del" in kinds:
+            kinds["edge_add"], kinds["edge_del"] = _without_cancelled(
+                kinds["edge_add"], kinds["edge_del"], schema.types[key].undirected
+            )
+    fields, places = _fields(schema, of, counts, new, named.called)
     if schema.which == "oldest" and ("edge_index_del" in fields or "edge_changes" in fields):
         fields["which"] = "oldest"
-    delta = GraphDelta(**fields) if given else None
-    return Changes(delta, taken, places, refused, of, called, _first_rows(schema, of, new))
+    delta = GraphDelta(**fields) if fields else None
+    born = {key: _first_rows(schema, key, of.get(key, {}), at) for key, at in new.items()}
+    return Changes(delta, taken, places, refused, of, named.called, born)
 
 
-def _first_rows(schema: Schema, of: Mapping[Any, OfKind], new: Ids) -> list[Any]:
+def _first_rows(schema: AnySchema, key: Type, kinds: ByKind, new: Ids) -> list[Any]:
     """The row that each new node has from the event that brings it."""
-    if "node" not in of:
-        return [schema.new_x] * new.size
-    own = of["node"]
+    new_x = schema.types[key].new_x if key in schema.types else None
+    if "node" not in kinds:
+        return [new_x] * new.size
+    own = kinds["node"]
     place = {at: n for n, at in enumerate(own.at.tolist())}
     rows = own.data["x"]
-    return [rows[place[at]] if at in place else schema.new_x for at in new.tolist()]
+    return [rows[place[at]] if at in place else new_x for at in new.tolist()]
 
 
 def _fields(
-    schema: Schema,
-    of: dict[Any, OfKind],
-    num_nodes: int,
-    new: Ids,
-    called: Mapping[int, Any] | None,
+    schema: AnySchema,
+    of: Columns,
+    counts: Mapping[Type, int],
+    new: Mapping[Type, Ids],
+    called: Mapping[Type, Mapping[int, Any]],
 ) -> tuple[dict[str, Any], dict[str, Ids]]:
     """The fields of the delta, and which event each entry of one is."""
     fields: dict[str, Any] = {}
     places: dict[str, Ids] = {}
-    given: dict[int, tuple[Any, int]] = {}
-    for kind, own in of.items():
-        if not own.at.size:
-            continue
-        name, ids, at, data = _FIELDS[kind], own.ids, own.at, dict(own.data)
-        if schema.undirected and kind.startswith("edge"):
-            again = np.flatnonzero(ids[0] != ids[1])
-            both = np.concatenate([np.arange(at.size), again])
-            ids = np.concatenate([ids, ids[::-1, again]], axis=1)
-            order = np.argsort(both, kind="stable")  # one event after the other
-            both, ids = both[order], ids[:, order]
-            at, data = at[both], {k: rows[both] for k, rows in data.items()}
-        if kind == "edge_add":
-            fields[name] = _nodes(ids, called)
-            for key in ("edge_weight", "edge_attr"):
-                if key in data:
-                    fields[f"{key}_add"] = torch.from_numpy(data.pop(key))
-            if data:
-                fields["edge_data_add"] = data
-        elif kind == "edge_del":
-            fields[name] = _nodes(ids, called)
-        elif kind == "edge_change":
-            fields[name] = _nodes(ids, called), data
-        elif kind == "node_del":
-            fields[name] = _nodes(ids[0], called)
+
+    def say(name: str, key: Type, value: Any, at: Ids) -> None:
+        """Put something into a field; with several types into its dict."""
+        if key is None:
+            fields[name], places[name] = value, at
         else:
-            rows = data["x"]
-            is_new = ids[0] >= num_nodes
-            last = dict(zip(ids[0, is_new].tolist(), np.flatnonzero(is_new).tolist(), strict=True))
-            given |= {node: (rows[n], int(at[n])) for node, n in last.items()}
-            left = np.flatnonzero(~is_new)
-            ids, at, rows = ids[:, left], at[left], rows[left]
-            if at.size:
-                fields[name] = _nodes(ids[0], called), torch.from_numpy(rows)
-        places[name] = at
-    if new.size:  # of several rows of a node the last; one that came with an edge has none
-        brought = [
-            given.get(node, (schema.new_x, at)) for node, at in enumerate(new.tolist(), num_nodes)
-        ]
-        fields["x_add"] = torch.from_numpy(np.stack([row for row, _ in brought]))
-        places["x_add"] = np.array([at for _, at in brought])
-        if called is not None:
-            fields["node_ids"] = [called[node] for node in range(num_nodes, num_nodes + new.size)]
-            places["node_ids"] = places["x_add"]
+            fields.setdefault(name, {})[key] = value
+            places[f"{name}[{key!r}]"] = at
+
+    given: dict[tuple[Type, int], tuple[Any, int]] = {}
+    for key, kinds in of.items():
+        start, end = (called.get(node) for node in ends_of(key))
+        for kind, own in kinds.items():
+            if not own.at.size:
+                continue
+            name, ids, at, data = _FIELDS[kind], own.ids, own.at, dict(own.data)
+            if kind == "node_del":
+                say(name, key, _nodes(ids[0], start), at)
+            elif kind == "node":
+                rows, is_new = data["x"], ids[0] >= counts[key]
+                for n in np.flatnonzero(is_new).tolist():  # of several rows the last
+                    given[key, int(ids[0, n])] = rows[n], int(at[n])
+                if not is_new.all():
+                    there = torch.from_numpy(rows[~is_new])
+                    say(name, key, (_nodes(ids[0, ~is_new], start), there), at[~is_new])
+            else:
+                if schema.types[key].undirected:
+                    ids, at, data = _both_ways(ids, at, data)
+                pairs = _pairs(ids, start, end)
+                say(name, key, (pairs, data) if kind == "edge_change" else pairs, at)
+                for of_edge in ("edge_weight", "edge_attr") if kind == "edge_add" else ():
+                    if of_edge in data:
+                        say(f"{of_edge}_add", key, torch.from_numpy(data.pop(of_edge)), at)
+                if data and kind == "edge_add":
+                    say("edge_data_add", key, data, at)
+    for key, born in new.items():
+        if not born.size:
+            continue
+        new_x, first = schema.types[key].new_x, counts[key]
+        brought = [given.get((key, n), (new_x, at)) for n, at in enumerate(born.tolist(), first)]
+        at = np.array([at for _, at in brought])
+        say("x_add", key, torch.from_numpy(np.stack([row for row, _ in brought])), at)
+        if key in called:
+            names = [called[key][node] for node in range(first, first + born.size)]
+            say("node_ids", key, names, at)
     return fields, places
 
 
+def _both_ways(ids: Ids, at: Ids, data: dict[str, Any]) -> tuple[Ids, Ids, dict[str, Any]]:
+    """Events about edges in both directions, one event after the other."""
+    again = np.flatnonzero(ids[0] != ids[1])
+    both = np.concatenate([np.arange(at.size), again])
+    order = np.argsort(both, kind="stable")
+    both, ids = both[order], np.concatenate([ids, ids[::-1, again]], axis=1)[:, order]
+    return ids, at[both], {k: rows[both] for k, rows in data.items()}
+
+
+def _pairs(ids: Ids, start: Mapping[int, Any] | None, end: Mapping[int, Any] | None) -> Any:
+    """Edges as a delta calls their nodes, `[2, k]`."""
+    if start is None and end is None:
+        return torch.from_numpy(ids)
+    pairs = np.empty(ids.shape, object)
+    pairs[0], pairs[1] = _nodes(ids[0], start), _nodes(ids[1], end)
+    return pairs
+
+
 def _nodes(ids: Ids, called: Mapping[int, Any] | None) -> Any:
-    """Nodes as a delta calls them, `[..., k]`: by number or by name."""
+    """Nodes as a delta calls them, `[k]`: by number or by name."""
     if called is None:
         return torch.from_numpy(ids)
     names = np.empty(ids.shape, object)
-    names.reshape(-1)[:] = [called[node] for node in ids.reshape(-1).tolist()]
+    names[:] = [called[node] for node in ids.tolist()]
     return names
 
 
-def _new_nodes(nodes: OfKind, num_nodes: int) -> tuple[OfKind, Ids, dict[int, str]]:
-    """Events of nodes that are there by then, the events that bring new ones, and the others."""
-    keep, new, refused, total = [], [], {}, num_nodes
+def _new_nodes(nodes: OfKind, num_nodes: int, refused: dict[int, str]) -> tuple[OfKind, Ids]:
+    """Events of nodes that are there by then, and the events that bring new ones."""
+    keep, new, total = [], [], num_nodes
     for place, (at, node) in enumerate(zip(nodes.at.tolist(), nodes.ids[0].tolist(), strict=True)):
         if node > total:
             refused[at] = (
@@ -172,41 +201,59 @@ def _new_nodes(nodes: OfKind, num_nodes: int) -> tuple[OfKind, Ids, dict[int, st
             new.append(at)
             total += 1
         keep.append(place)
-    return _some(nodes, np.array(keep, np.int64)), np.array(new, np.int64), refused
+    return _some(nodes, np.array(keep, np.int64)), np.array(new, np.int64)
 
 
-def _known_nodes(own: OfKind, num_nodes: int, new: Ids, refused: dict[int, str]) -> OfKind:
-    """Events whose nodes are there by then; each place in `new` brings the next one."""
-    if not own.at.size or (own.ids.min() >= 0 and own.ids.max() < num_nodes):
-        return own
-    total = num_nodes + np.searchsorted(new, own.at, side="right")
-    outside = (own.ids < 0) | (own.ids >= total)
-    wrong = np.flatnonzero(outside.any(axis=0))
-    for n in wrong.tolist():
-        node = int(own.ids[np.argmax(outside[:, n]), n])
-        refused[int(own.at[n])] = (
-            f"node {node} is not there; there are {int(total[n])} nodes, numbered from 0"
-        )
-    return _some(own, np.setdiff1d(np.arange(own.at.size), wrong))
+def _known_nodes(
+    own: OfKind,
+    ends: Sequence[tuple[Type, int, Ids]],
+    called: Mapping[Type, Any],
+    refused: dict[int, str],
+) -> OfKind:
+    """Events whose nodes are there by then.
+
+    Args:
+        own: The events.
+        ends: For each end of theirs its type, how many nodes of it there are, and the places of
+            events that bring the next ones.
+        called: The types of nodes that have names.
+        refused: What is wrong with events, by their places; it is added to.
+    """
+    keep = np.ones(own.at.size, bool)
+    for ids, (node, count, new) in zip(own.ids, ends, strict=False):
+        if not ids.size or (ids.min() >= 0 and ids.max() < count):
+            continue
+        total = count + np.searchsorted(new, own.at, side="right")
+        for n in np.flatnonzero(keep & ((ids < 0) | (ids >= total))).tolist():
+            keep[n] = False
+            refused[int(own.at[n])] = _not_there(node, int(ids[n]), int(total[n]), node in called)
+    return own if keep.all() else _some(own, np.flatnonzero(keep))
 
 
-def _conflict(schema: Schema, of: dict[Any, OfKind], count: int) -> int:
+def _not_there(of: Type, node: int, total: int, by_name: bool) -> str:
+    said = "" if of is None else f" of type '{of}'"
+    if by_name:
+        return f"it names a node{said} that is not there"
+    return f"node {node}{said} is not there; there are {total} nodes, numbered from 0"
+
+
+def _conflict(schema: AnySchema, of: Columns, count: int) -> int:
     """The place of the first event that has to wait for those before it; `count` for none."""
     end = count
-    kinds = ["edge_change"]
+    waiting = ["edge_change"]
     if schema.which == "oldest":
-        kinds.append("edge_del")
-    listed = [own for kind, own in of.items() if kind.startswith("edge")]
-    if len(listed) > 1:
-        for kind in kinds:
-            if kind in of:
-                end = min(end, _meeting(of, kind, schema.undirected, count))
-    if "node_del" in of:
-        end = min(end, _after_removal(of, count))
+        waiting.append("edge_del")
+    for key, kinds in of.items():
+        if sum(kind.startswith("edge") for kind in kinds) > 1:
+            for kind in waiting:
+                if kind in kinds:
+                    end = min(end, _meeting(kinds, kind, schema.types[key].undirected, count))
+        if "node_del" in kinds:
+            end = min(end, _after_removal(of, key, count))
     return end
 
 
-def _meeting(of: dict[Any, OfKind], kind: str, undirected: bool, count: int) -> int:
+def _meeting(of: ByKind, kind: str, undirected: bool, count: int) -> int:
     """Where first an event of one kind, and one of another, are about one pair."""
     first: dict[tuple[int, str], int] = {}
     end = count
@@ -225,17 +272,19 @@ def _meeting(of: dict[Any, OfKind], kind: str, undirected: bool, count: int) -> 
     return end
 
 
-def _after_removal(of: dict[Any, OfKind], count: int) -> int:
-    """Where first an event is about a node that was removed before."""
-    gone = dict(zip(of["node_del"].ids[0].tolist(), of["node_del"].at.tolist(), strict=True))
-    for at, node in zip(of["node_del"].at.tolist(), of["node_del"].ids[0].tolist(), strict=True):
-        gone[node] = min(at, gone[node])
+def _after_removal(of: Columns, key: Type, count: int) -> int:
+    """Where first an event is about a node of some type that was removed before."""
+    gone: dict[int, int] = {}
+    removed = of[key]["node_del"]
+    for at, node in zip(removed.at.tolist(), removed.ids[0].tolist(), strict=True):
+        gone.setdefault(node, at)
     end = count
-    for own in of.values():
-        for at, *ids in zip(own.at.tolist(), *own.ids.tolist(), strict=True):
-            if any(gone.get(node, count) < at for node in ids):
-                end = min(end, at)
-                break
+    for other, kinds in of.items():
+        for own in kinds.values():
+            for node, ids in zip(ends_of(other), own.ids.tolist(), strict=False):
+                if node == key:
+                    found = zip(own.at.tolist(), ids, strict=True)
+                    end = min(end, next((at for at, n in found if gone.get(n, count) < at), count))
     return end
 
 

@@ -79,6 +79,10 @@ class Feature:
         """Whether events have to say when they happened."""
         return self.within is not None or self.half_life is not None
 
+    def ends(self, ends: tuple[Any, Any]) -> tuple[Any, ...]:
+        """Those of the ends of an edge that have the feature."""
+        return {"src": ends[:1], "dst": ends[1:], "both": ends}[self.at]
+
     def kept(self) -> "Kept":
         """The value at a node of which no event is known."""
         return {"count": Kept, "sum": Sum, "last": Last, "decayed": Decayed}[self.what](self)

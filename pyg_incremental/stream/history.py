@@ -19,7 +19,7 @@ class Past(NamedTuple):
 
     Attributes:
         version: The version that it led to.
-        num_nodes: How many nodes there were before it.
+        num_rows: How many rows the output had before it.
         rows: The rows of the output that it changed, int64 `[k]`.
         old: What stood there before, `[k, ...]`; NaN in rows that it brought.
         undo: The delta that undoes it.
@@ -27,7 +27,7 @@ class Past(NamedTuple):
     """
 
     version: int
-    num_nodes: int
+    num_rows: int
     rows: Tensor
     old: Any
     undo: GraphDelta
@@ -51,12 +51,12 @@ class History:
         self._inc = inc
         self._kept: deque[Past] = deque(maxlen=keep)
 
-    def note(self, update: Update[Any], num_nodes: int, events: Sequence[Event]) -> None:
+    def note(self, update: Update[Any], num_rows: int, events: Sequence[Event]) -> None:
         """Keep one more, and let the oldest go.
 
         Args:
             update: The update, with the OLD rows and the way back.
-            num_nodes: How many nodes there were before it.
+            num_rows: How many rows the output had before it.
             events: What is in it.
 
         Raises:
@@ -70,7 +70,7 @@ class History:
         if self._kept and self._kept[-1].version != update.version - 1:
             self._kept.clear()  # an update came in between of which nothing is known
         rows = update.changed if update.rows is None else torch.as_tensor(update.rows)
-        self._kept.append(Past(update.version, num_nodes, rows, update.old, update.undo, events))
+        self._kept.append(Past(update.version, num_rows, rows, update.old, update.undo, events))
 
     @property
     def nbytes(self) -> int:
@@ -102,4 +102,4 @@ class History:
         out: Tensor = self._inc.out.clone()
         for past in reversed(later):
             out[past.rows] = past.old
-        return out[: later[0].num_nodes] if later else out
+        return out[: later[0].num_rows] if later else out

@@ -2,23 +2,24 @@
 
 import contextlib
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.errors import InvalidDeltaError, StaleStateError
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.sources.source import Event
-from pyg_incremental.stream.changes import Changes, changes_of, places_of
+from pyg_incremental.stream.by_type import ByType
+from pyg_incremental.stream.changes import Changes, changes_of, nothing, places_of
 from pyg_incremental.stream.live_edges import LiveEdges
 from pyg_incremental.stream.naming import numbered
-from pyg_incremental.stream.schema import MalformedError, Schema
-from pyg_incremental.stream.window import Window
+from pyg_incremental.stream.schema import AnySchema, MalformedError, Shapes, Type
+from pyg_incremental.stream.window import Windows
+from pyg_incremental.stream.window import refused as out_of_window
 from pyg_incremental.update import Update
 
 REMEMBERED = 100_000
@@ -60,7 +61,7 @@ class Intake:
     Args:
         inc: The model.
         schema: Which field is what.
-        window: The window over event times, if there is one.
+        windows: The windows over event times, by type.
 
     Attributes:
         latest: The latest event time that is in the state.
@@ -69,12 +70,18 @@ class Intake:
         live: The edges of events, if features are made of them.
     """
 
-    def __init__(self, inc: IncrementalModel, schema: Schema, window: Window | None) -> None:
-        self._inc, self._schema, self._window = inc, schema, window
+    def __init__(self, inc: IncrementalModel, schema: AnySchema, windows: Windows) -> None:
+        self._inc, self._schema, self._windows = inc, schema, windows
+        self._view = ByType(inc, schema)
         self.latest = -math.inf
         self.seen: dict[Any, None] = {}
         self.about: tuple[int, Taken] | None = None
-        self.live = LiveEdges(inc, schema, window) if schema.features else None
+        every = schema.types.values()
+        self._any_ahead = any(window.ahead is not None for window in windows.values())
+        self._needs_times = bool(windows) or any(f.needs_time for s in every for f in s.features)
+        self._has_ids = any(own.event_id is not None for own in every)
+        makes = any(own.features for own in every)
+        self.live = LiveEdges(inc, schema, windows, self._view) if makes else None
 
     def take(self, events: Sequence[Event], known: dict[int, str], old: bool, undo: bool) -> Taken:
         """Apply as many of some events as one update can say.
@@ -107,13 +114,16 @@ class Intake:
                 refused |= error.reasons
                 continue
             left_out = [*repeated, *late]
-            if self._window is not None and self._window.ahead is not None:
+            if self._any_ahead:
                 left_out = [*range(len(events))]  # any may come to be ahead of those that do fit
             refused |= _certain(unfit, left_out)
             if unfit and left_out:
                 continue  # what does not fit is nothing that comes again, and no time has passed
             end = changes.taken
-            named = [n for m, n in zip(at, names, strict=False) if m < end and m not in refused]
+            named = [
+                n for m, n in zip(at, names, strict=False)
+                if n is not None and m < end and m not in refused
+            ]  # fmt: skip
             again, left = [n for n in repeated if n < end], _before(end, refused | late)
             counted = [t for n, t in times.items() if n < end and n not in left]
             taken = Taken(events[:end], None, left, again, named, max([self.latest, *counted]))
@@ -135,14 +145,18 @@ class Intake:
         self, events: Sequence[Event], refused: dict[int, str]
     ) -> tuple[dict[int, float], dict[int, str]]:
         """The times of events that are not refused, and why some come too late, by their places."""
-        if self._window is None and not any(f.needs_time for f in self._schema.features):
+        if not self._needs_times:
             return {}, {}
         at = [n for n in range(len(events)) if n not in refused]
         if not at:
             return {}, {}
-        times = _at(at, lambda: self._schema.times([events[n].value for n in at]))
-        late = {} if self._window is None else self._window.refused(times, self.latest)
-        return dict(zip(at, times.tolist(), strict=True)), {at[n]: why for n, why in late.items()}
+        values = [events[n].value for n in at]
+        times = _at(at, lambda: self._schema.times(values))
+        late = {}
+        if self._windows:
+            late = out_of_window(self._windows, self._schema.types_of(values), times, self.latest)
+        said = {n: time for n, time in zip(at, times.tolist(), strict=True) if time == time}
+        return said, {at[n]: why for n, why in late.items()}
 
     def _new(
         self, events: Sequence[Event], refused: Collection[int]
@@ -150,32 +164,31 @@ class Intake:
         """The places of events that are to be applied, their names, and those that came before."""
         every = range(len(events))
         at = [n for n in every if n not in refused] if refused else [*every]
-        if self._schema.event_id is None:
+        if not self._has_ids:
             return at, [], []
         names = _at(at, lambda: self._schema.ids([events[n].value for n in at]))
-        new: dict[Any, int] = {}
-        repeated = []
+        new: set[Any] = set()
+        found, repeated = [], []
         for n, name in zip(at, names, strict=True):
-            if name in self.seen or name in new:
+            if name is not None and (name in self.seen or name in new):
                 repeated.append(n)
             else:
-                new[name] = n
-        return [*new.values()], [*new], repeated
+                new.add(name)
+                found.append((n, name))
+        return [n for n, _ in found], [name for _, name in found], repeated
 
     def _changes(self, events: Sequence[Event], at: list[int]) -> tuple[Changes, dict[int, str]]:
         """What events at some places do, and why some of them do not fit, by their places."""
         if not at:
-            return Changes(None, len(events), {}, {}, {}, None), {}
-        schema, rows, count = self._schema, self._inc.node_rows, self._inc.num_nodes
+            return nothing(len(events)), {}
+        schema, rows, counts = self._schema, self._view.rows(), self._view.counts()
         values = [*map(_VALUE, events)]
         if len(at) < len(events):
             values = [values[n] for n in at]
-        columns = _at(at, lambda: schema.read(values, self._shapes, rows is not None))
-        if rows is None:
-            changes = changes_of(schema, columns, len(at), count)
-        else:
-            named = numbered(columns, rows, count, schema.new_x is not None)
-            changes = changes_of(schema, named.columns, len(at), count, named)
+        columns = _at(at, lambda: schema.read(values, self._shapes, rows))
+        brought = [of for of, own in schema.types.items() if own.new_x is not None]
+        named = numbered(columns, rows, counts, brought)
+        changes = changes_of(schema, named, len(at), counts)
         unfit = {at[n]: reason for n, reason in changes.refused.items()}
         if len(at) == len(events):
             return changes, unfit
@@ -197,7 +210,7 @@ class Intake:
         except _NOT_OF_AN_EVENT:
             raise
         except InvalidDeltaError as error:
-            reason = _MISSING.get(error.what, str(error))
+            reason = _MISSING.get(error.what.partition("[")[0], str(error))
             return reason, places_of(changes, error.what, error.positions)
         except Exception as error:  # of the model, on the graph that the events would make
             if self._inc.stale:
@@ -214,17 +227,19 @@ class Intake:
             return taken._replace(refused={0: why})
         if taken.refused:
             return taken
-        done = self._apply(Changes(events[0].value, 1, {}, {}, {}, None), taken, old, undo)
+        done = self._apply(nothing(1, events[0].value), taken, old, undo)
         return done if isinstance(done, Taken) else taken._replace(refused={0: done[0]})
 
     @cached_property
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
+    def _shapes(self) -> Mapping[Type, Shapes]:
         """The shapes of rows of features and of edge inputs, as far as there is one of each."""
-        x = self._inc.x
-        found = {"x": tuple(x.shape[1:])} if isinstance(x, Tensor) else {}
-        for name in self._schema.edge_data:
-            with contextlib.suppress(KeyError):  # the delta says so, by its fields
-                found[name] = tuple(self._inc.edge_data(name).shape[1:])
+        found: dict[Type, dict[str, tuple[int, ...]]] = {}
+        for of, own in self._schema.types.items():
+            rows = self._view.x(of)
+            found[of] = {} if rows is None else {"x": tuple(rows.shape[1:])}
+            for name in own.edge_data:
+                with contextlib.suppress(KeyError):  # the delta says so, by its fields
+                    found[of][name] = tuple(self._inc.edge_data(name, of).shape[1:])
         return found
 
     def expired(self) -> None:

@@ -18,16 +18,17 @@ from pyg_incremental.model import IncrementalModel
 from pyg_incremental.sources.source import Event, Source, num_events
 from pyg_incremental.sources.sqlite import Durability
 from pyg_incremental.stream.alerts import Alert, Watch, finder
+from pyg_incremental.stream.by_type import ByType
 from pyg_incremental.stream.checkpoint import Folder
 from pyg_incremental.stream.history import History
 from pyg_incremental.stream.intake import Intake, Taken
 from pyg_incremental.stream.journal import Entry
 from pyg_incremental.stream.pace import Pace
-from pyg_incremental.stream.schema import Schema
+from pyg_incremental.stream.schema import AnySchema, HeteroSchema, Schema, Type
 from pyg_incremental.stream.sinks import DeadLetter, Deliveries, Sink
 from pyg_incremental.stream.stats import StreamStats
 from pyg_incremental.stream.why import Search, Why
-from pyg_incremental.stream.window import Window
+from pyg_incremental.stream.window import Window, Windows, windows_of
 from pyg_incremental.telemetry.metrics import Metrics
 from pyg_incremental.update import Update
 
@@ -48,7 +49,8 @@ class Stream:
     Args:
         model: The trained model, or an `IncrementalModel`.
         source: Where events come from; see `pyg_incremental.sources`.
-        schema: Which field of an event is what. Events that are a `GraphDelta` need none.
+        schema: Which field of an event is what; a `HeteroSchema` where there are several types.
+            Events that are a `GraphDelta` need none.
         first: What the model is called with if there is no checkpoint: a tuple of arguments, a dict
             of named ones, or one object. It may be left out if it has been called.
         directory: The folder of the checkpoints. None for none: nothing survives the process.
@@ -59,7 +61,7 @@ class Stream:
         checkpoint_events: After how many events a checkpoint is written, in the background.
         dead_letters: What events that are left out are handed to, as `DeadLetter`. The last 1,000
             are in `dead_letters` in any case.
-        window: How long edges stay, by the times of events.
+        window: How long edges stay, by the times of events; a dict by edge type, or one for all.
         keep: How many of the last updates are kept, for `as_of` and `why`: the rows that they
             changed as these were before, and the way back. None are by default.
         clock: What says the time in seconds, as `time.perf_counter`.
@@ -79,7 +81,7 @@ class Stream:
         self,
         model: nn.Module | Callable[..., Any] | IncrementalModel,
         source: Source,
-        schema: Schema | None = None,
+        schema: AnySchema | None = None,
         *,
         first: Any = None,
         directory: str | os.PathLike[str] | None = None,
@@ -88,7 +90,7 @@ class Stream:
         durability: Durability = "process",
         checkpoint_events: int = 1_000_000,
         dead_letters: Sink | None = None,
-        window: Window | None = None,
+        window: Window | Windows | None = None,
         keep: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -98,22 +100,21 @@ class Stream:
                 f"Stream: expected a source of events (got {type(source).__name__}); of a list or "
                 "an iterator pass IterableSource(events), of a file JsonLinesSource(path)"
             )
-        if not isinstance(schema, (Schema, type(None))):
+        if not isinstance(schema, (Schema, HeteroSchema, type(None))):
             raise IncrementalError(
                 f"Stream: expected a Schema (got {type(schema).__name__}); pass "
                 "Schema(src='from', dst='to'), with the names of your fields"
             )
         self._source, self._schema, self._clock = source, schema or Schema(), clock
-        if window is not None:
-            window.check(self._schema)
+        self._windows = windows_of(window, self._schema)
+        self._begins: dict[Type, float] = dict.fromkeys(self._windows, -math.inf)
         self._pace = Pace(max_size, max_latency)
         self._checkpoint_events, self._since = checkpoint_events, 0
         self.stats = StreamStats()
         self.dead_letters: deque[DeadLetter] = deque(maxlen=1000)
         self._dead = None if dead_letters is None else Deliveries(dead_letters)
         self._watches: list[Watch] = []
-        self._intake = Intake(self.inc, self._schema, window)
-        self._window, self._begins = window, -math.inf
+        self._intake = Intake(self.inc, self._schema, self._windows)
         self._history = History(self.inc, keep) if keep else None
         self._rest: deque[Event] = deque()
         self._read_at = self._waited = 0.0
@@ -139,10 +140,12 @@ class Stream:
             self._intake.seen = dict.fromkeys(saved["seen"])
             self._refused = [(position, reason) for position, reason in saved["refused"]]
             self._parts = [*saved.get("parts", ())]
-            self._intake.latest, self._begins = saved["latest"], saved["begins"]
+            self._intake.latest, begins = saved["latest"], saved["begins"]
+            self._begins |= begins if isinstance(begins, dict) else {None: begins}
             if self._intake.live is not None:
                 self._intake.live.restore(saved.get("made") or {})
             self.stats.restore(saved["stats"])
+            ByType(self.inc, self._schema).check()
             self._source.open(self._position)
             return
         if first is not None:
@@ -153,6 +156,7 @@ class Stream:
                 f"Stream: {self.inc.stale}; say what it is called with, as in "
                 "first=(x, edge_index), or call it before"
             )
+        ByType(self.inc, self._schema).check()
         if self._intake.live is not None:
             self._intake.live.check()
         self._position = self._source.position()
@@ -199,7 +203,7 @@ class Stream:
             began = self._clock()
             known = self._replay[0].known(events) if self._replay else {}
             keeps = self._history is not None
-            count = self.inc.num_nodes if keeps else 0
+            count = len(self.inc.out) if keeps else 0
             taken = self._intake.take(events, known, keeps or bool(self._watches), keeps)
             version = None if taken.update is None else taken.update.version
             dead = self._commit(taken, version)
@@ -303,20 +307,23 @@ class Stream:
 
     def _expire(self) -> None:
         """Let edges leave that have fallen out of the window."""
-        begins = self._begins if self._window is None else self._window.begins(self._intake.latest)
-        if self._window is None or begins <= self._begins:
-            return
-        keeps = self._history is not None
-        update = self.inc.expire(
-            before=begins, by=self._window.by, old=keeps or bool(self._watches), undo=keeps
-        )
-        if self._history is not None:
-            self._history.note(update, self.inc.num_nodes, [])
-        self._begins = begins
-        self._intake.expired()
-        self.stats.expired += update.stats.edges_deleted
-        self._note(update.version)
-        self._tell_watches(update)
+        for of, window in self._windows.items():
+            begins = window.begins(self._intake.latest)
+            if begins <= self._begins[of]:
+                continue
+            keeps = self._history is not None
+            count = len(self.inc.out) if keeps else 0
+            before = begins if of is None else {of: begins}
+            update = self.inc.expire(
+                before=before, by=window.by, old=keeps or bool(self._watches), undo=keeps
+            )
+            if self._history is not None:
+                self._history.note(update, count, [])
+            self._begins[of] = begins
+            self._intake.expired()
+            self.stats.expired += update.stats.edges_deleted
+            self._note(update.version)
+            self._tell_watches(update)
 
     def _tell_watches(self, update: Update) -> None:
         for watch in [*self._watches]:
@@ -350,6 +357,7 @@ class Stream:
         flipped: bool = False,
         channel: int | None = None,
         nodes: Any = None,
+        type: Any = None,
         keep: int = 10_000,
     ) -> Watch:
         """Ask for alerts about rows of the output, one of three kinds.
@@ -363,12 +371,17 @@ class Stream:
             flipped: Rows that have another label; see `Update.flips`.
             channel: The channel that is held against the threshold, if there are several.
             nodes: The nodes that are watched, int64 `[k]`, or their names; all by default.
+            type: Of which type they are, where the output is a dict by type; all by default.
             keep: How many alerts wait for an iterator at most; the oldest go first.
 
         Raises:
             ValueError: If not exactly one kind is asked for.
         """
-        what, find = finder(changed, crossed, flipped, channel, nodes)
+        if type is not None and type not in [*self.inc.num_nodes_dict, *self.inc.edge_types]:
+            raise ValueError(
+                f"on: there is no type {type!r} (expected one of {[*self.inc.num_nodes_dict]})"
+            )
+        what, find = finder(changed, crossed, flipped, channel, nodes, type)
         watch = Watch(what, find, to, keep, self._watches.remove)
         self._watches.append(watch)
         return watch
@@ -409,7 +422,7 @@ class Stream:
         Raises:
             IncrementalError: If the version is not the current one, or is not kept; if the node is
                 not there, or its label did not flip.
-            UnsupportedModelError: If features are made of the events.
+            UnsupportedModelError: If features are made of the events, or they are of several types.
         """
         with self._lock:
             now = self.inc.version
@@ -419,6 +432,7 @@ class Stream:
                     "come on top of it. Call why from the callback of the alert"
                 )
             (past,) = self._kept().since(now - 1)
+            Search.check(self._schema)
             rows = self.inc.node_rows
             row = node if rows is None else rows.get(node, -1)
             if type(row) is not int or not 0 <= row < len(self.inc.out):
@@ -468,7 +482,7 @@ class Stream:
                     sink.flush()
             extra = {
                 "position": self._position, "seen": [*self._intake.seen],
-                "latest": self._intake.latest, "begins": self._begins,
+                "latest": self._intake.latest, "begins": {**self._begins},
                 "stats": self.stats.saved(), "refused": [list(pair) for pair in self._refused],
                 "parts": [*self._parts],
                 "made": None if self._intake.live is None else self._intake.live.saved(),

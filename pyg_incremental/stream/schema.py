@@ -1,10 +1,11 @@
 """Which field of an event is what."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from decimal import Decimal
+from functools import cached_property
 from itertools import compress
 from operator import itemgetter
 from typing import Any, Literal, TypeVar, get_args
@@ -18,12 +19,16 @@ from pyg_incremental.stream.feature import Feature
 T = TypeVar("T")
 Kind = Literal["edge_add", "edge_del", "edge_change", "node", "node_del"]
 Rows = np.ndarray[Any, np.dtype[Any]]
+Times = np.ndarray[Any, np.dtype[np.float64]]
 Shapes = Mapping[str, tuple[int, ...]]
 ReadIds = Callable[[Sequence[Any], str], Any]
+Type = Any
+"""A type of nodes, a string, or of edges, `(source, relation, target)`; None where there is one."""
 _NUMBERS = (int, float, Decimal, datetime)
 _NAMES = {str, int, UUID}
 _OF_DATA = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 KINDS: tuple[Kind, ...] = get_args(Kind)
+OF_NODES: tuple[Kind, ...] = ("node", "node_del")
 
 
 class MalformedError(ValueError):
@@ -57,17 +62,14 @@ class OfKind:
         self.at, self.ids, self.data, self.values = at, ids, data, values
 
 
-class Columns:
-    """What events say, by kind.
+ByKind = dict[Kind, OfKind]
+Columns = dict[Type, ByKind]
+"""What events say, by the type that they are of, and then by kind."""
 
-    Attributes:
-        of: The events of each kind that is there.
-    """
 
-    __slots__ = ("of",)
-
-    def __init__(self, of: Mapping[Kind, OfKind]) -> None:
-        self.of = of
+def ends_of(of: Type) -> tuple[Type, Type]:
+    """The types of nodes at both ends of edges of a type; of one of nodes itself."""
+    return (of[0], of[-1]) if isinstance(of, tuple) else (of, of)
 
 
 @dataclass(frozen=True)
@@ -134,32 +136,53 @@ class Schema:
             )
 
     @property
+    def types(self) -> Mapping[Type, "Schema"]:
+        """The schema of each type of events."""
+        return {None: self}
+
+    @property
     def fields(self) -> list[str]:
         """The fields of events that features are made of."""
         return [*dict.fromkeys(f.of for f in self.features if f.of is not None)]
 
-    def read(self, values: Sequence[Any], shapes: Shapes, by_name: bool = False) -> Columns:
+    def read(
+        self, values: Sequence[Any], shapes: Mapping[Type, Shapes], named: Container[Type] = ()
+    ) -> Columns:
         """What events say, column by column.
 
         Args:
             values: The events.
-            shapes: The shape of a row of `'x'`, and of each edge input, as far as it is known.
-            by_name: Whether nodes have names.
+            shapes: The shape of a row of `'x'`, and of each edge input, as far as it is known, by
+                type.
+            named: The types of nodes that have names.
 
         Raises:
             MalformedError: If some do not say what is expected of them.
         """
-        ids = _node_names if by_name else _integers
-        return _each(values, lambda some: self._columns(some, shapes, ids))
+        own = shapes.get(None, {})
+        return _each(values, lambda some: {None: self.by_kind(some, None, own, named)})
 
-    def _columns(self, values: Sequence[Any], shapes: Shapes, ids_of: ReadIds) -> Columns:
+    def by_kind(
+        self, values: Sequence[Any], of: Type, shapes: Shapes, named: Container[Type]
+    ) -> ByKind:
+        """What events of one type say, by kind; their places are those in `values`.
+
+        Raises:
+            Exception: What a read of anything may raise; see `read`.
+        """
+        ids_of = [_node_names if end in named else _integers for end in ends_of(of)]
         if self.kind is None:
-            return Columns({"edge_add": self._of_kind("edge_add", values, None, shapes, ids_of)})
+            kind: Kind = "node" if isinstance(of, str) else "edge_add"
+            return {kind: self._of_kind(kind, values, None, shapes, ids_of)}
         said = [*map(itemgetter(self.kind), values)]
         kinds = set(map(self.kinds.get, said))
-        if None in kinds:
-            wrong = next(name for name in said if name not in self.kinds)
-            raise ValueError(f"'{self.kind}' is {wrong!r}, expected one of {[*self.kinds]}")
+        allowed = (
+            KINDS if of is None else [k for k in KINDS if (k in OF_NODES) == (type(of) is str)]
+        )
+        if not kinds <= {*allowed}:
+            wrong = next(name for name in said if self.kinds.get(name) not in allowed)
+            known = [name for name, kind in self.kinds.items() if kind in allowed]
+            raise ValueError(f"'{self.kind}' is {wrong!r}, expected one of {known}")
         found = {}
         for kind in KINDS:
             if kind in kinds:
@@ -167,17 +190,22 @@ class Schema:
                 is_own = [*map(names.__contains__, said)]
                 own, at = [*compress(values, is_own)], np.flatnonzero(is_own)
                 found[kind] = self._of_kind(kind, own, at, shapes, ids_of)
-        return Columns(found)
+        return found
 
     def _of_kind(
-        self, kind: Kind, values: Sequence[Any], at: Ids | None, shapes: Shapes, ids_of: ReadIds
+        self,
+        kind: Kind,
+        values: Sequence[Any],
+        at: Ids | None,
+        shapes: Shapes,
+        ids_of: Sequence[ReadIds],
     ) -> OfKind:
         places: Ids = np.arange(len(values)) if at is None else at
-        if kind in ("node", "node_del"):
-            ids = ids_of(values, self.node)[None]
+        if kind in OF_NODES:
+            ids = ids_of[0](values, self.node)[None]
             data = {} if kind == "node_del" else {"x": _rows(values, self.x, shapes.get("x"))}
             return OfKind(places, ids, data)
-        pairs = np.stack([ids_of(values, self.src), ids_of(values, self.dst)])
+        pairs = np.stack([ids_of[0](values, self.src), ids_of[1](values, self.dst)])
         if kind == "edge_del":
             return OfKind(places, pairs, {})
         named = self.edge_data.items()
@@ -188,23 +216,157 @@ class Schema:
         made = [times, *(_finite(values, name) for name in self.fields)]
         return OfKind(places, pairs, data, np.stack(made, axis=1))
 
-    def times(self, values: Sequence[Any]) -> "np.ndarray[Any, np.dtype[np.float64]]":
-        """The event times, float64 `[k]`.
+    def times(self, values: Sequence[Any]) -> Times:
+        """The event times, float64 `[k]`; NaN where the schema names no field for it.
 
         Raises:
             MalformedError: If some have none.
         """
-        name = self.time or ""
-        return _each(values, lambda some: _finite(some, name))
+        return _each(values, self._times)
+
+    def _times(self, values: Sequence[Any]) -> Times:
+        return np.full(len(values), np.nan) if self.time is None else _finite(values, self.time)
 
     def ids(self, values: Sequence[Any]) -> list[Any]:
-        """The names of the events.
+        """The names of the events; None where the schema names no field for it.
 
         Raises:
             MalformedError: If some have none.
         """
-        name = self.event_id or ""
-        return _each(values, lambda some: _named(some, name))
+        return _each(values, self._ids)
+
+    def _ids(self, values: Sequence[Any]) -> list[Any]:
+        return [None] * len(values) if self.event_id is None else _named(values, self.event_id)
+
+    def types_of(self, values: Sequence[Any]) -> list[Type]:
+        """The type of each event that can be read."""
+        return [None] * len(values)
+
+
+@dataclass(frozen=True)
+class HeteroSchema:
+    """Which field of an event is what, where there are several types of nodes and edges.
+
+    Attributes:
+        types: The schema of the events of each type: of nodes, `'film'`, or of edges, `('user',
+            'rates', 'film')`. That of a type of nodes says `node`, `x` and `new_x`, the features of
+            those that come with an edge of any type; its events are rows of nodes unless `kind`
+            says something else. `event_id` tells the events of its own type apart.
+        type: The field that says of which type an event is.
+        called: What its values mean. By default a type of nodes is called by its name, and one of
+            edges as PyG does, `'user__rates__film'`, or by its relation, `'rates'`, where no other
+            type is called so.
+
+    Raises:
+        ValueError: If types do not go together.
+    """
+
+    types: Mapping[Type, Schema]
+    type: str = "type"
+    called: Mapping[Any, Type] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for of in self.types:
+            is_edge = isinstance(of, tuple) and len(of) == 3 and all(type(p) is str for p in of)
+            if type(of) is not str and not is_edge:
+                raise ValueError(
+                    "types: expected types of nodes, 'film', and of edges, ('user', 'rates', "
+                    f"'film') (got {of!r})"
+                )
+        if unknown := [of for of in self.called.values() if of not in self.types]:
+            raise ValueError(f"called: {unknown} are not among the types, {[*self.types]}")
+        if len({schema.which for schema in self.types.values()}) > 1:
+            raise ValueError("types: which='oldest' has to be said of all types, or of none")
+        made = [
+            (end, feature.channel)
+            for of, schema in self.types.items()
+            for feature in schema.features
+            for end in {*feature.ends(ends_of(of))}
+        ]
+        if len({*made}) < len(made):
+            raise ValueError(f"features: expected one for each channel of a type (got {made})")
+        if any(schema.features for of, schema in self.types.items() if type(of) is str):
+            raise ValueError("features: they are made of edges; give them to a type of edges")
+
+    @property
+    def which(self) -> Literal["newest", "oldest"]:
+        """Which of several edges of one pair is deleted or changed."""
+        return next((schema.which for schema in self.types.values()), "newest")
+
+    @cached_property
+    def _types_by_name(self) -> Mapping[Any, Type]:
+        relations = [of[1] for of in self.types if type(of) is not str]
+        found = {name: of for of in self.types for name in _names_of(of)}
+        short = {
+            of[1]: of for of in self.types if type(of) is not str and relations.count(of[1]) == 1
+        }
+        return {**short, **found, **self.called}
+
+    def types_of(self, values: Sequence[Any]) -> list[Type]:
+        """The type of each event that can be read."""
+        known = self._types_by_name
+        return [known[name] for name in map(itemgetter(self.type), values)]
+
+    def _each_type(
+        self, values: Sequence[Any]
+    ) -> Iterable[tuple[Type, Schema, Ids, Sequence[Any]]]:
+        """The events of each type that is there, with their places."""
+        known = self._types_by_name
+        said = [*map(itemgetter(self.type), values)]
+        if not {*said} <= known.keys():
+            wrong = next(name for name in said if name not in known)
+            raise ValueError(f"'{self.type}' is {wrong!r}, expected one of {[*known]}")
+        found = [*map(known.__getitem__, said)]
+        for of, schema in self.types.items():
+            is_own = [of == other for other in found]
+            if any(is_own):
+                yield of, schema, np.flatnonzero(is_own), [*compress(values, is_own)]
+
+    def read(
+        self, values: Sequence[Any], shapes: Mapping[Type, Shapes], named: Container[Type] = ()
+    ) -> Columns:
+        """What events say, column by column; see `Schema.read`."""
+
+        def read(some: Sequence[Any]) -> Columns:
+            columns: Columns = {}
+            for of, schema, at, own in self._each_type(some):
+                columns[of] = schema.by_kind(own, of, shapes.get(of, {}), named)
+                for kind in columns[of].values():
+                    kind.at = at[kind.at]
+            return columns
+
+        return _each(values, read)
+
+    def times(self, values: Sequence[Any]) -> Times:
+        """The event times, float64 `[k]`; see `Schema.times`."""
+
+        def read(some: Sequence[Any]) -> Times:
+            times = np.empty(len(some))
+            for _, schema, at, own in self._each_type(some):
+                times[at] = schema._times(own)
+            return times
+
+        return _each(values, read)
+
+    def ids(self, values: Sequence[Any]) -> list[Any]:
+        """The names of the events, each with its type; see `Schema.ids`."""
+
+        def read(some: Sequence[Any]) -> list[Any]:
+            names: list[Any] = [None] * len(some)
+            for of, schema, at, own in self._each_type(some):
+                if schema.event_id is not None:
+                    for n, name in zip(at.tolist(), schema._ids(own), strict=True):
+                        names[n] = of, name
+            return names
+
+        return _each(values, read)
+
+
+AnySchema = Schema | HeteroSchema
+
+
+def _names_of(of: Type) -> list[str]:
+    return [of] if type(of) is str else ["__".join(of)]
 
 
 def _each(values: Sequence[Any], read: Callable[[Sequence[Any]], T]) -> T:
@@ -261,7 +423,7 @@ def _rows(values: Sequence[Any], names: str | Sequence[str], shape: tuple[int, .
     return rows.reshape(-1, *shape)
 
 
-def _finite(values: Sequence[Any], name: str) -> "np.ndarray[Any, np.dtype[np.float64]]":
+def _finite(values: Sequence[Any], name: str) -> Times:
     found = [*map(itemgetter(name), values)]
     times = _as_numbers(np.array(found))
     if times.dtype.kind not in "iuf" or times.ndim != 1 or not np.isfinite(times).all():

@@ -16,7 +16,7 @@ from pyg_incremental.errors import IncrementalError, UnsupportedModelError
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.sources.source import Event
 from pyg_incremental.stream.history import Past
-from pyg_incremental.stream.schema import Schema
+from pyg_incremental.stream.schema import AnySchema, HeteroSchema, Schema
 from pyg_incremental.update import labels_of
 
 MOST = 8
@@ -65,19 +65,14 @@ class Search:
         row: Its row of the output.
 
     Raises:
-        UnsupportedModelError: If features are made of the events, which change with each of them.
         IncrementalError: If its label did not flip in this update.
     """
 
     def __init__(
-        self, inc: IncrementalModel, schema: Schema, past: Past, node: Any, row: int
+        self, inc: IncrementalModel, schema: AnySchema, past: Past, node: Any, row: int
     ) -> None:
-        if schema.features:
-            raise UnsupportedModelError(
-                "why: features are made of the events (Schema(features=)), so that none can be "
-                "taken back alone; compare stream.inc.preview of deltas of your own"
-            )
-        self._inc, self._schema, self._past, self._row = inc, schema, past, row
+        self._inc, self._past, self._row = inc, past, row
+        self._schema: Any = schema
         self._now: Tensor = inc.out[row].clone()
         at = (past.rows == row).nonzero().flatten()
         self.old = int(labels_of(past.old[at])[0]) if len(at) else -1
@@ -88,6 +83,25 @@ class Search:
                 f"got {self.old} before and {self.new} after it; -1 is that of a new node)"
             )
         self._node, self.tried = node, 0
+
+    @staticmethod
+    def check(schema: AnySchema) -> None:
+        """See that events can be taken back.
+
+        Raises:
+            UnsupportedModelError: If features are made of the events, which change with each of
+                them, or events are of several types.
+        """
+        if isinstance(schema, HeteroSchema):
+            raise UnsupportedModelError(
+                "why: events are of several types (HeteroSchema), of which parts are not taken "
+                "back; compare stream.inc.preview of deltas of your own"
+            )
+        if schema.features:
+            raise UnsupportedModelError(
+                "why: features are made of the events (Schema(features=)), so that none can be "
+                "taken back alone; compare stream.inc.preview of deltas of your own"
+            )
 
     def run(self) -> Why:
         """The fewest events."""
@@ -167,8 +181,9 @@ def _subjects(schema: Schema, events: Sequence[Event], by_name: bool) -> dict[Su
     found: dict[Subject, list[Event]] = {}
     if not events:
         return found
-    columns = schema.read([event.value for event in events], {}, by_name)
-    for kind, own in columns.of.items():
+    named = (None,) if by_name else ()
+    columns = schema.read([event.value for event in events], {}, named)
+    for kind, own in columns[None].items():
         if kind == "node_del":
             continue
         for at, ids in zip(own.at.tolist(), own.ids.T.tolist(), strict=True):

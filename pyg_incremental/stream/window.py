@@ -1,14 +1,11 @@
 """A window over event times: what is too old leaves, what comes too late is left out."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-
-from pyg_incremental.stream.schema import Schema
-
-Times = np.ndarray[Any, np.dtype[np.float64]]
+from pyg_incremental.stream.schema import AnySchema, Schema, Times, Type
 
 
 @dataclass(frozen=True)
@@ -50,19 +47,6 @@ class Window:
         if self.late not in ("keep", "drop"):
             raise ValueError(f"late: expected 'keep' or 'drop' (got {self.late!r})")
 
-    def check(self, schema: Schema) -> None:
-        """See that a schema says which field is the time.
-
-        Raises:
-            ValueError: If it does not.
-        """
-        if schema.time is None or self.by not in schema.edge_data:
-            raise ValueError(
-                "window: expected a schema that says which field is the time, as in "
-                f"Schema(time='at', edge_data={{{self.by!r}: 'at'}}) (got time="
-                f"{schema.time!r}, edge_data={dict(schema.edge_data)})"
-            )
-
     @property
     def step(self) -> float:
         """In what steps the window moves."""
@@ -74,25 +58,75 @@ class Window:
             return latest
         return math.floor((latest - self.lateness - self.length) / self.step) * self.step
 
-    def refused(self, times: Times, latest: float) -> dict[int, str]:
-        """Why events are left out, by their places.
+    def refuses(self, time: float, latest: float) -> str | None:
+        """Why an event of a time is left out; None if it is not.
 
         Args:
-            times: The times of events in the order in which they come, `[k]`.
-            latest: The latest time before them.
+            time: Its time.
+            latest: The latest time before it.
         """
-        refused: dict[int, str] = {}
-        if self.ahead is None and (times[1:] >= times[:-1]).all() and times[0] >= latest:
-            return refused
-        for at, time in enumerate(times.tolist()):
-            if self.ahead is not None and latest != -math.inf and time > latest + self.ahead:
-                refused[at] = (
-                    f"its time {time} is more than {self.ahead} after {latest}, the latest"
-                )
-            elif time < (begins := self.begins(latest)):
-                refused[at] = f"its time {time} is before the window, which begins at {begins}"
-            elif self.late == "drop" and time < latest - self.lateness:
-                refused[at] = f"its time {time} is before the watermark, {latest - self.lateness}"
-            else:
-                latest = max(latest, time)
-        return refused
+        if self.ahead is not None and latest != -math.inf and time > latest + self.ahead:
+            return f"its time {time} is more than {self.ahead} after {latest}, the latest"
+        if time < (begins := self.begins(latest)):
+            return f"its time {time} is before the window, which begins at {begins}"
+        if self.late == "drop" and time < latest - self.lateness:
+            return f"its time {time} is before the watermark, {latest - self.lateness}"
+        return None
+
+
+Windows = Mapping[Type, Window]
+"""The window of each type of edges that has one."""
+
+
+def windows_of(given: Window | Windows | None, schema: AnySchema) -> Windows:
+    """The windows of a stream, by type.
+
+    Args:
+        given: One for all edges, or one for each of some types.
+        schema: Which field of an event is what.
+
+    Raises:
+        ValueError: If a type is none, or its schema does not say which field is the time.
+    """
+    if given is None:
+        return {}
+    if isinstance(given, Window):
+        given = {of: given for of in schema.types if type(of) is not str}
+    for of, window in given.items():
+        own = schema.types.get(of)
+        if own is None or type(of) is str:
+            raise ValueError(f"window: expected types of edges, {[*schema.types]} (got {of!r})")
+        _check(window, own, of)
+    return dict(given)
+
+
+def _check(window: Window, schema: Schema, of: Type) -> None:
+    if schema.time is None or window.by not in schema.edge_data:
+        about = "" if of is None else f" of {of}"
+        raise ValueError(
+            f"window: expected a schema{about} that says which field is the time, as in "
+            f"Schema(time='at', edge_data={{{window.by!r}: 'at'}}) (got time="
+            f"{schema.time!r}, edge_data={dict(schema.edge_data)})"
+        )
+
+
+def refused(windows: Windows, types: Sequence[Type], times: Times, latest: float) -> dict[int, str]:
+    """Why events come too late or too early, by their places.
+
+    Args:
+        windows: The window of each type.
+        types: The type of each event, in the order in which they come.
+        times: Their times, `[k]`; NaN for none.
+        latest: The latest time before them.
+    """
+    found: dict[int, str] = {}
+    in_order = (times[1:] >= times[:-1]).all() and times[0] >= latest
+    if in_order and all(window.ahead is None for window in windows.values()):
+        return found
+    for at, (of, time) in enumerate(zip(types, times.tolist(), strict=True)):
+        why = windows[of].refuses(time, latest) if of in windows else None
+        if why is not None:
+            found[at] = why
+        elif time > latest:
+            latest = time
+    return found

@@ -1,0 +1,65 @@
+"""The nodes of a model by their types, of which there may be one without a name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from pyg_incremental.errors import IncrementalError
+from pyg_incremental.model import IncrementalModel
+from pyg_incremental.stream.schema import AnySchema, Schema, Type, ends_of
+
+
+class ByType:
+    """What the model says of nodes, by type.
+
+    Args:
+        inc: The model.
+        schema: Whether it has types, and which.
+    """
+
+    def __init__(self, inc: IncrementalModel, schema: AnySchema) -> None:
+        self._inc, self._schema = inc, schema
+        self._is_plain = isinstance(schema, Schema)
+
+    def counts(self) -> Mapping[Type, int]:
+        """How many nodes there are of each type."""
+        return {None: self._inc.num_nodes} if self._is_plain else self._inc.num_nodes_dict
+
+    def rows(self) -> Mapping[Type, Mapping[Any, int]]:
+        """The row of each name, for the types of nodes that have names."""
+        rows = self._inc.node_rows
+        if rows is None:
+            return {}
+        return {None: rows} if self._is_plain else rows
+
+    def x(self, of: Type) -> Tensor | None:
+        """The features of the nodes of a type, `[num_nodes, in_channels]`; None for none."""
+        x: Any = self._inc.x
+        if isinstance(x, Mapping):
+            return x.get(of)
+        return x if isinstance(x, Tensor) and of in (None, *self._inc.num_nodes_dict) else None
+
+    def check(self) -> None:
+        """See that the model has the types of the schema.
+
+        Raises:
+            IncrementalError: If it does not.
+        """
+        inc = self._inc
+        if self._is_plain:
+            if len(kinds := inc.num_nodes_dict) > 1 and "" not in kinds and len(inc.edge_types) > 1:
+                raise IncrementalError(
+                    f"Stream: the model has several types, of nodes {[*kinds]} and of edges "
+                    f"{inc.edge_types}; say how events of each are read, HeteroSchema({{type: "
+                    "Schema(...)})"
+                )
+            return
+        nodes, edges = [*inc.num_nodes_dict], inc.edge_types
+        for of in self._schema.types:
+            known = nodes if isinstance(of, str) else edges
+            if of not in known or not {*ends_of(of)} <= {*nodes}:
+                raise IncrementalError(
+                    f"HeteroSchema: the model has no type {of!r} (expected types of nodes among "
+                    f"{nodes}, and of edges among {edges})"
+                )
