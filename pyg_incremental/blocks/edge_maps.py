@@ -10,7 +10,7 @@ from pyg_incremental.blocks.at_hand import AtHand
 from pyg_incremental.blocks.places import Places
 from pyg_incremental.errors import RowCountError
 from pyg_incremental.ops.edge_map import EdgeMap
-from pyg_incremental.program.steps import Relation
+from pyg_incremental.program.steps import Relation, Value
 from pyg_incremental.rows import AT_ONCE
 
 
@@ -35,6 +35,11 @@ def rows_of_edges(
     """
     message, count = step.message, edge_index.shape[1]
 
+    def picked(rows: Value, ids: Value, first: int, last: int) -> Tensor:
+        at = at_hand.edge_rows(ids, np.arange(first, last)).cpu().numpy()
+        found = at_hand.rows_at(rows, places.of(rows.kind, at.ravel()))
+        return found.view(*at.shape, *found.shape[1:])
+
     def part(first: int, last: int) -> Tensor:
         ends: list[NDArray[np.int64]] = [*edge_index[:, first:last].numpy()]
         src, dst = (
@@ -44,6 +49,7 @@ def rows_of_edges(
         rows: Tensor = message.fn(
             *(at_hand.rows_at(v, src) for v in message.source),
             *(at_hand.rows_at(v, dst) for v in message.target),
+            *(picked(*pair, first, last) for pair in message.picked),
             *(at_hand.edge_rows(v, np.arange(first, last)) for v in message.edges),
         )
         if len(rows) != last - first:

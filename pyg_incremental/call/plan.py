@@ -44,7 +44,8 @@ class CallPlan:
             }  # fmt: skip
         handed = roles.handed_in.nodes
         found |= {n: Role("node", (kind,) if kind else ()) for n, kind in handed.items()}
-        found |= {n: Role("edge", (self._shown(graph),)) for n, graph in roles.edges.items()}
+        edges = {n: graph for n, graph in roles.edges.items() if n not in roles.ids}
+        found |= {n: Role("edge", (self._shown(graph),)) for n, graph in edges.items()}
         found |= {n: Role("ids", (k,) if k else ()) for n, k in roles.ids.items()}
         return found | {n: Role("constant") for n in roles.others if n not in roles.ids}
 

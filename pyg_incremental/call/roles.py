@@ -52,7 +52,7 @@ class Roles:
         values: The values of sparse adjacencies, `[num_edges, ...]`, by graph.
         fixed: The kinds of nodes of which there can be no more, and why.
         unread: Tensors in objects that the model does not read; what is said of them says nothing.
-        ids: Of the others those that hold ids of nodes, and of which kind.
+        ids: Of the others, and of edge inputs, those that hold ids of nodes, and of which kind.
     """
 
     relations: tuple[Relation, ...]
@@ -122,6 +122,10 @@ class Roles:
     def is_plain(self) -> bool:
         """Whether there is one graph on one set of nodes."""
         return len(self.relations) == 1 and len(self.num_nodes) == 1
+
+    def asked(self, graph: str) -> list[str]:
+        """The arguments with ids that are data of the pairs in some graph, in their order."""
+        return [n for n, of in self.edges.items() if of == graph and n in self.ids]
 
     def data_of(self, relation: Relation, tensors: Mapping[str, Any]) -> dict[str, Tensor]:
         """The edge data of a graph by the names of the edge inputs."""
@@ -214,6 +218,9 @@ def classify(
             found = _edge_input(site, name, roles, where) or _more_nodes(site, name, roles)
         if not found:
             others.append(name)
+    for asked in (a for a in site.asked.values() if a.is_table):
+        of = next(r for r in relations if r.graph == asked.name)
+        roles.ids.update(dict.fromkeys(asked.names, of.source))
     return replace(roles, others=tuple(others))
 
 

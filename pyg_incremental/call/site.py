@@ -224,8 +224,11 @@ class CallSite(nn.Module):
             if name in taken:
                 made.names.append(taken[name].name)
                 made.tensors[taken[name].name] = taken[name].pairs(self.tensors)
-            elif not any(name in a.names for a in groups):
+            own = next((a for a in groups if name in a.names), None)
+            if own is None or own.is_table:
                 made.names.append(name)
+                held = made.tensors[name]
+                made.tensors[name] = held if own is None else own.rows(held)
                 continue
             del made.tensors[name]
         return made
@@ -235,7 +238,7 @@ class CallSite(nn.Module):
         given = dict(zip(self.names, tensors, strict=True))
         handed = dict(given) if self.objects and not self.returned else given
         for name, asked in self.asked.items():
-            given |= asked.handed(given.pop(name))
+            given |= asked.handed(given.pop(name), given)
         arguments = dict(self.constants)
         for key, held in self.objects.items():
             arguments[key] = held.filled(given)

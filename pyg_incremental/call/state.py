@@ -79,7 +79,7 @@ def site_of(content: Mapping[str, Any], model: nn.Module, tensors: Mapping[str, 
     groups = [Asked(tuple(names), form) for names, form in content["asked"]]
     given = dict(tensors)
     for asked in groups:
-        given |= asked.handed(given.pop(asked.name))
+        given |= asked.handed(given.pop(asked.name), given)
     names = [n for name in content["names"] for n in _as_given(name, groups)]
     objects = [restored(held, given) for held in content["objects"]]
     inside |= {name for held in objects for name in held.places}
@@ -103,8 +103,9 @@ def _made_by(made: Any) -> Any:
 
 
 def _as_given(name: str, groups: list[Asked]) -> tuple[str, ...]:
-    """The arguments that a tensor of a call stands for."""
-    return next((asked.names for asked in groups if asked.name == name), (name,))
+    """The arguments that a tensor of a call stands for; none if they stand there as well."""
+    asked = next((asked for asked in groups if asked.name == name), None)
+    return (name,) if asked is None else () if asked.is_table else asked.names
 
 
 def _relation(values: list[Any]) -> Relation:

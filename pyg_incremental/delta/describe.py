@@ -169,7 +169,8 @@ class GraphDelta:
         pairs_add: Pairs of nodes to be watched from now on, `[2, k]`, where the model is called
             with some (`edge_label_index`); their rows of the output come last. A dict by argument
             if there are several such. What is given here may as well be given as edges of that
-            argument; `undirected` has nothing to do with it.
+            argument; `undirected` has nothing to do with it. Ids in other shapes come as the model
+            takes them: triples `[k, 3]`, or `(users, candidates)`, `[k]` and `[k, m]`.
         pairs_del: Pairs to be watched no longer, `[2, m]`; each listed one loses one occurrence.
         edge_data_del: Which of several edges of one pair are deleted: those with these data, by the
             name of the edge input, `[m, ...]` each. All that are given have to be equal once

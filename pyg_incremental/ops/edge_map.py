@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.ops.operator import Operator
 from pyg_incremental.program.messages import Message
 from pyg_incremental.program.steps import Step
@@ -21,7 +22,10 @@ from pyg_incremental.rows import AT_ONCE, Cell, Context, Ids
 
 @dataclass(frozen=True, eq=False)
 class EdgeMap(Step):
-    """`out[e] = f(x[source of e], x[target of e], data of e)`, `[num_edges, ...]`."""
+    """`out[e] = f(x[source of e], x[target of e], data of e)`, `[num_edges, ...]`.
+
+    The data may be ids of further nodes, whose rows are read as well.
+    """
 
     kind: ClassVar[str] = "edge map"
     takes_all: ClassVar[bool] = True
@@ -40,10 +44,15 @@ class EdgeMapExecutor(Operator):
         self.inputs = inputs
         message, rest = step.message, list(inputs)
         self.source, rest = rest[: len(message.source)], rest[len(message.source) :]
-        self.target, self.edges = rest[: len(message.target)], rest[len(message.target) :]
+        self.target, rest = rest[: len(message.target)], rest[len(message.target) :]
+        count = len(message.picked)
+        rows, ids, self.edges = rest[:count], rest[count : 2 * count], rest[2 * count :]
+        self.picked = [Picked(*pair, context) for pair in zip(rows, ids, strict=True)]
 
     def full(self) -> None:
         """Compute the rows of all edges."""
+        for picked in self.picked:
+            picked.forget()
         graph, backend = self.context.graph, self.context.backend
         slots = graph.slots_in_order()
         first = self._rows(slots[:AT_ONCE])
@@ -79,7 +88,7 @@ class EdgeMapExecutor(Operator):
         """Slots of the edges that came, and of others that may have other rows now."""
         context = self.context
         added = np.asarray(context.events.added.slots)
-        found = []
+        found = [picked.touched() for picked in self.picked]
         if any(c.old_changed is not None for c in self.edges):
             found.append(np.asarray(context.events.changed.slots))
         out, inn = context.lists
@@ -117,12 +126,84 @@ class EdgeMapExecutor(Operator):
         src, dst = (torch.from_numpy(end[slots].astype(np.int64)) for end in (edges.src, edges.dst))
         made: Tensor = self.step.message.fn(
             *(c.read(src) for c in self.source), *(c.read(dst) for c in self.target),
-            *(c.read(at) for c in self.edges),
+            *(picked.read(at) for picked in self.picked), *(c.read(at) for c in self.edges),
         )  # fmt: skip
         return made
 
     def _at(self, slots: Any) -> Tensor:
         return torch.from_numpy(slots).to(self.context.backend.like.device)
+
+
+class Picked:
+    """Rows of the nodes whose ids edges hold, and which edges hold the id of a node.
+
+    Where an id stands is looked up in a list that is sorted when an update asks for it first, and
+    again once many edges have come since; those that have are looked at one by one.
+
+    Args:
+        rows: Rows of nodes.
+        ids: Rows of edges: the ids, integers `[num_edges, ...]`; negative ones count from the end.
+        context: What the steps over these edges share.
+    """
+
+    def __init__(self, rows: Cell, ids: Cell, context: Context) -> None:
+        self.rows, self.ids, self._context = rows, ids, context
+        self.forget()
+
+    def forget(self) -> None:
+        """Other edges are there, or other ids."""
+        self._sorted: tuple[Any, Any] | None = None
+        self._since: list[Any] = []
+        self._seen = (0, 0)
+
+    def read(self, slots: Tensor) -> Tensor:
+        """The rows at the edges in some slots, int64 `[k]`: `[k, ..., width]`.
+
+        Raises:
+            InvalidDeltaError: If an id is that of no node.
+        """
+        assert self.rows.nodes is not None
+        ids, count = self.ids.read(slots).long().cpu(), self.rows.nodes.num_nodes
+        ids = torch.where(ids < 0, ids + count, ids)
+        low, high = map(int, torch.aminmax(ids)) if ids.numel() else (0, -1)
+        if low < 0 or high >= count:
+            wrong = high if high >= count else low - count
+            raise InvalidDeltaError(
+                f"'{self.ids.value}' is to pick rows of nodes: expected ids in [0, {count}) (got "
+                f"{wrong}); ask for nodes that are there, or let them come first"
+            )
+        rows = self.rows.read(ids.flatten())
+        return rows.view(*ids.shape, *rows.shape[1:])
+
+    def touched(self) -> Any:
+        """Slots of the edges, int64 `[k]`, with other ids now, or with ids of changed rows."""
+        events, found = self._context.events, np.empty(0, np.int64)
+        if len(events.changed.slots):
+            self.forget()
+            found = np.asarray(events.changed.slots)
+        if self._sorted is not None and len(events.added.slots):
+            self._since.append(np.asarray(events.added.slots))
+        if self.rows.ids is None:
+            return found
+        return np.concatenate([found, self._holding(np.asarray(self.rows.ids.array))])
+
+    def _holding(self, nodes: Any) -> Any:
+        """Slots of the edges that may hold one of some ids, int64 `[k]`."""
+        graph = self._context.graph
+        came = sum(map(len, self._since))
+        seen = graph.times_counted, graph.next_order - came
+        if self._sorted is None or seen != self._seen or 4 * came > graph.num_edges:
+            slots = graph.slots_in_order()
+            held = self.ids.read(torch.from_numpy(slots)).reshape(len(slots), -1).cpu().numpy()
+            order = np.argsort(held, axis=None, kind="stable")
+            self._sorted = held.ravel()[order], slots[order // max(1, held.shape[1])]
+            self._since, self._seen = [], (graph.times_counted, graph.next_order)
+        ids, slots = self._sorted
+        ends = np.searchsorted(ids, nodes), np.searchsorted(ids, nodes, "right")
+        found = [slots[first:last] for first, last in zip(*ends, strict=True) if last > first]
+        from_the_end = slots[: np.searchsorted(ids, 0)]
+        every = np.concatenate([from_the_end, *found, *self._since])
+        return every[graph.slots.in_at[every] >= 0]  # those of edges that are there
 
 
 def _differ(old: Tensor, new: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
     Gather,
     NotIncremental,
+    Pick,
     Program,
     RowMap,
     Step,
@@ -22,19 +23,21 @@ from pyg_incremental.program.steps import (  # fmt: skip
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """Edge rows as `fn(*source rows, *target rows, *edge rows)`, each `[k, ...]` at k edges.
+    """Edge rows as `fn(*source rows, *target rows, *picked, *edge rows)`, `[k, ...]` at k edges.
 
     Attributes:
         fn: The function.
         source: Node values read where an edge comes from.
         target: Node values read where it leads to.
         edges: Edge values that read no node.
+        picked: Node values, and the edge values by whose ids they are read; see `Pick`.
     """
 
     fn: Callable[..., Any]
     source: tuple[Value, ...]
     target: tuple[Value, ...]
     edges: tuple[Value, ...]
+    picked: tuple[tuple[Value, Value], ...] = ()
 
 
 def reads_nodes(program: Program) -> set[Value]:
@@ -42,17 +45,18 @@ def reads_nodes(program: Program) -> set[Value]:
     found: set[Value] = set()
     for s in program.steps:
         on_edges = s.output.domain is Domain.EDGE
-        if isinstance(s, Gather) or (on_edges and found.intersection(s.inputs)):
+        if isinstance(s, Gather | Pick) or (on_edges and found.intersection(s.inputs)):
             found.add(s.output)
     return found
 
 
-def message_of(program: Program, rows: Value) -> Message:
+def message_of(program: Program, rows: Value, picks: bool = False) -> Message:
     """The function that makes some edge rows.
 
     Args:
         program: The program with the steps that make them.
         rows: A value of domain `EDGE`.
+        picks: Whether they may read nodes that are at neither end of an edge.
 
     Raises:
         NotIncremental: If something that is no row is read on the way.
@@ -61,6 +65,7 @@ def message_of(program: Program, rows: Value) -> Message:
     gathering = reads_nodes(program)
     ends: tuple[list[Value], list[Value]] = ([], [])
     stored: list[Value] = []
+    picked: list[tuple[Value, Value]] = []
     order: list[RowMap] = []
     seen: set[Value] = set()
 
@@ -72,6 +77,8 @@ def message_of(program: Program, rows: Value) -> Message:
         if isinstance(step, Gather):
             rows_of = ends[step.at_target]
             rows_of.extend(v for v in step.inputs if v not in rows_of)
+        elif isinstance(step, Pick) and picks:
+            picked.append((step.inputs[0], step.inputs[1]))
         elif value not in gathering:
             if value.domain is not Domain.EDGE:
                 raise NotIncremental(f"'{value}' has no row for each edge")
@@ -88,10 +95,12 @@ def message_of(program: Program, rows: Value) -> Message:
     places: dict[tuple[Any, ...], int] = {}
     for key in (*(("end", v, 0) for v in source), *(("end", v, 1) for v in target)):
         places[key] = len(places)
+    for of, ids in picked:
+        places["pick", of, ids] = len(places)
     for v in stored:
         places["edge", v] = len(places)
     fn = _composed(rows, order, places, makers)
-    return Message(fn, tuple(source), tuple(target), tuple(stored))
+    return Message(fn, tuple(source), tuple(target), tuple(stored), tuple(picked))
 
 
 def with_others(program: Program, rows: Value, others: Mapping[Value, Value]) -> Value:
@@ -128,6 +137,8 @@ def _composed(
         step: Step = makers[value]
         if isinstance(step, Gather):
             return places["end", step.inputs[0], int(step.at_target)]
+        if isinstance(step, Pick):
+            return places["pick", step.inputs[0], step.inputs[1]]
         return at[value] if value in at else places["edge", value]
 
     plan = []

@@ -190,6 +190,17 @@ class Gather(Step):
 
 
 @dataclass(frozen=True, eq=False)
+class Pick(Step):
+    """Row `e` is those of the nodes whose ids edge `e` holds: `x[ids]`, `[num_edges, ..., width]`.
+
+    Like `Gather` it never runs by itself, but as a part of what is made of it. Its inputs are the
+    rows and the ids, which are data of the edges, `[num_edges, ...]`.
+    """
+
+    kind: ClassVar[str] = "pick"
+
+
+@dataclass(frozen=True, eq=False)
 class Whole(Step):
     """`fn(*inputs)` on all rows, whenever anything changed.
 
@@ -327,6 +338,13 @@ class Program:
         return self.add(
             ("gather", id(rows), graph, at_target),
             lambda: Gather(self.value(name, Domain.EDGE, graph), (rows,), at_target),
+        )
+
+    def pick(self, name: str, rows: Value, ids: Value) -> Value:
+        """Node rows read at the ids that every edge of a graph holds."""
+        return self.add(
+            ("pick", id(rows), id(ids)),
+            lambda: Pick(self.value(name, Domain.EDGE, ids.kind), (rows, ids)),
         )
 
     def whole(

@@ -460,11 +460,12 @@ class ByName:
 
     def _asked(
         self: Any, session: Session, ids: Sequence[Any], named: Mapping[str, Any]
-    ) -> tuple[GraphDelta, Callable[[Update[Any]], Update[Any]]]:
+    ) -> tuple[GraphDelta, Callable[[Update[Any]], Update[Any]], bool]:
         """The delta that would watch some ids, by rows; see `query_delta`."""
         names = self._settled(session)
         rows_of = None if names is None else names.rows_of
-        return query_delta(session, ids, named, rows_of), lambda update: update
+        delta, whole = query_delta(session, ids, named, rows_of)
+        return delta, lambda update: update, whole
 
     def _apply_by_name(
         self: Any,

@@ -280,9 +280,15 @@ class InRows:
         relations = {r.key: r for r in self._roles.given}
         fields = {edges: pairs for pairs, edges in PAIR_FIELDS.items()}
         for key, found in self._reader.pairs_by_graph(delta).items():
+            r = relations[key]
+            if self._roles.asked(r.graph):
+                raise InvalidDeltaError(
+                    f"pairs[{key!r}]: nodes have names, and which of these are ids is not known; "
+                    "ask for others by query, or call the model again"
+                )
             for name, value in found.items():
                 if name in ("edge_index_add", "edge_index_del"):
-                    pairs, _ = self._ends(value, relations[key], fields[name])
+                    pairs, _ = self._ends(value, r, fields[name])
                     parts.setdefault(fields[name], {})[key] = pairs
 
     def _ends(

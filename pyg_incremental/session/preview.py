@@ -20,7 +20,7 @@ from pyg_incremental.session.values import foreseen
 from pyg_incremental.update import Update
 
 
-def preview(trials: Trials, delta: GraphDelta) -> Update:
+def preview(trials: Trials, delta: GraphDelta, whole: bool = False) -> Update:
     """What a delta would change, and what that would cost; everything is as before then.
 
     The delta is carried out, and what was there before is put back from a copy. Until it is, the
@@ -29,6 +29,7 @@ def preview(trials: Trials, delta: GraphDelta) -> Update:
     Args:
         trials: Tries deltas on the running state, where compiled code can.
         delta: The delta.
+        whole: Whether `out` is to hold all of the output, and not what would change.
 
     Raises:
         InvalidDeltaError: If it does not fit the graph.
@@ -36,17 +37,18 @@ def preview(trials: Trials, delta: GraphDelta) -> Update:
     session, began = trials.session, time.perf_counter()
     if delta.values is not None:
         return foreseen(session, delta, began)
-    plain = session.plain_of(delta)
+    plain = None if whole else session.plain_of(delta)
     tried = None if plain is None else trials.tried(plain, began)
-    return step_by_step(session, delta) if tried is None else tried
+    return step_by_step(session, delta, whole) if tried is None else tried
 
 
-def step_by_step(session: Session, delta: GraphDelta) -> Update:
+def step_by_step(session: Session, delta: GraphDelta, whole: bool = False) -> Update:
     """The same, as the executors do it, whatever there is to be put back.
 
     Args:
         session: The running state.
         delta: The delta.
+        whole: As in `preview`.
 
     Raises:
         InvalidDeltaError: If it does not fit the graph.
@@ -62,7 +64,10 @@ def step_by_step(session: Session, delta: GraphDelta) -> Update:
         removed = {name: happened.removed.slots for name, happened in events.items()}
         added = sum(happened.added.slots.size for happened in events.values())
         counts = added, sum(slots.size for slots in removed.values()), work
-        return report.updated(session, counts, began, before, removed, old=True)
+        update = report.updated(session, counts, began, before, removed, old=True)
+        if whole:
+            update.out = session.outputs.now(copy=True)
+        return update
     finally:
         try:
             memento.put_back()

@@ -6,7 +6,7 @@ taken for, is what the model means; where several do, the user is asked.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, product
 from typing import Any
@@ -94,6 +94,8 @@ class _Undecided:
         self._rows = {n: _rows(site.tensors[n]) for n in self._rest}
         self._edges = {_num_edges(site.tensors[n]) for n in self._graphs if not is_label(n)}
         self._typed = any(isinstance(key, str) for key in site.keys.values())
+        self._shifted: set[str] = set()
+        self._of_kinds: dict[str, Role] = {}
 
     def decided(self) -> Choice:
         """The reading that the model means."""
@@ -104,6 +106,7 @@ class _Undecided:
             self._site.learned = self._learned()
         if is_hyper or not self._graphs or not self._is_open():
             return self._built(said)
+        self._of_kinds = self._kinds_of_ids() if self._typed else {}
         ran: list[Choice] = []
         weak: list[Choice] = []  # integers would count nothing, and pick no rows of nodes
         for reading in self._readings():
@@ -190,7 +193,7 @@ class _Undecided:
             whats = ["node"] if rows == count else []
             whats += ["edge"] if rows in self._edges else []
             whats += ["ids"] if _may_be_ids(self._site.tensors[name]) else []
-            options = [Role(what) for what in whats]
+            options = [self._of_kinds.get(name, Role(what)) for what in whats]
             if any(n != name and self._rows[n] == rows for n in ids):
                 options.append(_OF_IDS)  # such as the relation of a triple
             if aside and Role("ids") in options:
@@ -261,43 +264,75 @@ class _Undecided:
                 fits.append(count)
         return fits[0] if len(fits) == 1 else 0
 
+    def _kinds_of_ids(self) -> dict[str, Role]:
+        """Of which kind of nodes the model picks rows by the integers that it is given.
+
+        Found by running it on the call, where no two kinds have as many nodes.
+        """
+        ids = [n for n in self._unnamed() if _may_be_ids(self._site.tensors[n])]
+        choice = self._built({**self._said, **dict.fromkeys(ids, Role("constant"))})
+        try:
+            roles = classify(choice.site, choice.pairs, choice.roles)
+        except (InvalidDeltaError, UnsupportedModelError):
+            return {}
+        counts = roles.num_nodes.values()
+        reads = reads_of(choice.site, roles, False) if len({*counts}) == len(counts) else None
+        picked = {} if reads is None else reads.picked
+        return {n: Role("ids", tuple(picked[n])) for n in ids if len(picked.get(n, ())) == 1}
+
     # Trying --------------------------------------------------------------------------------------
 
     def _tried(self, reading: Mapping[str, Role], on_probe: bool) -> Choice | None:
         """A reading, with what the model does with integers; None if it does not run so."""
         reading = dict(reading)
-        for _ in range(3):
-            choice = self._built({**self._said, **reading})
+        turned: set[str] = set()
+        for _ in range(5):
+            choice = self._built({**self._said, **reading}, turned)
             try:
                 roles = classify(choice.site, choice.pairs, choice.roles)
             except (InvalidDeltaError, UnsupportedModelError):
                 return None
             reads = reads_of(choice.site, roles, on_probe)
             if reads is None:
-                return None
+                wide = {a.names[0] for a in choice.site.asked.values() if self._may_turn(a)}
+                if not wide:
+                    return None
+                turned |= wide
+                continue
             again = {n: self._as_read(n, role, reads, choice) for n, role in reading.items()}
-            if again == reading:
+            groups = [a for a in choice.site.asked.values() if not a.is_table]
+            shifted = {n for a in groups if a.name in reads.shifted for n in a.names}
+            shifted |= reads.shifted & reading.keys()
+            if again == reading and shifted <= self._shifted:
                 return choice
-            reading = again
+            reading, self._shifted = again, self._shifted | shifted
         return None
 
     def _as_read(self, name: str, role: Role, reads: Any, choice: Choice) -> Role:
         """What an argument is after what the model did with it."""
         if not _may_be_ids(self._site.tensors[name]):
             return role
-        asked = next((a.name for a in choice.site.asked.values() if name in a.names), name)
+        groups = (a for a in choice.site.asked.values() if not a.is_table)
+        asked = next((a.name for a in groups if name in a.names), name)
         if asked in reads.picked and asked not in reads.sorted:
-            return Role("ids")
+            return role if role.what == "ids" else Role("ids")
         return Role("constant") if role.what == "ids" else role
 
-    def _built(self, roles: dict[str, Role]) -> Choice:
-        """The call with pairs in the place of ids."""
+    def _may_turn(self, asked: Asked) -> bool:
+        """Whether a table may have a column for each row that is asked for."""
+        alone = asked.form == "table" and len(asked.names) == 1
+        return alone and self._site.tensors[asked.names[0]].dim() == 2
+
+    def _built(self, roles: dict[str, Role], turned: Collection[str] = ()) -> Choice:
+        """The call with pairs in the place of ids, of which some are turned."""
         ids = [n for n, role in roles.items() if role.what == "ids"]
-        groups = grouped([n for n in ids if n not in self._site.keys], self._site.tensors)
+        plain = [n for n in ids if n not in self._site.keys]
+        groups = grouped(plain, self._site.tensors, self._shifted, turned)
         inside = {n for a in groups for n in a.names}
         pairs = {a.name: ends for a in groups if (ends := _ends(a, roles))}
         site = self._site.asking(groups) if groups else self._site
         left = {n: r for n, r in roles.items() if n not in inside}
+        left |= {n: Role("edge", (a.name,)) for a in groups if a.is_table for n in a.names}
         for name in [n for n, r in left.items() if r is _OF_IDS]:
             over = [a for a in groups if site.tensors[a.name].shape[1] == self._rows[name]]
             left[name] = Role("edge", (over[0].name,)) if over else Role("constant")
@@ -333,7 +368,7 @@ class _Undecided:
 def _ends(asked: Asked, roles: Mapping[str, Role]) -> tuple[str, str] | None:
     """The kinds of nodes of pairs, where the user says it."""
     kinds = [kind for name in asked.names for kind in roles[name].of]
-    return (kinds[0], kinds[-1]) if kinds else None
+    return (kinds[0], kinds[0 if asked.is_table else -1]) if kinds else None
 
 
 def _may_be_ids(value: Any) -> bool:

@@ -101,14 +101,17 @@ class WhatIfs(ByName, Guarded, Generic[Out]):
         return self._turns.alone("trace_update", looked)
 
     def _preview(self, tried: Callable[[Session], Any]) -> Update[Any]:
-        """What a delta would do, which, with what tells of it, is made where nothing can change."""
+        """What a delta would do, which, with what tells of it, is made where nothing can change.
+
+        `tried` may tell as well that all of the output is wanted.
+        """
 
         def looked() -> Update[Any]:
             self._refuse_stale()
             refuse_autocast()
             trials = self._trials_now()
-            delta, told = tried(trials.session)
-            found: Update[Any] = told(preview(trials, delta))
+            delta, told, *whole = tried(trials.session)
+            found: Update[Any] = told(preview(trials, delta, *whole))
             found.is_preview = True
             return found
 
@@ -150,15 +153,17 @@ class WhatIfs(ByName, Guarded, Generic[Out]):
         """The rows of the output for other ids than those that are watched, on the current graph.
 
         Args:
-            *ids: The ids that the model takes, in its order and form, int64 `[k]`, `[2, k]` or `[k,
-                2]`; and what else it takes with a row for each of them.
+            *ids: The ids that the model takes, in its order and form, int64 `[k]`, `[2, k]`, `[k,
+                2]` or `[k, m]`; and what else it takes with a row for each of them.
             **named: The same by name.
 
         Returns:
-            What the model returns for them, `[k, ...]`. Nothing changes, and none is watched.
+            What the model returns for them. Nothing changes, and none is watched. It costs little
+            where the output has a row for each of them, `[k, ...]`, and nothing else; else what
+            `preview` costs.
 
         Raises:
-            UnsupportedModelError: If the output has more than a row for each of the ids.
+            UnsupportedModelError: If none are watched, or there are steps that run on all rows.
             InvalidDeltaError: If an id is out of range, or arguments do not fit.
             StaleStateError: If the stored state is stale.
         """

@@ -139,7 +139,7 @@ class DerivedGraphs:
         parts = given["tensors"]
         if given.get("dim", 0) != 0 or not isinstance(parts, (list, tuple)) or len(parts) != 2:
             return None
-        first, second = map(self._sides_of, parts)
+        first, second = map(self.sides_of, parts)
         if not first or not second or len(first) != len(second):
             return None
         turned = []
@@ -152,7 +152,7 @@ class DerivedGraphs:
     def _graph(self, relation: Relation) -> Value:
         return next(v for v, r in self.program.graphs.items() if r == relation)
 
-    def _sides_of(self, node: Any) -> tuple[_Side, ...]:
+    def sides_of(self, node: Any) -> tuple[_Side, ...]:
         """The ids that a node holds, `[n]`, one graph behind the other."""
         if not isinstance(node, fx.Node):
             return ()
@@ -221,7 +221,7 @@ class DerivedGraphs:
                     return None
             return self._concatenated(node, found, loops)
         if dim == 0 and fake.dim() == 1:
-            sides = [self._sides_of(p) for p in parts]
+            sides = [self.sides_of(p) for p in parts]
             if all(sides):
                 self._sides[node] = tuple(s for side in sides for s in side)
                 return None

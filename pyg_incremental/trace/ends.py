@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, fx, nn
 from torch_geometric.nn import MessagePassing, aggr
 
-from pyg_incremental.call.roles import Roles
+from pyg_incremental.call.roles import Roles, is_label
 from pyg_incremental.conv import ConvCall
 from pyg_incremental.conv.attend import has_pointer
 from pyg_incremental.ops import EdgeFunction
-from pyg_incremental.program.messages import message_of, with_others
+from pyg_incremental.program.messages import message_of, reads_nodes, with_others
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
     Gather,
@@ -29,7 +29,7 @@ from pyg_incremental.program.steps import (  # fmt: skip
 )
 from pyg_incremental.trace.derived import DerivedGraphs
 from pyg_incremental.trace.ids import End, EndIds, arguments_of, is_fixed, same_shape
-from pyg_incremental.trace.looped import Looped, lists_all, with_own_row
+from pyg_incremental.trace.looped import Joined, Looped, lists_all, with_own_row
 from pyg_incremental.trace.matrices import Matrices
 from pyg_incremental.trace.names import name_of
 from pyg_incremental.trace.sides import Sides, beside, of_sides
@@ -95,7 +95,7 @@ class Ends:
         if made is not None:
             return made
         if name == "cat":
-            return self._ids.joined(node)
+            return self._ids.joined(node) or self._behind_each_other(node)
         if name == "stack":
             return self._to_graphs(node) or beside(self._written, node)
         back = self._ids.turned_back(node, name)
@@ -145,7 +145,7 @@ class Ends:
 
     # Gathers -------------------------------------------------------------------------------------
 
-    def _gathered(self, node: fx.Node, name: str) -> Value | Looped | Sides | None:
+    def _gathered(self, node: fx.Node, name: str) -> Value | Looped | Joined | Sides | None:
         """`rows[ids]`, the row of a node for every edge."""
         given = arguments_of(node, ("input", "dim", "index"))
         rows, ids = given.get("input"), given.get("index")
@@ -168,9 +168,54 @@ class Ends:
             if both is not None:
                 self.examples.setdefault(both, self.recorded.real[node].transpose(0, 1))
             return None if both is None else Sides(both)
-        if ids not in self._ids.of:
+        if ids in self._ids.of:
+            return self._at(node, self.env[rows], ids)
+        several = self._at_sides(node, self.env[rows], ids)
+        if several or not isinstance(graph, Joined):
+            return several or self._picked(node, self.env[rows], graph)
+        made = [self._picked(node, self.env[rows], part) for part in graph.parts]
+        there = tuple(part for part in made if part is not None)
+        return Joined(there) if len(there) == len(made) else None
+
+    def _at_sides(self, node: fx.Node, held: Any, ids: fx.Node) -> Joined | None:
+        """`rows[cat([a, b])]`, for ids at the ends of pairs that a model is asked for."""
+        sides = [] if self._derived is None else self._derived.sides_of(ids)
+        on_nodes = isinstance(held, Value) and held.domain is Domain.NODE
+        if len(sides) < 2 or not on_nodes or not all(is_label(s.relation.graph) for s in sides):
             return None
-        return self._at(node, self.env[rows], ids)
+        ends = [End(s.relation, s.at_target) for s in sides]
+        if any(end.kind != held.kind for end in ends):
+            return None
+        parts = [
+            self.program.gather(f"{node.name}_{i}", held, end.relation.graph, end.at_target)
+            for i, end in enumerate(ends)
+        ]
+        return Joined(tuple(parts))
+
+    def _behind_each_other(self, node: fx.Node) -> Joined | None:
+        """`cat` of rows that a model is asked for, or of ids of such, along the first dimension."""
+        given = arguments_of(node, ("tensors", "dim"))
+        parts, fake = given["tensors"], self._ids.fake(node)
+        first = fake is not None and given.get("dim", 0) in (0, -fake.dim())
+        if not first or not isinstance(parts, (list, tuple)):
+            return None
+        held = [self.env.get(part) if isinstance(part, fx.Node) else None for part in parts]
+        rows = [p for h in held for p in (h.parts if isinstance(h, Joined) else (h,))]
+        on_pairs = all(
+            isinstance(v, Value) and v.domain is Domain.EDGE and is_label(v.kind) for v in rows
+        )
+        return Joined(tuple(v for v in rows if v is not None)) if on_pairs else None
+
+    def _picked(self, node: fx.Node, rows: Any, ids: Any) -> Value | None:
+        """`rows[ids]`, for ids that stand beside the pairs that a model is asked for."""
+        if not isinstance(ids, Value) or ids.domain is not Domain.EDGE or not is_label(ids.kind):
+            return None
+        on_nodes = isinstance(rows, Value) and rows.domain is Domain.NODE
+        fakes = [self._ids.fake(n) for n in node.all_input_nodes]
+        whole = any(f is not None and f.dtype is torch.int64 for f in fakes)
+        if not on_nodes or not whole or ids in reads_nodes(self.program):
+            return None
+        return self.program.pick(node.name, rows, ids)
 
     def looked_up(self, node: fx.Node, table: nn.Module, name: str) -> Value | Looped | None:
         """Rows of an embedding that has one for each node, picked by ids."""

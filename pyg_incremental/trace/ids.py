@@ -121,13 +121,13 @@ class EndIds:
     def turned_back(self, node: fx.Node, name: str) -> Value | None:
         """The graph of which an operation is `edge_index.T.T`."""
         first = node.args[0] if node.args else None
-        return self._graphs.get(first) if _swaps(node, name) else None  # type: ignore[arg-type]
+        return self._graphs.get(first) if swaps(node, name) else None  # type: ignore[arg-type]
 
     def note_pairs(self, node: fx.Node, name: str) -> bool:
         """Whether an operation is `edge_index.T`, of which note is taken."""
         first = node.args[0] if node.args else None
         graph: Any = self._written.env.get(first) if isinstance(first, fx.Node) else None
-        if not isinstance(graph, Value) or not _swaps(node, name):
+        if not isinstance(graph, Value) or not swaps(node, name):
             return False
         relation = self._written.program.graphs.get(graph)
         if relation is None:
@@ -197,9 +197,9 @@ def flat_arguments(node: fx.Node) -> list[Any]:
     return found
 
 
-def _swaps(node: fx.Node, name: str) -> bool:
+def swaps(node: fx.Node, name: str) -> bool:
     """Whether an operation exchanges the two dimensions of a matrix."""
-    if name in ("t", "get T"):
+    if name in ("t", "get T", "get mT"):
         return True
     dims = [d % 2 for d in flat_arguments(node) if isinstance(d, int)]
     return dims in ([1, 0], [0, 1]) if name == "transpose" else name == "permute" and dims == [1, 0]

@@ -5,6 +5,7 @@ is computed along all of these is computed along the edges and, in the same way,
 map becomes two, and a reduction takes in the node's own row at the end.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,9 +34,51 @@ class Looped:
     drops: bool = False
 
     @property
-    def both(self) -> tuple[Value, Value]:
+    def parts(self) -> tuple[Value, ...]:
         """The rows of the edges, and those of the loops."""
         return self.edges, self.nodes
+
+    def of(self, parts: Sequence[Value]) -> "Looped":
+        """Other rows of the same edges and loops."""
+        return Looped(parts[0], parts[1], self.drops)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Rows of several kinds, one behind the other: `cat([h[a], h[b]])`, or `h[cat([a, b])]`.
+
+    Attributes:
+        parts: Values of domain `NODE` or `EDGE`.
+    """
+
+    parts: tuple[Value, ...]
+
+    def of(self, parts: Sequence[Value]) -> "Joined":
+        """Other rows of the same kinds."""
+        return Joined(tuple(parts))
+
+
+def in_parts(held: Sequence[Any]) -> Looped | Joined | None:
+    """One of some rows, if all are in the same parts; None if they are not."""
+    first = held[0]
+    if not isinstance(first, Looped | Joined):
+        return None
+
+    def places(rows: Any) -> Any:
+        return type(rows), getattr(rows, "drops", None), [(v.domain, v.kind) for v in rows.parts]
+
+    alike = all(isinstance(h, Looped | Joined) and places(h) == places(first) for h in held)
+    return first if alike else None
+
+
+def joined_rows(program: Program, name: str, rows: Joined) -> Value:
+    """Rows of several kinds as they leave; nothing is computed."""
+    out = program.value(f"{name}_out", Domain.WHOLE)
+    return program.add(None, lambda: Returned(out, rows.parts, _cat, pure=True))
+
+
+def _cat(*parts: Tensor) -> Tensor:
+    return torch.cat(parts)
 
 
 def lists_all(node: fx.Node, real: Any, known: set[fx.Node]) -> bool:
@@ -65,7 +108,7 @@ def listed(program: Program, name: str, rows: Looped | None, graph: Value, loops
         graph: The edges.
         loops: Rows of all nodes; only their number matters.
     """
-    inputs = (graph, loops) if rows is None else (graph, *rows.both)
+    inputs = (graph, loops) if rows is None else (graph, *rows.parts)
     out = program.value(f"{name}_out", Domain.WHOLE)
     fn = _edges_listed if rows is None else _rows_listed
     return program.add(None, lambda: Returned(out, inputs, fn, pure=True))

@@ -24,7 +24,7 @@ _SAME = {
     "__lt__": "lt", "__le__": "le", "__gt__": "gt", "__ge__": "ge", "__pow__": "pow",
     "__matmul__": "matmul", "__rmatmul__": "rmatmul", "__neg__": "neg", "__abs__": "abs",
     "__add__": "add", "__radd__": "add", "__sub__": "sub", "__mul__": "mul", "__rmul__": "mul",
-    "__div__": "div", "__truediv__": "div",
+    "__div__": "div", "__truediv__": "div", "dsmm": "mm",
     "__iand__": "bitwise_and_", "__ior__": "bitwise_or_", "__ixor__": "bitwise_xor_",
     "__iadd__": "add_", "__isub__": "sub_", "__imul__": "mul_", "__idiv__": "div_",
     "__ifloordiv__": "floor_divide_", "__imod__": "remainder_", "__ipow__": "pow_",

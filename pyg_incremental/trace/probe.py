@@ -89,8 +89,9 @@ def probe_of(site: CallSite, roles: Roles) -> Probe:
             for name, rows in data.items()
         }
     tensors |= {name: site.tensors[name] for name in roles.others}
-    for name, kind in roles.ids.items():
-        tensors[name] = site.tensors[name] % num_nodes[kind]
+    for name in roles.ids:  # columns of a table may be of any kind
+        held = tensors[name] if name in tensors else site.tensors[name]
+        tensors[name] = held % min(num_nodes.values())
     return edged(Probe(tensors, edge_index, num_nodes), roles)
 
 

@@ -44,10 +44,12 @@ class Reads:
         picked: Of which kinds of nodes each of them has picked rows that come from node inputs or
             from graphs; graphs also those that are learned.
         sorted: Those by which rows were sorted into others, as by `batch`.
+        shifted: Those that something was added to before they picked rows: `items + num_users`.
     """
 
     picked: dict[str, set[str]] = field(default_factory=dict)
     sorted: set[str] = field(default_factory=set)
+    shifted: set[str] = field(default_factory=set)
 
 
 def reads_of(site: CallSite, roles: Roles, on_probe: bool = True) -> Reads | None:
@@ -107,6 +109,7 @@ class _Watch(TorchFunctionMode):
             for n, t in given.items()
             if isinstance(t, Tensor) and (n in rows or n not in ints)
         }
+        self._shifted: set[int] = set()
         self._busy = False
 
     def __torch_function__(
@@ -143,6 +146,8 @@ class _Watch(TorchFunctionMode):
                 self.reads.sorted.update(self._ids.get(id(v), ()))
         kept = name in _SAME or (name == "__getitem" and not ids)
         from_ids = frozenset().union(*(self._ids.get(id(v), frozenset()) for v in given))
+        if name in ("add", "sub") or any(id(v) in self._shifted for v in given):
+            self._shifted.update(id(v) for v in found if _is_int(v))
         if kept and from_ids:
             self._ids.update((id(v), from_ids) for v in found if _is_int(v))
 
@@ -168,6 +173,7 @@ class _Watch(TorchFunctionMode):
         kind = self._counts.get(rows.shape[0]) if isinstance(rows, Tensor) and rows.dim() else None
         if kind is not None:
             by = self._ids[id(ids)]
+            self.reads.shifted.update(by if id(ids) in self._shifted else ())
             for name in by if id(rows) in self._made else by & self._graphs:
                 self.reads.picked.setdefault(name, set()).add(kind)
 

@@ -2,7 +2,7 @@
 
 They are rows of the pairs with the ends in a dimension of their own, `[num_pairs, 2, channels]`.
 What picks an end, or reduces over both, is a row map. So it is with several rows of each node that
-are stacked in front of each other, as where a conv combines aggregations.
+are stacked in front of each other, as where a conv combines aggregations; and with `rows.t()`.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, fx
 
 from pyg_incremental.program.steps import Domain, Value
-from pyg_incremental.trace.ids import arguments_of
-from pyg_incremental.trace.looped import Looped
+from pyg_incremental.trace.ids import arguments_of, swaps
+from pyg_incremental.trace.looped import Joined, Looped
 from pyg_incremental.trace.one_step import OneStep
 from pyg_incremental.trace.picked import Picked
 from pyg_incremental.trace.series import Layers
@@ -35,7 +35,7 @@ class Sides:
     rows: Value
 
 
-ARRANGED = (Looped, OneStep, Sides, Layers, Picked)
+ARRANGED = (Looped, Joined, OneStep, Sides, Layers, Picked)
 """What stands for rows in another arrangement."""
 
 
@@ -49,6 +49,8 @@ def of_sides(written: Written, node: fx.Node, name: str, held: Sides) -> Any:
         held: The rows that it is given first.
     """
     program, given = written.program, arguments_of(node, ("input", "dim", "index"))
+    if swaps(node, name) and written.recorded.real[node.args[0]].dim() == 2:  # type: ignore[index]
+        return held.rows
     at: Any = None
     if name == "__getitem__":
         at = node.args[1]
@@ -97,7 +99,7 @@ def _stacked(*rows: Tensor) -> Tensor:
 
 def as_sides(written: Written, name: str, held: Sides) -> Value:
     """Rows at both ends as the tensor that the model has."""
-    reason = f"{name}: both ends of each pair are not worked on by themselves"
+    reason = f"{name}: its result does not have one row for each input row"
     turn = partial(torch.transpose, dim0=0, dim1=1)
     return written.program.whole(name, turn, [held.rows], Domain.WHOLE, reason)
 

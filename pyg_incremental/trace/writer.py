@@ -32,7 +32,7 @@ from pyg_incremental.trace.edge_rows import keep_edge_rows
 from pyg_incremental.trace.ends import Ends
 from pyg_incremental.trace.every_node import EveryNode
 from pyg_incremental.trace.functions import SizeFormula, size_of
-from pyg_incremental.trace.looped import Looped, listed
+from pyg_incremental.trace.looped import Joined, Looped, in_parts, joined_rows, listed
 from pyg_incremental.trace.names import name_of, shown
 from pyg_incremental.trace.one_step import OneStep, OneSteps
 from pyg_incremental.trace.picked import (  # fmt: skip
@@ -45,12 +45,13 @@ from pyg_incremental.trace.picked import (  # fmt: skip
     with_rows,
 )
 from pyg_incremental.trace.probe import Probe
+from pyg_incremental.trace.products import of_all_rows
 from pyg_incremental.trace.recorder import Recorder
 from pyg_incremental.trace.row_rules import squeezes_all, why_not_by_rows
 from pyg_incremental.trace.sealed import edges_of_matrix, values_of_matrix
 from pyg_incremental.trace.series import Layers, joined, of_series
 from pyg_incremental.trace.sides import ARRANGED, Sides, as_sides
-from pyg_incremental.trace.sizes import is_fake
+from pyg_incremental.trace.sizes import is_fake, is_symbolic
 from pyg_incremental.trace.written import Written
 
 
@@ -178,6 +179,8 @@ class Writer:
             held = self.env[result]
             if isinstance(held, Looped) and held.drops:
                 result = self._listed(result, held)
+            elif isinstance(held, Joined):
+                result = joined_rows(self.program, result.name, held)
             elif isinstance(held, Picked):
                 result = leaving(self.written, result.name, held)
             else:
@@ -230,7 +233,11 @@ class Writer:
         if one is not None:
             return one
         fn, name = self._callable(node)
-        sequence = self.one_steps.read(node, fn) or of_series(self.written, node, fn)
+        sequence = (
+            self.one_steps.read(node, fn)
+            or of_series(self.written, node, fn)
+            or of_all_rows(self.written, node)
+        )
         if sequence is not None:
             return sequence
         if isinstance(fn, MessagePassing):
@@ -284,30 +291,37 @@ class Writer:
             self.env.update(before)
 
     def _remember_parts(self, made: Any, result: Tensor) -> None:
-        """Keep the probe's rows of edges and of the loops behind them."""
-        if isinstance(made, Looped):
-            count = len(result) - self.recorded.sizes.number_of(made.nodes.kind)
-            self.written.examples.setdefault(made.edges, result[:count])
-            self.written.examples.setdefault(made.nodes, result[count:])
+        """Keep the probe's rows of edges and of the loops behind them, or of other parts."""
+        if isinstance(made, Looped | Joined):
+            counts = [self._count(part) for part in made.parts]
+            for part, rows in zip(made.parts, result.split(counts), strict=True):
+                self.written.examples.setdefault(part, rows)
+
+    def _count(self, rows: Value) -> int:
+        """How many rows a value has on the probe."""
+        sizes = self.recorded.sizes
+        if rows.domain is Domain.NODE:
+            return sizes.number_of(rows.kind)
+        count = sizes.edges[rows.kind]
+        return int(sizes.number(count)) if is_symbolic(count) else int(count)
 
     def _on_both(self, node: fx.Node, fn: Any, name: str, looped: list[fx.Node]) -> Any:
-        """An operation on rows of edges and of loops: on either, if it works row by row."""
+        """An operation on rows of edges and of loops: on each part, if it works row by row."""
         held, made = {n: self.env[n] for n in looped}, []
-        drops = {rows.drops for rows in held.values() if isinstance(rows, Looped)}
-        alike = all(isinstance(rows, Looped) for rows in held.values()) and len(drops) == 1
-        for part in range(2 if alike else 0):
-            self.env.update({n: rows.both[part] for n, rows in held.items()})
+        like = in_parts([*held.values()])
+        for part in range(0 if like is None else len(like.parts)):
+            self.env.update({n: rows.parts[part] for n, rows in held.items()})
             if not why_not_by_rows(self.written, node, fn):
                 made.append(self._row_map(node, fn, name))
-        if len(made) == 2:
+        if like is not None and len(made) == len(like.parts):
             self.env.update(held)
             if not isinstance(made[0], tuple):
-                self._remember_parts(Looped(*made, *drops), self.results[node])
-                return Looped(*made, *drops)
-            both = tuple(Looped(*parts, *drops) for parts in zip(*made, strict=True))
-            for rows, result in zip(both, self.results[node], strict=True):
+                self._remember_parts(like.of(made), self.results[node])
+                return like.of(made)
+            several = tuple(like.of(parts) for parts in zip(*made, strict=True))
+            for rows, result in zip(several, self.results[node], strict=True):
                 self._remember_parts(rows, result)
-            return both
+            return several
         self.env.update({n: self._rejoined(n, rows) for n, rows in held.items()})
         whole = self._whole(
             node, fn, name, why_not_by_rows(self.written, node, fn) or "it works on all of them"
@@ -333,7 +347,7 @@ class Writer:
             self.written.examples.setdefault(part.rows, result)
         return made
 
-    def _rejoined(self, node: fx.Node, rows: Looped | OneStep | Sides | Layers | Picked) -> Value:
+    def _rejoined(self, node: fx.Node, rows: Any) -> Value:
         if isinstance(rows, Picked):
             return as_picked(self.written, node.name, rows)
         if isinstance(rows, Sides):
@@ -341,10 +355,10 @@ class Writer:
         if isinstance(rows, OneStep | Layers):
             return joined(rows.rows, self.written, node.name)
         reason = f"{node.name}: rows of edges and of loops leave, or are not worked on row by row"
-        if rows.drops:
+        if isinstance(rows, Looped) and rows.drops:
             return self._listed(node, rows)
         return self.program.whole(
-            node.name, lambda *both: torch.cat(both), list(rows.both), Domain.WHOLE, reason
+            node.name, lambda *parts: torch.cat(parts), list(rows.parts), Domain.WHOLE, reason
         )
 
     def _listed(self, node: fx.Node, rows: Looped) -> Value:

@@ -77,10 +77,10 @@ r = torch.arange(K) % R
 IDS = {
     Named: ((h, r, t), "incremental"),
     Parameters: ((h, r, t), "incremental"),
-    InColumns: ((torch.stack([h, r, t], 1),), "mixed"),
-    InRows: ((torch.stack([h, r, t]),), "mixed"),
-    Candidates: ((h, r, torch.stack([t, h, t.flip(0)], 1)), "mixed"),
-    AllTails: ((h, r), "mixed"),
+    InColumns: ((torch.stack([h, r, t], 1),), "incremental"),
+    InRows: ((torch.stack([h, r, t]),), "incremental"),
+    Candidates: ((h, r, torch.stack([t, h, t.flip(0)], 1)), "incremental"),
+    AllTails: ((h, r), "incremental"),
 }
 
 

@@ -75,9 +75,17 @@ SHAPES = {
     "ends apart": (Rows(lambda h, p: dot(h[p], 0, 1)), (torch.stack([i, j]),), "incremental"),
     "both at once": (Rows(lambda h, p: h[p].relu().sum(0)), (torch.stack([i, j]),), "mixed"),
     "triples": (Three(lambda h, a, r, b: (h[a] * r * h[b]).sum(-1)), (i, i % 3, j), "incremental"),
-    "users x items": (Two(lambda h, a, b: h[a] @ h[b].t()), (i, j[:5]), "mixed"),
-    "three ids": (Triples(lambda h, a, b, c: dot(h, a, b) - dot(h, a, c)), (i, j, k), "mixed"),
-    "table": (Rows(lambda h, t: dot(h, t[:, 0], t[:, 2])), (torch.stack([i, j, k], 1),), "mixed"),
+    "users x items": (Two(lambda h, a, b: h[a] @ h[b].t()), (i, j[:5]), "incremental"),
+    "three ids": (
+        Triples(lambda h, a, b, c: dot(h, a, b) - dot(h, a, c)),
+        (i, j, k),
+        "incremental",
+    ),
+    "table": (
+        Rows(lambda h, t: dot(h, t[:, 0], t[:, 2])),
+        (torch.stack([i, j, k], 1),),
+        "incremental",
+    ),
 }
 
 

@@ -5,11 +5,18 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from pyg_incremental.call.roles import Roles, is_label
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.given import as_edges, chosen_ids, edge_change_parts, mirrored
+from pyg_incremental.delta.given import (
+    as_edges,
+    chosen_ids,
+    edge_change_parts,
+    mirrored,
+    rows_like,
+)
 from pyg_incremental.delta.intake import Intake
 from pyg_incremental.delta.join import PAIR_FIELDS
 from pyg_incremental.delta.read.edges import EdgeReader, GivenEdges, short_name
@@ -312,8 +319,9 @@ class DeltaReader:
         found = self.edges_by_graph(delta)
         for key, pairs in self.pairs_by_graph(delta).items():
             own = found.get(key, GraphDelta(missing=delta.missing, which=delta.which))
+            pairs = self._asked(key, pairs, own)
             for field in pairs:
-                if getattr(own, field) is not None:
+                if getattr(own, field) is not None and field in PAIR_FIELDS.values():
                     raise InvalidDeltaError(
                         f"{field}[{key!r}]: pairs are given twice, here and as "
                         f"{field.replace('edge_index', 'pairs')}; give them once"
@@ -346,6 +354,31 @@ class DeltaReader:
                 if key not in known:
                     raise self._unknown(name, key, known)
                 found.setdefault(key, {})[field] = part
+        return found
+
+    def _asked(self, key: Hashable, given: dict[str, Any], own: GraphDelta) -> dict[str, Any]:
+        """Pairs that come and go, with the ids that are data of them as such."""
+        relation = next(r for r in self._roles.given if r.key == key)
+        names = self._roles.asked(relation.graph)
+        if not names:
+            return given
+        found: dict[str, Any] = {}
+        like = self.edges[relation.graph].like
+        for field, value in given.items():
+            said, data = field.replace("edge_index", "pairs"), field.replace("index", "data")
+            parts = value if isinstance(value, tuple) else (value,)
+            if len(parts) != len(names):
+                raise InvalidDeltaError(
+                    f"{said}[{key!r}]: expected rows of {names}, as the model takes them (got "
+                    f"{len(parts)}); give {'a tuple' if len(names) > 1 else 'one tensor'}"
+                )
+            rows = {
+                n: rows_like(v, f"{said}[{key!r}]", like[n])
+                for n, v in zip(names, parts, strict=True)
+            }
+            first = rows[names[0]].reshape(len(rows[names[0]]), -1)[:, 0]
+            found[field] = torch.stack([first, first])
+            found[data] = {**(getattr(own, data) or {}), **rows}
         return found
 
     def edges_by_graph(self, delta: GraphDelta) -> dict[Hashable, GraphDelta]:
