@@ -63,7 +63,7 @@ class Asked:
         return self.form in ("table", "turned")
 
     def rows(self, ids: Tensor) -> Tensor:
-        """An argument with ids as data of the edges, integers `[k, ...]`, or the other way round."""
+        """Ids as data of the edges, integers `[k, ...]`, or the other way round."""
         return ids.t() if self.form == "turned" else ids
 
     def handed(self, pairs: Tensor, given: Mapping[str, Any]) -> dict[str, Tensor]:
