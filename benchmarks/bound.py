@@ -41,7 +41,7 @@ from pyg_incremental.kernels import warm_up
 from pyg_incremental.ops import Aggregator
 from pyg_incremental.ops.softmax import SoftmaxState
 from pyg_incremental.rows import Cell
-from pyg_incremental.update import UpdateStats
+from pyg_incremental.telemetry.work import UpdateStats
 
 LINE = 64
 LINES_OF_AN_EDGE = 8

@@ -30,26 +30,24 @@ class Comparison:
     """What the scene measured.
 
     Attributes:
+        backend: Which kernels were measured.
         update_ms: Milliseconds of `apply_delta`, for each kind of change.
         k_hop_ms: Milliseconds of the passes over subgraphs.
         full_ms: Milliseconds of full passes.
         rows: Output rows that changed.
         k_hop_rows: Rows that the subgraphs have.
         differences: Those to passes of the model, relative to the largest output (if above one).
-        backend: Which kernels were measured.
-        is_early: Whether compiled ones were still being made then.
     """
 
     nodes: int
     edges: int
+    backend: str
     update_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     k_hop_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     full_ms: list[float] = field(default_factory=list)
     rows: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     k_hop_rows: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     differences: list[float] = field(default_factory=list)
-    backend: str = ""
-    is_early: bool = False
 
     @property
     def difference(self) -> float:
@@ -170,38 +168,29 @@ def compare(
         inc: The same one, wrapped.
         hops: How far a row of it depends on others.
         part: Part of ogbn-arxiv's size.
-        rounds: How many changes of each kind to measure. If compiled kernels take over meanwhile,
-            as many more, and only these are told of.
+        rounds: How many changes of each kind to measure.
     """
     nodes, edges, channels, _ = ARXIV
     generator = torch.Generator().manual_seed(0)
     edge_index = draw(int(nodes * part), int(edges * part), generator)
     x = torch.randn(int(nodes * part), channels, generator=generator)
     inc(x, edge_index)
-    found = Comparison(inc.num_nodes, inc.num_edges)
+    found = Comparison(inc.num_nodes, inc.num_edges, inc.backend)
     for _ in tqdm(range(2), desc="full passes", unit=""):
         found.full_ms.append(timed(model, x, edge_index)[0])
     changes = Changes(inc, edge_index, seed=1)
-    with tqdm(total=rounds, desc="changes of each kind", unit="") as bar:
-        while bar.n < rounds:
-            for kind in KINDS:
-                delta, start = changes.draw(kind)
-                took, up = timed(inc.apply_delta, delta)
-                if inc.backend != found.backend:  # others have taken over: what was seen is history
-                    found.update_ms.clear()
-                    found.rows.clear()
-                    found.backend = inc.backend
-                    bar.reset(rounds)
-                found.update_ms[kind].append(took)
-                found.rows[kind].append(len(up.changed))
-                if not found.k_hop_ms[kind]:
-                    now = inc.x, inc.graph.to_edge_index()
-                    took, (ids, rows) = timed(k_hop_pass, model, *now, start, hops)
-                    found.k_hop_ms[kind].append(took)
-                    found.k_hop_rows[kind].append(len(ids))
-                    found.differences.append(_off(inc.out[ids], rows))
-            bar.update()
-    found.is_early = "are being made" in repr(inc)
+    for _ in tqdm(range(rounds), desc="changes of each kind", unit=""):
+        for kind in KINDS:
+            delta, start = changes.draw(kind)
+            took, up = timed(inc.apply_delta, delta)
+            found.update_ms[kind].append(took)
+            found.rows[kind].append(len(up.changed))
+            if not found.k_hop_ms[kind]:
+                now = inc.x, inc.graph.to_edge_index()
+                took, (ids, rows) = timed(k_hop_pass, model, *now, start, hops)
+                found.k_hop_ms[kind].append(took)
+                found.k_hop_rows[kind].append(len(ids))
+                found.differences.append(_off(inc.out[ids], rows))
     took, rows = timed(model, inc.x, inc.graph.to_edge_index())
     found.full_ms.append(took)
     found.differences.append(_off(inc.out, rows))

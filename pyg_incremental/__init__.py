@@ -34,8 +34,9 @@ if TYPE_CHECKING:
         IncrementalSAGEConv,
     )
     from pyg_incremental.model import IncrementalModel
+    from pyg_incremental.telemetry.work import StepStats, UpdateStats
     from pyg_incremental.testing import check_conv
-    from pyg_incremental.update import StepStats, Update, UpdateStats
+    from pyg_incremental.update import Update
     from pyg_incremental.wrap import load, to_incremental
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # whoever wants to hear it
@@ -97,8 +98,9 @@ _HOMES = {
         "IncrementalSAGEConv",
     ),
     "pyg_incremental.model": ("IncrementalModel",),
+    "pyg_incremental.telemetry.work": ("StepStats", "UpdateStats"),
     "pyg_incremental.testing": ("check_conv",),
-    "pyg_incremental.update": ("StepStats", "Update", "UpdateStats"),
+    "pyg_incremental.update": ("Update",),
     "pyg_incremental.wrap": ("load", "to_incremental"),
 }
 """The module of each name."""

@@ -1,7 +1,7 @@
-"""What an update reports: changed rows, and the work of each step."""
+"""What an update reports: the rows that changed, and what is to be read off them."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from html import escape
 from typing import Any, Generic, NamedTuple, overload
@@ -11,137 +11,11 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from typing_extensions import NamedTuple as GenericTuple  # before Python 3.11
 
+from pyg_incremental.delta.describe import GraphDelta
+from pyg_incremental.delta.intake import Refused
 from pyg_incremental.errors import IncrementalError, UnsupportedModelError
-from pyg_incremental.typing import Out
-
-
-class StepStats(NamedTuple):
-    """The work of one step in one update.
-
-    Attributes:
-        name: The value that the step makes, as in `print(inc.program)`.
-        kind: `'input'`, `'map'`, `'sum'`, `'max'`, `'min'`, `'softmax'`, `'rows'` or `'whole'`.
-        rows: Rows computed or touched.
-        changed: Rows that differ from what was stored; a step that does not compare counts all of
-            `rows`.
-        edges: Edges along which something was pushed or read.
-        reread: Rows made afresh over all of their in-edges.
-        channels: Of the rows `reread`, the channels that were read; only these of a row are made
-            afresh. This and what follows is counted for a maximum or minimum only, where the four
-            classes of rows, those of InkStream, add up to `rows`.
-        resilient: Rows that came out as they were, without being read again.
-        no_reset: Rows that changed, but of which no edge that gave a channel its value has left or
-            changed: they took in larger (smaller) messages.
-        covered: Rows that changed and lost such an edge, but nothing had to be read: inserted
-            messages covered the loss, or no in-edge was left.
-        exposed: Rows with a loss that nothing covered, and rows whose own part of the messages
-            changed; equal to `reread`.
-        way: How an aggregation took the changes in: `'push'` along the edges that carry them,
-            `'pull'` of the rows that they reach over all of their in-edges, or `'all'` rows; empty
-            for other steps. Chosen by counts; see "Kinds of aggregation" in the documentation.
-    """
-
-    name: str
-    kind: str
-    rows: int
-    changed: int
-    edges: int = 0
-    reread: int = 0
-    channels: int = 0
-    resilient: int = 0
-    no_reset: int = 0
-    covered: int = 0
-    exposed: int = 0
-    way: str = ""
-
-
-Work = list[tuple[Any, ...]]
-"""The fields of one `StepStats`, or the first of them, for each step that had anything to do.
-
-Or, for several steps, their names, kinds and ways and a table of the other fields; these are looked
-at when somebody asks.
-"""
-
-
-@dataclass(slots=True)  # frozen ones take a microsecond longer to make
-class UpdateStats:
-    """The work of one update.
-
-    Attributes:
-        mode: `'incremental'`, `'mixed'` (some steps run on all rows) or `'full pass'`.
-        edges_added: Edges added by the delta, both directions counted.
-        edges_deleted: Edges deleted, those that left with removed nodes included.
-        seconds: Time spent in `apply_delta`.
-    """
-
-    mode: str
-    edges_added: int
-    edges_deleted: int
-    seconds: float
-    _work: Work = field(repr=False)
-
-    @property
-    def steps(self) -> list[StepStats]:
-        """One entry for each step that had anything to do, in the order in which they ran."""
-        found = []
-        for work in self._work:
-            if len(work) > 2:
-                found.append(StepStats(*work))
-                continue
-            for (*named, way), counts in zip(*work, strict=True):
-                if counts[0]:
-                    found.append(StepStats(*named, *counts.tolist())._replace(way=way))
-        return found
-
-    @property
-    def rows(self) -> int:
-        """Rows computed or touched, over all steps."""
-        return sum(s.rows for s in self.steps)
-
-    @property
-    def changed(self) -> int:
-        """Rows changed, over all steps."""
-        return sum(s.changed for s in self.steps)
-
-    @property
-    def edges(self) -> int:
-        """Edges pushed along or read, over all steps."""
-        return sum(s.edges for s in self.steps)
-
-    def totals(self) -> tuple[int, int, int]:
-        """`rows`, `changed` and `edges`, without an entry for each step."""
-        rows = changed = edges = 0
-        for work in self._work:
-            counts = StepStats(*work)[2:5] if len(work) > 2 else work[1].sum(0)[:3].tolist()
-            rows, changed, edges = rows + counts[0], changed + counts[1], edges + counts[2]
-        return rows, changed, edges
-
-    def __iter__(self) -> Iterator[StepStats]:
-        """Over `steps`."""
-        return iter(self.steps)
-
-    def __getitem__(self, name: str) -> StepStats:
-        """The entry of one step; all zero where the step had nothing to do."""
-        return next((s for s in self.steps if s.name == name), StepStats(name, "-", 0, 0))
-
-    def __str__(self) -> str:
-        width = max([len(s.name) for s in self.steps] + [4])
-        lines = [
-            f"{'step':{width}}  {'kind':8}{'rows':>9}{'changed':>9}{'edges':>10}{'reread':>8}  way"
-        ]
-        for s in self.steps:
-            counts = f"{s.rows:9,}{s.changed:9,}{s.edges:10,}{s.reread:8,}"
-            lines.append(f"{s.name:{width}}  {s.kind:8}{counts}  {s.way}".rstrip())
-            if s.kind in ("max", "min"):
-                lines.append(
-                    f"{'':{width}}    {s.resilient:,} resilient, {s.no_reset:,} no reset, "
-                    f"{s.covered:,} covered, {s.exposed:,} exposed ({s.channels:,} channels read)"
-                )
-        lines.append(
-            f"{self.mode}: {self.edges_added:,} edges added, {self.edges_deleted:,} deleted, "
-            f"{1e3 * self.seconds:.3f} ms"
-        )
-        return "\n".join(lines)
+from pyg_incremental.telemetry.work import UpdateStats
+from pyg_incremental.typing import Identifiers, Out
 
 
 @dataclass(slots=True)
@@ -182,15 +56,15 @@ class Update(Generic[Out]):
     repeated: bool = False
     changed_edges: Out | None = None
     old: Out | None = None
-    refused: Sequence[Any] = ()
-    _undo: Any = None
+    refused: Sequence[Refused] = ()
+    _undo: GraphDelta | None = None
     may_be_probabilities: bool = False
-    rows: Any = None
+    rows: Identifiers | None = None
     is_preview: bool = False
-    changed_edge_ids: Any = None
+    changed_edge_ids: Identifiers | None = None
 
     @property
-    def undo(self) -> Any:
+    def undo(self) -> GraphDelta:
         """The `GraphDelta` that undoes this one. Rows of new nodes stay, with zeros and no edges.
 
         Raises:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pyg_incremental.distributed.boundary.link import Traffic
-from pyg_incremental.update import UpdateStats
+from pyg_incremental.telemetry.work import UpdateStats
 
 
 @dataclass

@@ -18,7 +18,7 @@ from pyg_incremental.ops.maps import InputExecutor
 from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, NodeSet
 from pyg_incremental.rows.late import Late
 from pyg_incremental.rows.weakly import weakly
-from pyg_incremental.update import Work
+from pyg_incremental.telemetry.work import Work
 
 
 class FewRows:

@@ -31,8 +31,8 @@ from pyg_incremental.program.steps import Domain, Program, Step, Value
 from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, Context, NodeSet, Rows
 from pyg_incremental.rows.late import Late
 from pyg_incremental.telemetry.progress import PATIENCE, shown
+from pyg_incremental.telemetry.work import Work
 from pyg_incremental.typing import StoreName
-from pyg_incremental.update import Work
 
 NOTHING: Mapping[str, Tensor] = {}
 

@@ -11,7 +11,7 @@ import torch
 from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.threads import Alone
-from pyg_incremental.update import Work
+from pyg_incremental.telemetry.work import Work
 
 
 class EdgeValues:

@@ -10,7 +10,7 @@ from pyg_incremental.fused.tables import Tables
 from pyg_incremental.graph.edge_store import EdgeEvents
 from pyg_incremental.kernels.compiled.layout import KIND, OTHER
 from pyg_incremental.kernels.threads import Alone
-from pyg_incremental.update import Work
+from pyg_incremental.telemetry.work import Work
 
 Begin = Callable[[EdgeEvents, Work], None]
 """Tells executors what happened to the edges, before the first of them runs."""

@@ -48,7 +48,7 @@ from pyg_incremental.kernels.compiled.machine import (
     update,
 )
 from pyg_incremental.rows import Backend, Cell, NodeSet, ascending
-from pyg_incremental.update import Work
+from pyg_incremental.telemetry.work import Work
 
 _NO_IDS = np.empty(0, np.int64)
 _EDGES = 1024

@@ -17,8 +17,8 @@ from pyg_incremental.kernels.threads import together
 from pyg_incremental.ops.operator import At, Operator
 from pyg_incremental.program.steps import Domain, Ones, RowMap, Step, Whole
 from pyg_incremental.rows import Cell, Context, Ids
+from pyg_incremental.telemetry.work import Work
 from pyg_incremental.typing import Array
-from pyg_incremental.update import Work
 
 PART = 1 << 11
 """Rows of a map computed at a time, here, by threads and in blocks: what is in memory once more

@@ -19,7 +19,7 @@ from torch import Tensor
 from pyg_incremental.ops.operator import Operator
 from pyg_incremental.program.steps import RowMap
 from pyg_incremental.rows import Cell, Context, Ids
-from pyg_incremental.update import Work
+from pyg_incremental.telemetry.work import Work
 
 BLOCK = 64
 """Rows of a block."""

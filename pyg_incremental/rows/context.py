@@ -13,7 +13,7 @@ from pyg_incremental.graph.edge_store import EdgeEvents, Edges
 from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.rows.backend import NO_IDS, Backend, Ids
 from pyg_incremental.rows.nodes import NodeSet
-from pyg_incremental.update import Work
+from pyg_incremental.telemetry.work import Work
 
 _NONE = np.empty(0, np.int64)
 AT_ONCE = 1 << 14

@@ -18,7 +18,8 @@ from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.rows import Cell
 from pyg_incremental.session import report
 from pyg_incremental.session.session import Session
-from pyg_incremental.update import Update, UpdateStats, Work
+from pyg_incremental.telemetry.work import UpdateStats, Work
+from pyg_incremental.update import Update
 
 
 def write_down(session: Session, delta: PlainDelta, main: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -27,6 +28,7 @@ from pyg_incremental.session.inverse import inverse
 from pyg_incremental.session.late_update import MarkedUpdate
 from pyg_incremental.session.query import query_delta
 from pyg_incremental.session.session import Session
+from pyg_incremental.typing import Identifiers
 from pyg_incremental.update import Update
 
 _LISTS = (list, tuple)
@@ -385,7 +387,7 @@ class ByName:
     _names: Names | None
 
     @property
-    def node_ids(self: Any) -> Any:
+    def node_ids(self: Any) -> NDArray[np.object_] | Any:
         """The name of each row of the output, `[num_nodes]`, None for a row that has none.
 
         A dict if there are several kinds of nodes; None if the first call gave no names.
@@ -401,7 +403,7 @@ class ByName:
         return self._turns.read(look)
 
     @property
-    def edge_ids(self: Any) -> Any:
+    def edge_ids(self: Any) -> Identifiers | Any:
         """The id of each edge in their order, `[num_edges]`: a tensor of integers, or an array.
 
         A dict if there are several graphs; None if the first call gave no ids.

@@ -14,7 +14,7 @@ from pyg_incremental.program.steps import Domain, Program, Step, Value, Whole
 from pyg_incremental.session.advice import advice_on
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.values import understood
-from pyg_incremental.update import StepStats, UpdateStats
+from pyg_incremental.telemetry.work import StepStats, UpdateStats
 
 Runs = Literal["incremental", "row recompute", "all rows", "full pass"]
 

@@ -17,7 +17,7 @@ from pyg_incremental.session.settings import Settings
 from pyg_incremental.session.trial import Trials
 from pyg_incremental.session.turns import Turns
 from pyg_incremental.telemetry.metrics import Tally
-from pyg_incremental.update import UpdateStats
+from pyg_incremental.telemetry.work import UpdateStats
 
 _log = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ from pyg_incremental.session.before import OutputBefore, lie_within, rows_before
 from pyg_incremental.session.late_update import LateUpdate, MarkedUpdate
 from pyg_incremental.session.outputs import changed_rows, in_structure
 from pyg_incremental.session.session import Session
-from pyg_incremental.update import Update, UpdateStats, Work
+from pyg_incremental.telemetry.work import UpdateStats, Work
+from pyg_incremental.update import Update
 
 
 def updated(

@@ -35,7 +35,7 @@ from pyg_incremental.session.outputs import Outputs
 from pyg_incremental.session.parameters import ParameterWatch
 from pyg_incremental.session.room import make_room
 from pyg_incremental.session.settings import Settings
-from pyg_incremental.update import Work
+from pyg_incremental.telemetry.work import Work
 
 _writes = attrgetter("_version")
 

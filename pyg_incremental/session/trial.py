@@ -21,7 +21,8 @@ from pyg_incremental.session.at_once import apart, write_down
 from pyg_incremental.session.before import lie_within, nothing_like
 from pyg_incremental.session.outputs import in_structure
 from pyg_incremental.session.session import Session
-from pyg_incremental.update import Update, UpdateStats, is_one_channel
+from pyg_incremental.telemetry.work import UpdateStats
+from pyg_incremental.update import Update, is_one_channel
 
 
 class Trials:

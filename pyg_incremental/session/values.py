@@ -18,7 +18,8 @@ from pyg_incremental.program.steps import Domain
 from pyg_incremental.session import report, start
 from pyg_incremental.session.memento import Memento
 from pyg_incremental.session.session import Session
-from pyg_incremental.update import Update, UpdateStats, Work
+from pyg_incremental.telemetry.work import UpdateStats, Work
+from pyg_incremental.update import Update
 
 _PLAIN = (bool, int, float, str)
 

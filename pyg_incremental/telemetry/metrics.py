@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pyg_incremental.update import UpdateStats
+from pyg_incremental.telemetry.work import UpdateStats
 
 _log = logging.getLogger(__name__)
 

@@ -69,6 +69,8 @@ def told(up: Update) -> str:
     assert_type(up.stats, UpdateStats)
     assert_type(up.version, int)
     assert_type(up.old, Tensor | None)
+    assert_type(up.undo, GraphDelta)
+    assert_type(up.refused[0].reason, str)
     assert_type(up.flips, Flips | Any)  # by type of nodes or edges: a dict
     assert_type(up.crossed(0.5), Crossed)
     stats: UpdateStats = up.stats

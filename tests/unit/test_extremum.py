@@ -17,7 +17,7 @@ from pyg_incremental.ops import EdgeFunction, Extremum, Sum
 from pyg_incremental.ops import extremum as module
 from pyg_incremental.program.steps import Domain, Program, Relation
 from pyg_incremental.rows import NO_IDS, Backend
-from pyg_incremental.update import StepStats, UpdateStats
+from pyg_incremental.telemetry.work import StepStats, UpdateStats
 from tests.closeness import assert_close
 from tests.oracle import World
 from tests.strategies import DELTAS, generator, index, journey, make_world, node_rows

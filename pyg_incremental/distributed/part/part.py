@@ -37,7 +37,7 @@ from pyg_incremental.session.interrupted import finished
 from pyg_incremental.session.outputs import changed_rows
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
-from pyg_incremental.update import Work
+from pyg_incremental.telemetry.work import Work
 
 Ids = NDArray[np.int64]
 

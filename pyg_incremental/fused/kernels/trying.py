@@ -4,7 +4,7 @@ import numpy as np
 
 from pyg_incremental.fused.kernels.by_address import update_at
 from pyg_incremental.fused.kernels.noting import BYTES, ROWS, copy, note, put_back
-from pyg_incremental.kernels.address import line_at, rows_at
+from pyg_incremental.kernels.address import borrowed, borrowed_rows, line_at, rows_at
 from pyg_incremental.kernels.adjacency import ascending
 from pyg_incremental.kernels.compiled.layout import (
     CELL_COLUMNS,
@@ -99,6 +99,8 @@ def try_all(  # type: ignore[no-untyped-def]
     Returns:
         (the first delta that was not tried for want of room; how much of the room for rows is used)
     """
+    plan, places, slots = borrowed(plan), borrowed(places), borrowed_rows(slots)
+    free, log, kept = borrowed(free), borrowed_rows(log), borrowed(kept)
     cells = rows_at(plan[CELLS], plan[NUM_CELLS], CELL_COLUMNS, np.int64(0))
     stats = rows_at(plan[STATS], plan[NUM_STEPS], STAT_COLUMNS, np.int64(0))
     ready = free, num_free, end, order

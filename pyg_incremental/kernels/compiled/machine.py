@@ -9,6 +9,7 @@ happened that this one follows; behind the last three it is called again.
 import numpy as np
 
 from pyg_incremental.kernels import graph_at
+from pyg_incremental.kernels.address import borrowed, borrowed_rows
 from pyg_incremental.kernels.compiled.choice import EXTREMUM as EXTREMUM_READS
 from pyg_incremental.kernels.compiled.choice import LEAST, SUM, pull_pays
 from pyg_incremental.kernels.compiled.choice import SOFTMAX as SOFTMAX_READS
@@ -321,6 +322,8 @@ def update(  # type: ignore[no-untyped-def]
         is -1, and nothing was done, if the delta is not valid or something has to grow.
     """
     used = 0
+    plan, places, free = borrowed(plan), borrowed(places), borrowed(free)
+    slots, ids, rows = borrowed_rows(slots), borrowed(ids), borrowed_rows(rows)
     left, taken = slots[0, 1 : 1 + gone.shape[1]], slots[1, 1 : 1 + added.shape[1]]
     if first == GRAPH:
         if not graph_at.accept_now(places, added, gone, ids, num_nodes, free, num_free, end, slots):
