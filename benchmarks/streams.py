@@ -1,10 +1,12 @@
-"""A stream beside bare updates, from event to alert, and after a kill.
+"""A stream beside bare updates, from event to alert, beside its checkpoints, and after a kill.
 
-The graph is drawn, in the size of arXiv. Five measurements, and one line at the end:
+The graph is drawn, in the size of arXiv. Six measurements, and one line at the end:
 
 * runtime: events of a list, as mappings, in batches of 1,000, with a folder for checkpoints, beside
   `apply_delta` on the same deltas made before, in turns;
 * alerts: events are pushed at a rate, and it is measured when their alerts are handed over;
+* checkpoints: how long a stream waits for one in the background, by fork and by copy, in turns, and
+  what the batches after it take, beside those with none at work;
 * window: edges between named nodes, of which the last `--held` stay; memory and times in the first
   quarter after the window is full, and in the last one;
 * restart: a stream is left after many events and no checkpoint, and made again;
@@ -31,6 +33,7 @@ from benchmarks.models import build
 from benchmarks.stream import Stream as Updates
 from benchmarks.workload import ADD, DELETE, Workload
 from pyg_incremental import to_incremental
+from pyg_incremental.files import keeping
 from pyg_incremental.sources import IterableSource, JsonLinesSource, QueueSource
 from pyg_incremental.stream import Schema, Stream, Window
 
@@ -44,6 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--restart", type=int, default=100_000, help="events since a checkpoint")
     parser.add_argument("--held", type=int, default=50_000, help="edges in the window")
     parser.add_argument("--through", type=int, default=1_000_000, help="events that go through it")
+    parser.add_argument("--checkpoints", type=int, default=7, help="checkpoints in each way")
     parser.add_argument("--max-latency", type=float, default=0.005, help="seconds to answer in")
     parser.add_argument("--quick", action="store_true", help="a tiny graph: whether it runs")
     parser.add_argument("--seed", type=int, default=0)
@@ -105,6 +109,51 @@ def _edges_only(work: Workload) -> Workload:
     return Workload(
         work.x, work.edge_index, work.kind[keep], work.a[keep], work.b[keep], work.rows[:1]
     )
+
+
+def checkpoints(work: Workload, batch: int, times: int, folder: Path) -> dict[str, float]:
+    """What a checkpoint in the background costs the thread of a stream, in its processor time."""
+    model, events = build("sage", work.x.shape[1], 128, work.classes, 2), events_of(work)
+    source = IterableSource(lambda: iter(forth_and_back(events, 10**7)))
+    stalls: dict[bool, list[float]] = {True: [], False: []}
+    firsts: dict[bool, list[float]] = {True: [], False: []}
+    steps: dict[bool | None, list[float]] = {True: [], False: [], None: []}
+    with Stream(
+        model, source, SCHEMA, first=(work.x, work.edge_index), directory=folder, max_size=batch
+    ) as stream:
+
+        def timed(by: bool | None) -> float:
+            began = time.thread_time()
+            stream.step()
+            steps[by].append(time.thread_time() - began)
+            return steps[by][-1]
+
+        for _ in range(20):
+            stream.step()
+        by_fork = keeping.CAN_FORK
+        for n in range(2 * times):
+            keeping.CAN_FORK = by_fork and n % 2 == 0
+            for _ in range(20):
+                timed(None)
+            began = time.thread_time()
+            stream.checkpoint(wait=False)
+            stalls[keeping.CAN_FORK].append(time.thread_time() - began)
+            firsts[keeping.CAN_FORK].append(timed(keeping.CAN_FORK))
+            while stream.is_saving:
+                timed(keeping.CAN_FORK)
+        keeping.CAN_FORK = by_fork
+        found = {"batch_ms": 1e3 * float(np.median(steps[None]))}
+        for by, name in ((True, "fork"), (False, "copy")):
+            if stalls[by]:
+                found |= {
+                    f"{name}_ms": 1e3 * float(np.median(stalls[by])),
+                    f"{name}_first_batch_ms": 1e3 * float(np.median(firsts[by])),
+                    f"{name}_batch_ms": 1e3 * float(np.median(steps[by])),
+                }
+        return found | {
+            "off": float(stream.inc.verify()), "events": stream.stats.events,
+            "dead": stream.stats.dead,
+        }  # fmt: skip
 
 
 def alerts(work: Workload, rate: int, seconds: float, max_latency: float) -> dict[str, float]:
@@ -233,13 +282,15 @@ def run(args: argparse.Namespace) -> None:
         folder = Path(name)
         speed = ratio(work, args.batch, args.seconds, folder / "ratio")
         _show("runtime", speed)
+        saved = checkpoints(work, args.batch, args.checkpoints, folder / "checkpoints")
+        _show("checkpoints", saved)
         told = alerts(work, args.rate, args.seconds, args.max_latency)
         _show("alerts", told)
         slid = window(work, args.held, args.through, args.batch)
         _show("window", slid)
         again = restart(work, args.restart, args.batch, folder)
         _show("restart", again)
-    parts = (speed, told, slid, again)
+    parts = (speed, saved, told, slid, again)
     off = max(part["off"] for part in parts)
     dead = sum(part["dead"] for part in parts)
     events = sum(part["events"] for part in parts)

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,6 +28,8 @@ _KINDS = (
     (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"),
     (stat.S_ISCHR, "a character device"), (stat.S_ISBLK, "a block device"),
 )  # fmt: skip
+ASIDE = ".next"
+"""How a file is called that another process writes, and that is to take the place of one."""
 _PIECE = 1 << 22
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
 
@@ -70,6 +72,32 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.unlink(part)
         raise
     sync_folder(target.parent)
+
+
+def taken_in(
+    aside: str | os.PathLike[str], path: str | os.PathLike[str], written: Callable[[], None]
+) -> None:
+    """Wait for a whole file, and put it into the place of another one.
+
+    Raises:
+        OSError: If it cannot be. What was there is as it was then.
+    """
+    try:
+        written()
+        os.replace(aside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise
+    sync_folder(Path(path).parent)
+
+
+def remove_asides(path: str | os.PathLike[str]) -> None:
+    """Remove what was written to take the place of a file, where nobody is left to put it there."""
+    name = re.compile(re.escape(Path(path).name) + r"\.[0-9a-f]{16}" + re.escape(ASIDE))
+    for entry in os.scandir(Path(path).parent):
+        if name.match(entry.name):
+            remove_if_left_over(entry.path)
 
 
 def why_no_file(path: str | os.PathLike[str]) -> str:
@@ -188,6 +216,11 @@ class Alone:
         with contextlib.suppress(OSError):
             os.unlink(self._path)
         self._file.close()
+
+    def leave(self) -> None:
+        """Hold it no longer, in a process that was forked: the other one holds it as before."""
+        if self._file is not None:
+            self._file.close()
 
 
 def _may_be_locked(handle: int) -> bool:

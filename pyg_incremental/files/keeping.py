@@ -2,6 +2,7 @@
 
 import logging
 import os
+import secrets
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
@@ -12,13 +13,16 @@ from typing_extensions import Unpack
 
 from pyg_incremental.call.method import module_of
 from pyg_incremental.delta.journal import Committed
+from pyg_incremental.encoding.whole_file import ASIDE, taken_in
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.files import saving
+from pyg_incremental.files.forked import CAN_FORK, forked
 from pyg_incremental.files.saving import Saved
 from pyg_incremental.session import start
 from pyg_incremental.session.by_name import Names
 from pyg_incremental.session.compact import Removed
 from pyg_incremental.session.parameters import refuse_autocast
+from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Options
 
 _log = logging.getLogger(__name__)
@@ -56,24 +60,66 @@ class Keeping:
 
         Updates wait for the copy alone. Arguments and errors are those of `save`.
         """
+        saved = self._turns.read(lambda: self._copied(self._at_rest(), extra, copy=True))
+        return lambda path: self._write(path, saved)
 
-        def look() -> Saved:
-            self._refuse_stale(exactly=True)
-            session = self._require()
-            names, removed = self._settled(session), self._removed.by_kind()
-            saved = ({}, {}) if names is None else names.saved(session)
-            return saving.copied(session, self._scrub.next, removed, saved, extra)
+    def saved_aside(
+        self: Any, path: str | os.PathLike[str], extra: Callable[[], Any]
+    ) -> Callable[[], None] | None:
+        """Have a forked process write what `save` would, so that updates wait for the fork alone.
 
-        saved = self._turns.read(look)
+        It writes beside the file, and takes its place when it is waited for: if this process dies
+        before, nothing has happened.
 
-        def write(path: str | os.PathLike[str]) -> None:
-            began = time.perf_counter()
-            saving.save(path, self.model, self._settings, saved)
-            took, size = time.perf_counter() - began, os.path.getsize(path)
-            version = saved.content["version"]
-            _log.info("saved version %d to '%s': %d bytes, %.3f s", version, path, size, took)
+        Args:
+            path: The file.
+            extra: Makes what is written with it, in that process.
 
-        return write
+        Returns:
+            What waits for the file and raises `OSError` if it could not be written; what was there
+            is as it was then. None where a fork would not see one state, or not survive: rows lie
+            in files (`bootstrap(directory=)`) or on another device, the model itself runs in
+            another thread, or the system is not Linux.
+
+        Raises:
+            StaleStateError: If the stored state is stale.
+            OSError: If there is no memory or no process for a child.
+        """
+        turns, aside = self._turns, f"{path}.{secrets.token_hex(8)}{ASIDE}"
+        if not CAN_FORK or not turns.model.acquire(blocking=False):
+            return None
+
+        def look() -> Callable[[], None] | None:
+            session = self._at_rest()
+            on_another = torch.cuda.is_initialized() or not session.like.is_cpu
+            if session.settings.storage.on_disk or on_another:
+                return None
+            wait = forked(lambda: self._write(aside, self._copied(session, extra(), copy=False)))
+            return lambda: taken_in(aside, path, wait)
+
+        try:
+            found: Callable[[], None] | None = turns.read(look)
+            return found
+        finally:
+            turns.model.release()
+
+    def _at_rest(self: Any) -> Session:
+        """What is stored, if it is the model's answer."""
+        self._refuse_stale(exactly=True)
+        session: Session = self._require()
+        return session
+
+    def _copied(self: Any, session: Session, extra: Any, copy: bool) -> Saved:
+        names, removed = self._settled(session), self._removed.by_kind()
+        saved = ({}, {}) if names is None else names.saved(session)
+        return saving.copied(session, self._scrub.next, removed, saved, extra, copy)
+
+    def _write(self: Any, path: str | os.PathLike[str], saved: Saved) -> None:
+        began = time.perf_counter()
+        saving.save(path, self.model, self._settings, saved)
+        took, size = time.perf_counter() - began, os.path.getsize(path)
+        version = saved.content["version"]
+        _log.info("saved version %d to '%s': %d bytes, %.3f s", version, path, size, took)
 
     @classmethod
     def load(

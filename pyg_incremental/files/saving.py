@@ -58,6 +58,7 @@ def copied(
     removed: Mapping[str, Ids],
     names: Sequence[Mapping[str, dict[str, Tensor]]],
     extra: Any = None,
+    copy: bool = True,
 ) -> Saved:
     """What is to be saved of a session; nothing of it changes with the session.
 
@@ -68,6 +69,7 @@ def copied(
         names: The names of nodes by kind, `[num_nodes]` each, and ids of edges, as `Names.saved`
             has them.
         extra: What the caller keeps with it.
+        copy: Whether rows are copied; else the session must not change before they are written.
     """
     committed = session.committed
     content = {
@@ -81,7 +83,7 @@ def copied(
         "edge_ids": dict(names[1]),
         "outputs": [value.name for value in session.plan.program.outputs],
         "whole_outputs": {name: t.clone() for name, t in whole_outputs(session).items()},
-        **stored(session, exact=False),
+        **stored(session, exact=False, copy=copy),
     }
     return Saved(constants_of(session.plan.site), content)
 

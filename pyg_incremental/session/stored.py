@@ -9,12 +9,13 @@ from pyg_incremental.program.steps import Domain
 from pyg_incremental.session.session import Session
 
 
-def stored(session: Session, exact: bool) -> dict[str, Any]:
+def stored(session: Session, exact: bool, copy: bool = True) -> dict[str, Any]:
     """What is stored.
 
     Args:
         session: The running state.
         exact: With the neighbour lists, to compare two states.
+        copy: Whether rows are copied; else they are views, which change with the session.
     """
     site, roles, counts = session.plan.site, session.roles, session.num_nodes
     state: dict[str, Any] = {
@@ -22,8 +23,8 @@ def stored(session: Session, exact: bool) -> dict[str, Any]:
         "num_nodes": {kind: counts[kind] for kind in roles.kinds},
         "graphs": {r.graph: session.graphs[r.graph].state() for r in roles.given},
         "others": session.others(),
-        "rows": _rows(session),
-        "aggregators": _aggregators(session),
+        "rows": _rows(session, copy),
+        "aggregators": _aggregators(session, copy),
         "program": str(session.plan.program),
     }
     if exact:
@@ -32,21 +33,25 @@ def stored(session: Session, exact: bool) -> dict[str, Any]:
     return state
 
 
-def _rows(session: Session) -> dict[str, Tensor]:
-    """Copies of the stored rows of nodes, by the name of the value."""
+def _rows(session: Session, copy: bool) -> dict[str, Tensor]:
+    """The stored rows of nodes, by the name of the value."""
     return {
-        value.name: cell.tensor[: session.num_nodes[value.kind]].clone()
+        value.name: _as_asked(cell.tensor[: session.num_nodes[value.kind]], copy)
         for value, cell in session.engine.cells.items()
         if value.domain is Domain.NODE and cell.stored
     }
 
 
-def _aggregators(session: Session) -> dict[str, dict[str, Tensor]]:
+def _as_asked(rows: Tensor, copy: bool) -> Tensor:
+    return rows.clone() if copy else rows
+
+
+def _aggregators(session: Session, copy: bool) -> dict[str, dict[str, Tensor]]:
     """What aggregations keep beside their rows, by the name of the value."""
     found = {}
     for a in session.engine.aggregators:
         count = session.num_nodes[a.step.output.kind]
-        kept = {name: rows.tensor[:count].clone() for name, rows in a.extra.items()}
+        kept = {name: _as_asked(rows.tensor[:count], copy) for name, rows in a.extra.items()}
         if a.scale.rows is not None:
             kept["scale"] = a.scale.tensor
         found[a.step.output.name] = kept

@@ -2,10 +2,11 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyg_incremental.encoding.whole_file import Alone
+from pyg_incremental.encoding.whole_file import Alone, remove_asides
 from pyg_incremental.errors import IncrementalError
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.sources.sqlite import Durability
@@ -41,6 +42,7 @@ class Folder:
                 f"'{path}' belongs to a stream that runs; stop that one, or give this one a folder "
                 "of its own"
             )
+        remove_asides(path / STATE)
         self._journal: Journal | None = None
         self._writer: threading.Thread | None = None
         self._failed: Exception | None = None
@@ -68,19 +70,22 @@ class Folder:
             except OSError as error:
                 self._failed = error
 
-    def write(self, inc: IncrementalModel, extra: Any, wait: bool) -> None:
-        """Write a checkpoint; updates wait while the state is copied.
+    def write(self, inc: IncrementalModel, extra: Callable[[], Any], wait: bool) -> None:
+        """Write a checkpoint; updates wait for a fork, or where that cannot be, for a copy.
 
         Args:
             inc: The model.
-            extra: What else belongs to it.
-            wait: Whether to return when it is on the disk; else it is written by a thread.
+            extra: Makes what else belongs to it.
+            wait: Whether to return when it is on the disk; else it is written in the background.
 
         Raises:
             OSError: If it cannot be written; the one before counts then.
         """
         self.settle()
-        write, version = inc.copied(extra=extra), inc.version
+        path, version = self._path / STATE, inc.version
+        write = None if wait else inc.saved_aside(path, lambda: self._of_child(extra))
+        if write is None:
+            write = partial(inc.copied(extra=extra()), path)
         if self._journal is None:
             self._journal = Journal(self._path, version, self._is_synced)
         else:
@@ -91,16 +96,29 @@ class Folder:
         self._writer = threading.Thread(target=self._in_background, args=(write, version))
         self._writer.start()
 
-    def _write(self, write: Callable[[Path], None], version: int) -> None:
-        write(self._path / STATE)
+    def _of_child(self, extra: Callable[[], Any]) -> Any:
+        """What belongs to a checkpoint that a child writes, who must not hold the folder.
+
+        Else nobody had it as long as the child is at work, if this process is killed.
+        """
+        self._lock.leave()
+        return extra()
+
+    def _write(self, write: Callable[[], None], version: int) -> None:
+        write()
         if self._journal is not None:
             self._journal.forget(version)
 
-    def _in_background(self, write: Callable[[Path], None], version: int) -> None:
+    def _in_background(self, write: Callable[[], None], version: int) -> None:
         try:
             self._write(write, version)
         except Exception as error:  # it is raised where somebody can do something about it
             self._failed = error
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint is being written in the background."""
+        return self._writer is not None and self._writer.is_alive()
 
     def settle(self) -> None:
         """Wait for a checkpoint that is being written.

@@ -465,7 +465,8 @@ class Stream:
         """Write the state and the position of the source; a restart goes on from here.
 
         Args:
-            wait: Whether to return when it is on the disk; else a thread writes it.
+            wait: Whether to return when it is on the disk; else a process that is forked writes it,
+                or a thread, where that cannot be (see `IncrementalModel.saved_aside`).
 
         Raises:
             IncrementalError: If there is no folder.
@@ -480,16 +481,24 @@ class Stream:
             for sink in (self._dead, *(watch.to for watch in self._watches)):
                 if sink is not None:
                     sink.flush()
-            extra = {
-                "position": self._position, "seen": [*self._intake.seen],
-                "latest": self._intake.latest, "begins": {**self._begins},
-                "stats": self.stats.saved(), "refused": [list(pair) for pair in self._refused],
-                "parts": [*self._parts],
-                "made": None if self._intake.live is None else self._intake.live.saved(),
-            }  # fmt: skip
-            self._folder.write(self.inc, extra, wait)
+            self._folder.write(self.inc, self._extra, wait)
             self._since = 0
             self.stats.checkpoints += 1
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether a checkpoint is being written in the background."""
+        return self._folder is not None and self._folder.is_writing
+
+    def _extra(self) -> dict[str, Any]:
+        """What belongs to a checkpoint beside the state of the model."""
+        intake = self._intake
+        return {
+            "position": self._position, "seen": [*intake.seen], "latest": intake.latest,
+            "begins": {**self._begins}, "stats": self.stats.saved(),
+            "refused": [list(pair) for pair in self._refused], "parts": [*self._parts],
+            "made": None if intake.live is None else intake.live.saved(),
+        }  # fmt: skip
 
     def close(self) -> None:
         """Write a checkpoint, if there is a folder, and let go of it."""

@@ -167,11 +167,12 @@ class World:
             self.point()
             if self.left == 1:  # it ends in the midst of the file
                 self.left = 0
-                (self.folder / "state.0123456789abcdef.part").write_bytes(b"PYGINCR")
+                end = self.rng.choice([".part", ".next", ".next.0123456789abcdef.part"])
+                (self.folder / f"state.0123456789abcdef{end}").write_bytes(b"PYGINCR")
                 raise Crash
-            save(self.folder / checkpoint.STATE)
+            save()
             self.point()
-            to_disk(folder, lambda _: None, version)
+            to_disk(folder, lambda: None, version)
             self.point()
 
         def noted(folder, entry):
