@@ -138,6 +138,7 @@ _NO_KNN = "its edges are the nearest neighbours of the features, so every row ma
 _NO_KERNEL = "PyG runs it in compiled GPU kernels of its own, which show no messages; use"
 _MIXES = "full pass where its network mixes rows"
 _BEYOND = "another `aggr` than sum, mean, max, min"
+_RANKED = "`aggr='median'` and `'mul'`: row recompute"
 _REDUCED = f"self-loops beside {_BEYOND}: row recompute"
 _ATTENDS = "another `aggr` than sum and mean: row recompute"
 _FILLED = "so is `edge_attr` of self-loops, filled in by a reduction (`fill_value`)"
@@ -195,7 +196,7 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
     "DNAConv": ("constrained", "", ""),
     "PointNetConv": (
         "constrained", "`local_nn` of each edge, reduced, self-loops too; then `global_nn`",
-        _REDUCED,
+        f"{_RANKED}; {_MIXES}",
     ),
     "GMMConv": ("incremental", "", ""),
     "SplineConv": ("incremental", "", "PyG needs pyg-lib"),
@@ -209,7 +210,8 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
     "DynamicEdgeConv": ("refused", "", f"{_NO_KNN}; PyG needs pyg-lib"),
     "XConv": ("refused", "", f"{_NO_KNN}; PyG needs pyg-lib"),
     "PPFConv": (
-        "constrained", "`local_nn` of point pair features, reduced; then `global_nn`", _REDUCED
+        "constrained", "`local_nn` of point pair features, reduced; then `global_nn`",
+        f"{_RANKED}; {_MIXES}",
     ),
     "FeaStConv": ("constrained", "", _REDUCED),
     "PointTransformerConv": ("constrained", "attention in which every channel is a head", _MIXES),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from pyg_incremental.program.derived import EdgeRows
+from pyg_incremental.program.derived import Compared, EdgeRows
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
     Gather,
@@ -58,7 +58,9 @@ def edge_rows(program: Program, rows: Value) -> EdgeRows:
             held[step.output] = step.fn(*(held[v] for v in step.inputs))
         return held[rows]
 
-    return EdgeRows(fn, frozenset(data.values()))
+    readers = [s.fn for s in order if ends.keys() & set(s.inputs)]
+    compares = rows not in ends and all(isinstance(f, Compared) and f.of_ends for f in readers)
+    return EdgeRows(fn, frozenset(data.values()), compares)
 
 
 def run_over(program: Program) -> set[str]:

@@ -10,10 +10,34 @@ edges stand nobody may ask.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 LOOP, OWN_LOOP = -1, -2
 """Parts that loops at nodes are of: those without data of their own, and those with."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A comparison of the ids at the ends of edges.
+
+    Attributes:
+        compare: `torch.ne` or its like.
+        fixed: For each of its arguments a number, or None for ids.
+    """
+
+    compare: Callable[..., Tensor]
+    fixed: tuple[int | None, ...]
+
+    def __call__(self, *ids: Tensor) -> Tensor:
+        """Compare ids, int64 `[k]` each."""
+        rows = iter(ids)
+        return self.compare(*(next(rows) if f is None else f for f in self.fixed))
+
+    @property
+    def of_ends(self) -> bool:
+        """Whether ids are compared with each other, and with no number."""
+        return all(f is None for f in self.fixed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +47,20 @@ class EdgeRows:
     Attributes:
         fn: Of data, `[k, ...]` by name, and ends, int64 `[k]` each, the rows, `[k, ...]`.
         reads: The names of the data that it looks at.
+        compares: Whether of ids it only knows which is larger, or that they are equal.
     """
 
     fn: Callable[[Mapping[str, Tensor], Tensor, Tensor], Tensor]
     reads: frozenset[str]
+    compares: bool = False
+
+    def takes(self, loops: bool) -> bool:
+        """Whether it is a mask that takes all self-loops and nothing else; or all but these."""
+        if self.reads or not self.compares:
+            return False
+        src = torch.arange(2).repeat_interleave(2)
+        dst = torch.arange(2).repeat(2)
+        return bool((self.fn({}, src, dst) == ((src == dst) == loops)).all())
 
 
 @dataclass(frozen=True)

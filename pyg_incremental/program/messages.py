@@ -127,6 +127,22 @@ def with_others(program: Program, rows: Value, others: Mapping[Value, Value]) ->
     return of(rows)
 
 
+def at_node(program: Program, rows: Value, at_target: bool) -> Value:
+    """Rows of edges that are made of the node at one end alone, as rows of that node.
+
+    Args:
+        program: The program.
+        rows: Rows of edges.
+        at_target: Which end that is.
+    """
+    read = {
+        s.output: s.inputs[0]
+        for s in program.steps
+        if isinstance(s, Gather) and s.output.kind == rows.kind and s.at_target is at_target
+    }
+    return with_others(program, rows, read)
+
+
 def _composed(
     rows: Value, order: Sequence[RowMap], places: dict[tuple[Any, ...], int], makers: Any
 ) -> Callable[..., Any]:

@@ -391,6 +391,8 @@ class Program:
                 kept.append(s)
                 read.update(s.inputs)
         self.steps = kept[::-1]
+        there = {s.output for s in kept}
+        self._known = {k: v for k, v in self._known.items() if v in there}
 
     def value(self, name: str, domain: Domain, kind: str = "") -> Value:
         """A new value with a name that is not taken."""

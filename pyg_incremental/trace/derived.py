@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx
 
 from pyg_incremental.program.derivations import edge_rows
-from pyg_incremental.program.derived import Column, Derived, Part, carried
+from pyg_incremental.program.derived import Column, Compared, Derived, Part, carried
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
     Gather,
@@ -57,6 +57,21 @@ class _Own:
     graph: str
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Rows of the edges of a graph, and behind them rows of the loops at its nodes.
+
+    Attributes:
+        edges: The former.
+        fill: Node rows, those of the loops.
+        own: Edge rows, which the youngest loop at a node has in place of these; None for none.
+    """
+
+    edges: Value
+    fill: Value
+    own: Value | None
+
+
 class DerivedGraphs:
     """Follows the graphs that a model makes through a recorded graph.
 
@@ -75,6 +90,7 @@ class DerivedGraphs:
         self._known: dict[Hashable, Value] = {}
         self._columns: dict[Hashable, Value] = {}
         self._masks: dict[str, Value] = {}
+        self.spread_of: dict[Value, Spread] = {}
 
     def read(self, node: fx.Node, name: str) -> Any:
         """What an operation has made of graphs or of rows of their edges; None if neither."""
@@ -328,9 +344,8 @@ class DerivedGraphs:
             )
             for e in found
         ]
-        return self.program.map(
-            node.name, partial(_compare, compare, fixed), ids, key=(compare, *fixed)
-        )
+        compared = Compared(compare, tuple(fixed))  # type: ignore[arg-type]
+        return self.program.map(node.name, compared, ids, key=compared)
 
     def _note_own(self, node: fx.Node) -> None:
         """`rows[ids of loops] = rows of loops`: what a loop has is kept."""
@@ -349,19 +364,11 @@ class DerivedGraphs:
         of = next((r for r in self.program.graphs.values() if r.graph == part.graph), None)
         ordered = of is not None and (of.derived is None or of.derived.merged)
         keep = self._masks.get(end.relation.graph)
-        if ordered and keep is not None and self._takes_loops(keep):
+        if ordered and keep is not None and edge_rows(self.program, keep).takes(loops=True):
             self._own[node] = _Own(base, rows, part.graph)
 
-    def _takes_loops(self, keep: Value) -> bool:
-        """Whether a mask takes all loops and nothing else."""
-        rows = edge_rows(self.program, keep)
-        if rows.reads:
-            return False
-        ids = torch.arange(3).repeat_interleave(3), torch.arange(3).repeat(3)
-        return bool((rows.fn({}, *ids) == (ids[0] == ids[1])).all())
-
     def _filled(self, node: fx.Node) -> Value | None:
-        """`torch.ones(edge_index.size(1))` and its like, for a derived graph."""
+        """`torch.ones(edge_index.size(1))` and its like: the same row for every edge."""
         fake, real = self._ids.fake(node), self.recorded.real[node]
         if fake is None or not fake.dim() or not real.numel():
             return None
@@ -372,13 +379,14 @@ class DerivedGraphs:
             if not isinstance(fill, (bool, int, float)):
                 return None
         for relation in self.program.graphs.values():
-            if relation.derived is None:
-                continue
             size = self.recorded.sizes.edges.get(relation.graph)
-            if size is not None and same_size(size, fake.shape[0]):
-                tail, number = tuple(real.shape[1:]), real.flatten()[0].item()
-                fill_rows = partial(_full, tail, number, real.dtype)
-                return self.program.map(node.name, fill_rows, [self.parts(relation)])
+            if relation.members or size is None or not same_size(size, fake.shape[0]):
+                continue
+            fill_rows = full_rows(real, real.flatten()[0].item())
+            rows = self.parts(relation) if relation.derived is not None else self.program.gather(
+                f"{node.name}_at", self.program.ones(relation.target), relation.graph, True
+            )  # fmt: skip
+            return self.program.map(node.name, fill_rows, [rows])
         return None
 
     def parts(self, relation: Relation) -> Value:
@@ -516,7 +524,10 @@ class DerivedGraphs:
             derived.own = own.graph
             more.append(self.carry(own.rows, to, False))
         fn = partial(_of_looped, len(rows), number, own is not None)
-        return self.program.map(node.name, fn, [self.parts(to), *rows, *more])
+        made = self.program.map(node.name, fn, [self.parts(to), *rows, *more])
+        fill = loop if own is None else own.fill
+        self.spread_of[made] = Spread(ahead[0], fill, None if own is None else own.rows)
+        return made
 
     def _is_turned(self, kind: str, part: Part) -> bool:
         """Whether the edges of a graph are turned around in a part that is made of it."""
@@ -531,14 +542,22 @@ class DerivedGraphs:
         return part.turned != inner.turned
 
 
+def full_rows(like: Tensor, number: Any) -> Callable[[Tensor], Tensor]:
+    """Of rows `[k, ...]`, as many that are filled with a number, shaped as those of `like`."""
+    return partial(_full, tuple(like.shape[1:]), number, like.dtype)
+
+
+def filled_rows(step: RowMap) -> Tensor | None:
+    """The row `[1, ...]` of all edges of a derived graph, if a map makes nothing else."""
+    fn = step.fn
+    if not isinstance(fn, partial) or fn.func is not _full:
+        return None
+    row: Tensor = fn(torch.zeros(1))
+    return row
+
+
 def _flipped(edge_index: Tensor) -> Tensor:
     return edge_index.flip(0)
-
-
-def _compare(compare: Any, fixed: list[Any], *ids: Tensor) -> Tensor:
-    rows = iter(ids)
-    made: Tensor = compare(*(next(rows) if f is None else f for f in fixed))
-    return made
 
 
 def _full(tail: tuple[int, ...], number: Any, dtype: torch.dtype, rows: Tensor) -> Tensor:

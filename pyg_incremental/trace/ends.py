@@ -20,14 +20,15 @@ from pyg_incremental.call.roles import Roles, is_label
 from pyg_incremental.conv import ConvCall
 from pyg_incremental.conv.attend import has_pointer
 from pyg_incremental.ops import EdgeFunction
-from pyg_incremental.program.messages import message_of, reads_nodes, with_others
+from pyg_incremental.program.messages import at_node, message_of, reads_nodes
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
     Gather,
     NotIncremental,
     Value,
 )
-from pyg_incremental.trace.derived import DerivedGraphs
+from pyg_incremental.trace.derived import DerivedGraphs, Spread
+from pyg_incremental.trace.factors import total_of
 from pyg_incremental.trace.ids import End, EndIds, arguments_of, is_fixed, same_shape
 from pyg_incremental.trace.looped import Joined, Looped, lists_all, with_own_row
 from pyg_incremental.trace.matrices import Matrices
@@ -88,6 +89,7 @@ class Ends:
         held = self.env.get(first) if isinstance(first, fx.Node) else None
         if isinstance(held, Sides):
             return of_sides(self._written, node, name, held)
+        self._ids.note_constant(node, name)
         made = None if self._derived is None else (
             self._derived.read(node, name)
             or self._matrices.read(node, name, self.call_over, self._message)
@@ -105,7 +107,6 @@ class Ends:
         if end is not None:
             self._ids.of[node] = end
             return None
-        self._ids.note_constant(node, name)
         if name in ("__getitem__", "index_select", "embedding", "torch.embedding"):
             return self._gathered(node, name)
         rule = _SCATTERS.get(name.removesuffix("_") if not name.endswith("__") else name)
@@ -135,6 +136,11 @@ class Ends:
         except NotIncremental:
             return {}
         return found
+
+    @property
+    def spread_of(self) -> Mapping[Value, Spread]:
+        """Rows of edges of graphs that the model makes, and of the loops behind them."""
+        return {} if self._derived is None else self._derived.spread_of
 
     def declare(self, kind: str) -> None:
         """See that a program has the edges that an input stands for."""
@@ -388,16 +394,22 @@ class Ends:
             made = call.total(message) if largest is None else call.extremum(message, largest)
             return with_own_row(call, self.program, f"{node.name}_looped", reduce, made, own)
         if reduce == "sum":
-            return call.total(message)
+            return self._total(call, source, end) or call.total(message)
         if reduce in _EXTREMA:
             return call.extremum(message, _EXTREMA[reduce])
         if reduce == "mean":
             count = call.degree()
-            total = call.total(message)
+            total = self._total(call, source, end) or call.total(message)
             return self.program.map(
                 f"{node.name}_mean", lambda t, n: t / n.clamp(min=1), [total, count]
             )
         return None
+
+    def _total(self, call: ConvCall, source: fx.Node, end: End) -> Value | None:
+        """The sum of products that can be taken apart; see `total_of`."""
+        if end.with_loops or end.relation.members:
+            return None
+        return total_of(call, self._written, self._ids, source, end)
 
     def read_out(self, node: fx.Node, module: nn.Module, name: str) -> Value | None:
         """A readout whose rows are made of all nodes of a graph at once, such as a median.
@@ -452,12 +464,7 @@ class Ends:
         if own or found.edges or not sent:
             return None
         given = sum(call.example(v).shape[1:].numel() for v in sent)
-        at_node = {
-            s.output: s.inputs[0]
-            for s in self.program.steps
-            if isinstance(s, Gather) and s.inputs[0] in sent and s.output.kind == rows.kind
-        }
-        made = with_others(self.program, rows, at_node)
+        made = at_node(self.program, rows, call.turned)
         wide = call.example(made).shape[1:].numel()
         return None if wide > 2 * given else self.program.map(f"{rows}_flat", _flattened, [made])
 

@@ -357,6 +357,7 @@ _TABLE: dict[str, Rule] = dict.fromkeys(
     "where": _where, "__getitem__": _index, "gather": _along,
     "index_select": _select_columns, "one_hot": _one_hot, "embedding": _embedding,
     "cosine_similarity": _pairs_of_rows(2, 1),
+    **dict.fromkeys(["cross", "linalg_cross"], _pairs_of_rows(2, -1)),
 }  # fmt: skip
 
 COSTLY = frozenset(["matmul", "mm", "bmm", "linear", "einsum"])

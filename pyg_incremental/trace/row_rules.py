@@ -26,6 +26,8 @@ def why_not_by_rows(written: Written, node: fx.Node, fn: Any) -> str:
         fn: The function or module that it calls.
     """
     values = written.values(node)
+    if node.op == "call_function" and name_of(node.target) in operations.RESHAPES:  # type: ignore[arg-type]
+        values = values[:1]  # the others are sizes, of which `_why_not_reshape` knows
     rowed = {(v.domain, v.kind) for v in values if v.domain is not Domain.WHOLE}
     if not rowed:
         return "it does not work on rows"

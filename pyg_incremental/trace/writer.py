@@ -35,6 +35,7 @@ from pyg_incremental.trace.functions import SizeFormula, size_of
 from pyg_incremental.trace.looped import Joined, Looped, in_parts, joined_rows, listed
 from pyg_incremental.trace.names import name_of, shown
 from pyg_incremental.trace.one_step import OneStep, OneSteps
+from pyg_incremental.trace.own_rows import without_tables
 from pyg_incremental.trace.picked import (  # fmt: skip
     Picked,
     as_picked,
@@ -110,7 +111,7 @@ class Writer:
                 structure = self._output(node.args[0])
                 self._finish_outputs()
                 keep_edge_rows(self.program)
-                self.program.prune()
+                without_tables(self.written, self.ends.spread_of)
                 leave_out_unused(self.program)
             else:
                 self._write(node)

@@ -17,6 +17,7 @@ from torch_geometric.utils import (
 )
 
 from pyg_incremental import IncrementalModel
+from pyg_incremental.ops import Sum
 from tests.closeness import assert_close
 from tests.oracle import full
 from tests.side_by_side import SideBySide, clone
@@ -79,6 +80,13 @@ def twice(m, x, e, w):
     h = m.gcn(x, *to_undirected(e, w, x.size(0), "mean")).relu()
     e, w = remove_self_loops(e, w)
     return h + m.graph(x, e, w)
+
+
+def shares(m, x, e, w):
+    """Factors at either end; where there is no edge, one of them is infinite."""
+    share = 1 / degree(e[1], x.size(0), x.dtype)
+    sent = x[e[0]] * (w * x[:, 0].exp()[e[0]]).view(-1, 1)
+    return scatter(sent * share[e[1]].view(-1, 1), e[1], 0, x.size(0), "sum")
 
 
 def matrix(e, w, x):
@@ -183,6 +191,8 @@ CASES = [
     weighted("half of both", lambda m, x, e, w: m.sage(x, to_undirected(e[:, e[0] < e[1]]))),
     weighted("filtered ends", masked),
     weighted("attended", attended),
+    weighted("but one node", lambda m, x, e, w: m.max(x, e[:, (e[0] != e[1]) & (e[0] != 5)])),
+    weighted("shares", shares),
     weighted("twice", twice),
     weighted("degree", by_degree),
     weighted(
@@ -219,6 +229,28 @@ def test_made_edges_are_followed(case):
     assert run.inc.mode == "incremental", run.inc.explain()
     run.walk(kinds=8)
     run.walk(["self_loops", "duplicate_edges", "self_loops_leave", "mixed"])
+
+
+BESIDE = [
+    "gcn_norm", "gcn_norm, improved", "gcn_norm, unit", "gcn_norm, by hand", "loops", "loops, mean",
+    "loops, attr", "remaining", "no loops", "attended",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_loops_need_no_table(name):
+    case = next(c for c in CASES if c.name == name)
+    relations = wide(case).inc.program.graphs.values()
+    assert [r.graph for r in relations] == ["edge_index"]
+
+
+def test_products_are_no_messages():
+    """What stands at one end of an edge alone is multiplied there."""
+    case = next(c for c in CASES if c.name == "shares")
+    run = wide(case)
+    sums = [s for s in run.inc.program.steps if s.kind == "sum"]
+    assert all(type(s) is Sum for s in sums), run.inc.program
+    run.walk(["add_edges", "mixed"])
 
 
 @pytest.mark.parametrize("name", ["gcn_norm", "undirected, mean", "filtered, weights", "remaining"])

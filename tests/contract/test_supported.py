@@ -253,6 +253,7 @@ def test_every_class_has_an_entry():
 TRACED = {
     "GatedGraphConv", "ResGatedGraphConv", "CGConv", "EdgeConv", "WLConvContinuous",
     "PointGNNConv", "GENConv", "GINEConv", "GeneralConv", "NNConv", "TransformerConv",
+    "PointNetConv", "PPFConv",
 }  # fmt: skip
 """Classes of which the tracer finds the program in their `forward`."""
 
@@ -352,7 +353,7 @@ FALLBACKS = [
     (
         "PointNetConv",
         "row recompute",
-        called(lambda: gnn.PointNetConv(small(CHANNELS + 3), aggr="std"), with_points),
+        called(lambda: gnn.PointNetConv(small(CHANNELS + 3), aggr="median"), with_points),
     ),
     ("FeaStConv", "row recompute", alone(lambda: gnn.FeaStConv(CHANNELS, OUT, aggr="std"))),
     ("LEConv", "constrained", alone(lambda: gnn.LEConv(CHANNELS, OUT, aggr="mean"))),
