@@ -10,7 +10,7 @@ from pyg_incremental.blocks.at_hand import AtHand
 from pyg_incremental.blocks.places import Places
 from pyg_incremental.errors import RowCountError
 from pyg_incremental.ops.edge_map import EdgeMap
-from pyg_incremental.program.steps import Relation, Value
+from pyg_incremental.program.steps import Domain, Relation, Value
 from pyg_incremental.rows import AT_ONCE
 
 
@@ -50,7 +50,12 @@ def rows_of_edges(
             *(at_hand.rows_at(v, src) for v in message.source),
             *(at_hand.rows_at(v, dst) for v in message.target),
             *(picked(*pair, first, last) for pair in message.picked),
-            *(at_hand.edge_rows(v, np.arange(first, last)) for v in message.edges),
+            *(
+                at_hand.content(v)
+                if v.domain is Domain.WHOLE
+                else at_hand.edge_rows(v, np.arange(first, last))
+                for v in message.edges
+            ),
         )
         if len(rows) != last - first:
             raise RowCountError(

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from pyg_incremental.engine.few_rows import FewRows
 from pyg_incremental.engine.storing import steps_and_stored
+from pyg_incremental.engine.values import OtherValues
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents
 from pyg_incremental.kernels.threads import Alone
@@ -203,6 +204,34 @@ class Engine(FewRows):
             if self.main is not None and not self._has_exchanges:  # an update of all ranks
                 self.update({}, {}, {})  # lays it out, and loads what it is made of
 
+    def take_values(self, given: Mapping[str, Tensor]) -> Callable[[], Work] | None:
+        """Take other tensors without rows; rows that come out as they were lead nowhere.
+
+        Args:
+            given: New tensors, `[...]` of any shape, by the names of inputs.
+
+        Returns:
+            What brings every row up to date, and says what has run; None, and nothing has changed,
+            where `renew` is for it.
+        """
+        values = OtherValues(self.executors, self.inputs, given)
+        events = None
+        if values.are_followed():
+            with values:
+                events = values.events(self.edge_executors)
+        if events is None:
+            return None
+        of_edges = events
+
+        def carry_out() -> Work:
+            self.interpret()
+            values.take()
+            done = self.update(of_edges, {}, {}, values=values.cells)
+            self._wait = self._compile_after
+            return done
+
+        return carry_out
+
     def renew(self, given: Mapping[str, Tensor]) -> Work:
         """Run again, on all rows, what reads some tensors, and what depends on that.
 
@@ -330,6 +359,7 @@ class Engine(FewRows):
         new_nodes: Mapping[str, int],
         rows: Mapping[str, tuple[Tensor, Tensor]],
         renew: Mapping[str, Tensor] = NOTHING,
+        values: Sequence[Cell] = (),
     ) -> Work:
         """Bring every stored row up to date after the graphs have taken `events`.
 
@@ -339,6 +369,7 @@ class Engine(FewRows):
             rows: For each changed node input the distinct ids, int64 `[c]`, and their new rows,
                 `[c, ...]`, new nodes included.
             renew: Rows of every aggregation to make afresh, int64 `[k]` for each kind of nodes.
+            values: What has no rows and is another one now; see `take_values`.
         """
         self.copy_late()
         if self._aside:
@@ -354,6 +385,8 @@ class Engine(FewRows):
                 self._update_few(fast, events, happened, rows, stats)
                 return stats
         num_events = self._begin(events, stats)
+        for cell in values:
+            cell.dirty = True
         with self._alone:
             if new_nodes or num_events:
                 self._grow()

@@ -16,7 +16,7 @@ from torch import Tensor
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.ops.operator import Operator
 from pyg_incremental.program.messages import Message
-from pyg_incremental.program.steps import Step
+from pyg_incremental.program.steps import Domain, Step
 from pyg_incremental.rows import AT_ONCE, Cell, Context, Ids
 
 
@@ -38,6 +38,8 @@ class EdgeMap(Step):
 
 class EdgeMapExecutor(Operator):
     """Keeps the rows of all edges of a graph, by slot."""
+
+    takes_values: ClassVar[bool] = True
 
     def __init__(self, step: EdgeMap, inputs: list[Cell], out: Cell, context: Context) -> None:
         super().__init__(step, out, context)
@@ -74,7 +76,7 @@ class EdgeMapExecutor(Operator):
         for begin in range(0, slots.size, AT_ONCE):
             some = slots[begin : begin + AT_ONCE]
             at, new = self._at(some), self._rows(some)
-            moved = _differ(out.read(at), new).cpu().numpy()
+            moved = differ(out.read(at), new).cpu().numpy()
             moved[: max(0, added.size - begin)] = False  # they count as changed in any case
             out.tensor.index_copy_(0, at, new)
             changed.append(some[moved])
@@ -96,6 +98,8 @@ class EdgeMapExecutor(Operator):
             for cell in cells:
                 if cell.ids is not None:
                     found.append(self._slots_at(cell.ids, lists))
+        if any(c.dirty for c in self.edges):
+            found.append(context.graph.slots_in_order())
         if not found:
             return added, np.empty(0, np.int64)
         return added, self._distinct(np.concatenate(found), added)
@@ -126,7 +130,8 @@ class EdgeMapExecutor(Operator):
         src, dst = (torch.from_numpy(end[slots].astype(np.int64)) for end in (edges.src, edges.dst))
         made: Tensor = self.step.message.fn(
             *(c.read(src) for c in self.source), *(c.read(dst) for c in self.target),
-            *(picked.read(at) for picked in self.picked), *(c.read(at) for c in self.edges),
+            *(picked.read(at) for picked in self.picked),
+            *(c.content if c.domain is Domain.WHOLE else c.read(at) for c in self.edges),
         )  # fmt: skip
         return made
 
@@ -206,7 +211,7 @@ class Picked:
         return every[graph.slots.in_at[every] >= 0]  # those of edges that are there
 
 
-def _differ(old: Tensor, new: Tensor) -> Tensor:
+def differ(old: Tensor, new: Tensor) -> Tensor:
     """Which rows came out different, bool `[k]`; NaN is like NaN."""
     differ, is_nan = old != new, new != new
     if bool(is_nan.any()):

@@ -127,6 +127,7 @@ class MapExecutor(Operator):
     """Runs a row map: on all rows once, then where an input is dirty."""
 
     computes: ClassVar[bool] = True
+    takes_values: ClassVar[bool] = True
 
     def __init__(self, step: RowMap, inputs: list[Cell], out: Cell, context: Context) -> None:
         super().__init__(step, out, context)
@@ -176,7 +177,7 @@ class MapExecutor(Operator):
         """An edge value: compute the rows of added and changed edges."""
         out, events = self.out, self.context.events
         backend = self.context.backend
-        changed = any(c.old_changed is not None for c in self.rowed)
+        changed = any(c.old_changed is not None or c.dirty for c in self.inputs)
         slots = backend.ids_from(events.added.slots).tensor
         if changed:
             again = backend.ids_from(events.changed.slots).tensor
@@ -263,6 +264,8 @@ class MapExecutor(Operator):
 
 class WholeExecutor(Operator):
     """Runs a step on all rows whenever an input changed."""
+
+    takes_values: ClassVar[bool] = True
 
     def __init__(self, step: Whole, inputs: list[Cell], out: Cell, context: Context) -> None:
         super().__init__(step, out, context)

@@ -33,6 +33,7 @@ class Operator(ABC):
         is_given: Whether it takes what is handed in.
         computes: Whether its rows are a function, `fn`, of the same rows of its inputs.
         gathers: Whether it is an aggregation.
+        takes_values: Whether it may read what has no rows, and follows that.
         takes_edges: Whether it has to see the edges that come and go before anything else does.
         kind_of_row: What the machine calls its kind.
         small_way: How the machine does it, as `Update.stats` calls that; empty if in one way only.
@@ -41,6 +42,7 @@ class Operator(ABC):
     is_given: ClassVar[bool] = False
     computes: ClassVar[bool] = False
     gathers: ClassVar[bool] = False
+    takes_values: ClassVar[bool] = False
     takes_edges: ClassVar[bool] = False
     kind_of_row: ClassVar[int] = m.NOTHING
     small_way: ClassVar[str] = ""

@@ -29,7 +29,7 @@ class Message:
         fn: The function.
         source: Node values read where an edge comes from.
         target: Node values read where it leads to.
-        edges: Edge values that read no node.
+        edges: Edge values that read no node, or values without rows.
         picked: Node values, and the edge values by whose ids they are read; see `Pick`.
     """
 
@@ -50,13 +50,14 @@ def reads_nodes(program: Program) -> set[Value]:
     return found
 
 
-def message_of(program: Program, rows: Value, picks: bool = False) -> Message:
+def message_of(program: Program, rows: Value, alone: bool = False) -> Message:
     """The function that makes some edge rows.
 
     Args:
         program: The program with the steps that make them.
         rows: A value of domain `EDGE`.
-        picks: Whether they may read nodes that are at neither end of an edge.
+        alone: Whether they are sent nowhere, so that they may read nodes that are at neither end of
+            an edge, and what has no rows.
 
     Raises:
         NotIncremental: If something that is no row is read on the way.
@@ -77,10 +78,10 @@ def message_of(program: Program, rows: Value, picks: bool = False) -> Message:
         if isinstance(step, Gather):
             rows_of = ends[step.at_target]
             rows_of.extend(v for v in step.inputs if v not in rows_of)
-        elif isinstance(step, Pick) and picks:
+        elif isinstance(step, Pick) and alone:
             picked.append((step.inputs[0], step.inputs[1]))
         elif value not in gathering:
-            if value.domain is not Domain.EDGE:
+            if value.domain is not Domain.EDGE and not (alone and value.domain is Domain.WHOLE):
                 raise NotIncremental(f"'{value}' has no row for each edge")
             stored.append(value)
         elif isinstance(step, RowMap):

@@ -90,13 +90,15 @@ def checked(session: Session, values: Any) -> tuple[dict[str, Tensor], dict[str,
 class WithValues:
     """A session with other values, computed anew beside the one that there is.
 
-    So whatever is raised changes nothing. Tensors alone are put into the session itself: the steps
-    that read them run again, and those behind. With anything else, or numbers, which the model may
+    So whatever is raised changes nothing. Tensors alone are put into the session itself: the maps
+    that read them run again, and what is behind where that changes a row; other steps that read
+    them run on all rows, and all those behind. With anything else, or numbers, which the model may
     branch on, all steps run, as in a first pass.
 
     Args:
         session: The running state, which stays as it is.
         delta: The delta.
+        is_tried: Whether everything is put back, bit by bit.
 
     Raises:
         InvalidDeltaError: If a value does not fit, or the delta says more, and outputs have a row
@@ -108,7 +110,7 @@ class WithValues:
         rest: What else the delta says, None if that is nothing.
     """
 
-    def __init__(self, session: Session, delta: GraphDelta) -> None:
+    def __init__(self, session: Session, delta: GraphDelta, is_tried: bool = False) -> None:
         tensors, plain = checked(session, delta.values)
         rest = replace(delta, values=None)
         self.rest = rest if rest.says_something else None
@@ -123,13 +125,36 @@ class WithValues:
         if plain or self.rest is not None:
             self.session = start.from_values(session, tensors, plain, self.rest is not None)
             return
-        self.session, self._before = session, Memento(session.engine, written=False)
-        try:
-            self._work = session.engine.renew(tensors)
-        except BaseException:
-            self.put_back()
-            raise
+        self.session = session
+        if not self._followed(tensors, is_tried):
+            self._before = Memento(session.engine, written=False)
+            try:
+                self._work = session.engine.renew(tensors)
+            except BaseException:
+                self.put_back()
+                raise
         session.outputs.compare_with(session.outputs.now(copy=False))
+
+    def _followed(self, tensors: Mapping[str, Tensor], is_tried: bool) -> bool:
+        """Take tensors as an update does, if they may be; where that fails, all is made afresh."""
+        session = self.session
+        if session.on_demand is not None:
+            return False
+        if is_tried:
+            self._before = Memento(session.engine)
+        carry_out, others = session.engine.take_values(tensors), session.others()
+        if carry_out is None:
+            return False
+        session.interrupted = "a delta with values was interrupted"
+        try:
+            self._work = carry_out()
+        except Exception:
+            session.fill({n: rows.clone() for n, rows in session.nodes().items()}, others)
+            session.committed = session.noted(session.committed)
+            session.interrupted = ""
+            raise
+        session.interrupted = ""
+        return True
 
     def put_back(self) -> None:
         """Leave the running state with the values of before."""
@@ -177,7 +202,7 @@ def foreseen(session: Session, delta: GraphDelta, began: float) -> Update[Any]:
         InvalidDeltaError: If it does not fit.
         Exception: Whatever the model raises.
     """
-    made = WithValues(session, delta)
+    made = WithValues(session, delta, is_tried=True)
     try:
         added, gone, work, resolved = made.carry_out()
         update = made.told(began, (added, gone, work), True)

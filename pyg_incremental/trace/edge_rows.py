@@ -20,7 +20,7 @@ def keep_edge_rows(program: Program) -> None:
         if value not in gathering and not (leaves and value.domain is Domain.EDGE):
             return value
         if value not in kept:
-            message = message_of(program, value, picks=True)
+            message = message_of(program, value, alone=True)
             kept[value] = program.value(f"{value.name}_rows", Domain.EDGE, value.kind)
             rows, ids = zip(*message.picked, strict=True) if message.picked else ((), ())
             inputs = (*message.source, *message.target, *rows, *ids, *message.edges)

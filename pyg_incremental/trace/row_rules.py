@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, fx
 from torch_geometric.nn.conv.hetero_conv import group
 
+from pyg_incremental.call.roles import is_label
 from pyg_incremental.program.messages import reads_nodes
 from pyg_incremental.program.row_wise import why_not_row_wise
 from pyg_incremental.program.steps import Domain, Value
@@ -44,7 +45,8 @@ def why_not_by_rows(written: Written, node: fx.Node, fn: Any) -> str:
     if written.program.read_out.intersection(values):
         return "it combines each row with one that is made of all of them"
     gathered = reads_nodes(written.program).intersection(values)
-    if gathered and any(v.domain is Domain.WHOLE for v in values):
+    pairs = all(is_label(v.kind) for v in gathered)
+    if gathered and not pairs and any(v.domain is Domain.WHOLE for v in values):
         return "it combines rows gathered along edges with another tensor"
     rows = next(r for n in node.all_input_nodes if (r := rows_of(written, n)) is not None)
     result = written.recorded.real[node]

@@ -218,3 +218,81 @@ def test_names_and_values(seed):
     inc.apply_delta(x_add=world.rows(1), node_ids="new")
     assert inc.num_nodes == NODES
     assert inc.verify().is_fine
+
+
+class Seen(torch.nn.Module):
+    """Nodes that were seen before now; of few of them that changes."""
+
+    def __init__(self, by_edges=False):
+        super().__init__()
+        self.conv, self.then, self.by_edges = GraphConv(CHANNELS, 4), GraphConv(4, 2), by_edges
+
+    def forward(self, x, edge_index, edge_time, seen, now):
+        weight = (edge_time < now).to(x.dtype) if self.by_edges else None
+        x = x if self.by_edges else x * (seen < now).to(x.dtype)[:, None]
+        h = self.conv(x, edge_index, weight).relu()
+        return self.then(h, edge_index, weight) / (2 + 0 * now)
+
+
+class Scores(torch.nn.Module):
+    """Pairs, with a temperature."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = SAGEConv(CHANNELS, 4)
+
+    def forward(self, x, edge_index, users, items, temperature):
+        h = self.conv(x, edge_index)
+        return ((h[users] * h[items]).sum(-1) / temperature).sigmoid()
+
+
+def test_a_temperature_of_scores_runs_the_scores_again_and_nothing_else(seed):
+    x = torch.randn(NODES, CHANNELS).double()
+    edges, (users, items) = torch.randint(NODES, (2, EDGES)), torch.randint(NODES, (2, 20))
+    model, cold = Scores().double().eval(), torch.tensor(2.0).double()
+    inc = to_incremental(model)
+    inc(x, edges, users, items, cold)
+    assert inc.mode == "incremental"
+    for step in range(4):
+        cold = cold / 2
+        up = inc.apply_delta(values={"temperature": cold})
+        assert [(s.kind, s.rows) for s in up.stats] == [("edge map", 20)]
+        assert_close(inc.out, model(x, edges, users, items, cold))
+        edges = torch.cat([edges, torch.tensor([[step], [5]])], 1)
+        inc.apply_delta(edge_index_add=edges[:, -1:])
+        assert_close(inc.out, model(x, edges, users, items, cold))
+    assert_close(inc.query(items, users), model(x, edges, items, users, cold))
+
+
+@pytest.mark.parametrize("by_edges", [False, True])
+def test_rows_that_a_value_does_not_change_lead_nowhere(by_edges, seed):
+    count, rng = 300, torch.Generator().manual_seed(seed)
+    x = torch.randn(count, CHANNELS, generator=rng).double()
+    edges = torch.randint(count, (2, 900), generator=rng)
+    time, seen = torch.arange(900).double(), torch.arange(count).double()
+    model = Seen(by_edges).double().eval()
+    inc = to_incremental(model, compile_after=1, roles={"seen": "node"})
+    inc(x, edges, time, seen, torch.tensor(100.5).double())
+    for step, now in enumerate((102.5, 101.5, 103.5, 103.5, 40.0, 299.0, 120.5)):
+        now = torch.tensor(now).double()
+        before = inc.out.clone()
+        foreseen = inc.preview(values={"now": now})
+        assert torch.equal(inc.out, before)
+        up = inc.apply_delta(values={"now": now})
+        assert_close(inc.out, model(x, edges, time, seen, now))
+        assert torch.equal(foreseen.changed, up.changed)
+        assert up.changed.tolist() == (before != inc.out).any(1).nonzero().flatten().tolist()
+        if step < 4:
+            ran = {s.name: s.rows for s in up.stats if s.kind != "map"}
+            assert max(ran.values(), default=0) < 60
+        gone, edges = edges[:, :1], edges[:, 1:]
+        new = torch.randint(count, (2, 1), generator=rng)
+        edges, time = torch.cat([edges, new], 1), torch.cat([time[1:], time[:1]])
+        inc.apply_delta(
+            edge_index_del=gone,
+            edge_data_del={"edge_time": time[-1:]},
+            edge_index_add=new,
+            edge_data_add={"edge_time": time[-1:]},
+        )
+        assert_close(inc.out, model(x, edges, time, seen, now))
+    assert not inc.check()
