@@ -295,6 +295,7 @@ class Writer:
         """Keep the probe's rows of edges and of the loops behind them, or of other parts."""
         if isinstance(made, Looped | Joined):
             counts = [self._count(part) for part in made.parts]
+            counts[0] += len(result) - sum(counts)  # of edges with loops some may be left out
             for part, rows in zip(made.parts, result.split(counts), strict=True):
                 self.written.examples.setdefault(part, rows)
 
