@@ -33,7 +33,7 @@ from pyg_incremental import evaluate
 from pyg_incremental.blocks.evaluate import evaluator_of
 from pyg_incremental.blocks.given import call_of
 from pyg_incremental.blocks.in_edges import InEdges, in_edges
-from pyg_incremental.blocks.shelf import Shelf
+from pyg_incremental.blocks.layer_store import LayerStore
 from pyg_incremental.call.roles import classify
 from pyg_incremental.kernels import warm_up
 from pyg_incremental.session.prepare import prepare
@@ -156,7 +156,7 @@ def counted(model: nn.Module, data: dict[str, Tensor], memory: int) -> tuple[int
     """Bytes that are held at once within a budget, and the number of blocks."""
     site = call_of(model, data)
     roles = classify(site)
-    evaluator = evaluator_of(prepare(site, roles, Settings()), roles, memory, Shelf())
+    evaluator = evaluator_of(prepare(site, roles, Settings()), roles, memory, LayerStore())
     evaluator.run(lambda rows: None)
     return evaluator.peak, evaluator.blocks
 

@@ -142,7 +142,7 @@ MECHANISMS = {
         swaps=True,
     ),
     "late results": Mechanism(
-        ("rows/late.py", "session/late_update.py"), (10_000, 0),
+        ("rows/lazy_rows.py", "session/lazy_update.py"), (10_000, 0),
         {"session.outputs.MANY": NEVER}, reads=(False, True), swaps=True,
     ),
     "minimal store": Mechanism(

@@ -29,12 +29,12 @@ from pyg_incremental.readings import Readings
 from pyg_incremental.session import at_once, interrupted, report, start
 from pyg_incremental.session.as_module import AsModule
 from pyg_incremental.session.at_once import FewChanges, few_changes_of
-from pyg_incremental.session.before import OutputBefore, kept_before
 from pyg_incremental.session.by_name import Names, taken_out
 from pyg_incremental.session.compact import Removed, say_what_counts
 from pyg_incremental.session.edge_ids import ids_taken_out
 from pyg_incremental.session.expire import Expires
 from pyg_incremental.session.parameters import ParameterWatch, refuse_autocast
+from pyg_incremental.session.previous import PreviousOutput, kept_before
 from pyg_incremental.session.scrub import Scrub
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Options, Settings, settings_of, shows_options
@@ -61,7 +61,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             start.begin_kernels(model, settings)
         self._scrub = Scrub(settings.scrub_rows)
         self._warned = False
-        self._before: OutputBefore | None = None
+        self._before: PreviousOutput | None = None
         self._few: FewChanges | None = None
         self._removed = Removed()
 
@@ -96,7 +96,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             return out
 
         self._refuse_explainer()
-        return self._turns.alone("a first pass", begun)
+        return self._rwlock.alone("a first pass", begun)
 
     def bootstrap(
         self,
@@ -133,7 +133,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
         settings = replace(self._settings, check=False, storage=storage)
         call = partial(call_of, self.model, data)
         begun = partial(self._begin, call, settings, node_ids)
-        return self._turns.alone("bootstrap", lambda: begun().returned(copy=False))
+        return self._rwlock.alone("bootstrap", lambda: begun().returned(copy=False))
 
     def _begin(
         self,
@@ -161,7 +161,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             self._session = self._before = self._few = self._names = self._trials = None
             self._lost = ""
 
-        self._turns.alone("forget", forgotten)
+        self._rwlock.alone("forget", forgotten)
 
     def _take(self, session: Session, committed: Committed) -> None:
         """From here on this session is the state. Say once that it runs full passes, if it does."""
@@ -207,7 +207,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             self._say_computed("refresh", began)
             return report.refreshed(self._require(), was, began, old)
 
-        return self._turns.alone("refresh", renewed)
+        return self._rwlock.alone("refresh", renewed)
 
     def settle(self) -> None:
         """Compute the rows that deltas have left to be computed, of a `lazy` model.
@@ -224,7 +224,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             self._refuse_stale()
             self._require()
 
-        self._turns.alone("settle", settled)
+        self._rwlock.alone("settle", settled)
 
     def compact(self) -> Any:
         """Give the ids of removed nodes back; the other nodes move up, in their order.
@@ -252,7 +252,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             self._removed, self._names = Removed(), names
             return ids.get("", ids if len(ids) > 1 else next(iter(ids.values())))
 
-        return self._turns.alone("compact", moved_up)
+        return self._rwlock.alone("compact", moved_up)
 
     # Updates -------------------------------------------------------------------------------------
 
@@ -292,7 +292,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
         Whatever is raised, an interrupt included: the delta was applied if and only if `version`
         has moved.
         """
-        began, turns, heard = time.perf_counter(), self._turns, self._listeners
+        began, turns, heard = time.perf_counter(), self._rwlock, self._listeners
         given: Any = (edge_index_add, edge_index_del, x_changes)
         parts, delta = given, None
         if fields and fields.keys() <= _BY_ID and type(edge_index_add) is not GraphDelta:

@@ -86,7 +86,7 @@ class Readings(WhatIfs[Out]):
             session.settle(ids)
             return Reading(session.committed.version, session.outputs.at(ids))
 
-        return self._turns.read(look)
+        return self._rwlock.read(look)
 
     @property
     def version(self) -> int:
@@ -106,7 +106,7 @@ class Readings(WhatIfs[Out]):
             out: Out = self._require().returned(copy=False)
             return out
 
-        return self._turns.read(look)
+        return self._rwlock.read(look)
 
     @property
     def x(self) -> Tensor | Any:
@@ -115,7 +115,7 @@ class Readings(WhatIfs[Out]):
         A dict by node type, if there are several. Do not write to it: that is noticed where it can
         be, and then what is stored is stale.
         """
-        return self._turns.read(lambda: self._held().x)
+        return self._rwlock.read(lambda: self._held().x)
 
     @property
     def graph(self) -> DynamicGraph | Any:
@@ -123,7 +123,7 @@ class Readings(WhatIfs[Out]):
 
         It changes through `apply_delta` alone.
         """
-        return self._turns.read(lambda: self._held().graph)
+        return self._rwlock.read(lambda: self._held().graph)
 
     def edge_data(self, name: str, edge_type: Any = None) -> Tensor:
         """Current edge data, `[num_edges, ...]`, in the order of `graph.to_edge_index()`.
@@ -153,28 +153,28 @@ class Readings(WhatIfs[Out]):
             graph, data = held[name]
             return graph.state()[data]
 
-        return self._turns.read(look)
+        return self._rwlock.read(look)
 
     @property
     def num_nodes(self) -> int:
         """Number of nodes, removed ones included."""
-        return self._turns.read(lambda: self._held().count)
+        return self._rwlock.read(lambda: self._held().count)
 
     @property
     def num_nodes_dict(self) -> dict[str, int]:
         """The same by node type, `''` for nodes without one."""
-        held = self._turns.read(self._held)
+        held = self._rwlock.read(self._held)
         return {kind: held.num_nodes[kind] for kind in held.roles.kinds}
 
     @property
     def edge_types(self) -> list[Any]:
         """What a delta calls the graphs: the edge types, or the names of arguments."""
-        return [r.key for r in self._turns.read(self._held).roles.given]
+        return [r.key for r in self._rwlock.read(self._held).roles.given]
 
     @property
     def num_edges(self) -> int:
         """Number of edges."""
-        return self._turns.read(
+        return self._rwlock.read(
             lambda: sum(self._held().graphs[r.graph].num_edges for r in self._held().roles.given)
         )
 
@@ -205,7 +205,7 @@ class Readings(WhatIfs[Out]):
         Raises:
             StaleStateError: Before the first pass.
         """
-        return self._turns.read(lambda: explained(self._held(), self._last))
+        return self._rwlock.read(lambda: explained(self._held(), self._last))
 
     @property
     def backend(self) -> str:
@@ -236,11 +236,11 @@ class Readings(WhatIfs[Out]):
         """
         gap = gap_of(*self.against_full_pass(num_nodes, seed))
         find = partial(worst_node, gap=gap, num_nodes=num_nodes, seed=seed)
-        return Agreement(gap, self._turns.read(lambda: find(self._require())))
+        return Agreement(gap, self._rwlock.read(lambda: find(self._require())))
 
     def against_full_pass(self, num_nodes: int | None = None, seed: int = 0) -> tuple[Any, Any]:
         """What `verify` compares: copies of the output, and of that of the original model."""
-        turns = self._turns
+        turns = self._rwlock
 
         def look() -> Callable[[], tuple[Any, Any]]:
             session = self._require()
@@ -271,8 +271,8 @@ class Readings(WhatIfs[Out]):
             self._refuse_stale(exactly=True)
             return integrity.problems(self._require())
 
-        with self._turns.model, torch.inference_mode(mode=False), torch.no_grad():
-            return self._turns.read(look)
+        with self._rwlock.model, torch.inference_mode(mode=False), torch.no_grad():
+            return self._rwlock.read(look)
 
     def changed_parameters(self) -> list[str]:
         """Names of parameters and buffers that are not as they were when rows were computed.
@@ -288,7 +288,7 @@ class Readings(WhatIfs[Out]):
             watch = self._held().watch
             return [] if watch is None else watch.changed()
 
-        return self._turns.read(look)
+        return self._rwlock.read(look)
 
     def memory_report(self) -> MemoryReport:
         """What is held besides the model: bytes for each value, aggregation and graph.
@@ -300,7 +300,7 @@ class Readings(WhatIfs[Out]):
             session = self._held()
             return memory_of(session.engine, session.count)
 
-        return self._turns.read(look)
+        return self._rwlock.read(look)
 
     def subgraph(self, nodes: Any, *, hops: int | None = None) -> Data:
         """Some nodes, and the part of the current graph that their rows of the output depend on.
@@ -329,7 +329,7 @@ class Readings(WhatIfs[Out]):
             rows = session.resolver.ids(self._in_rows(session, nodes, "nodes"), "nodes")
             return subgraph(session, next(iter(rows.values())), hops)
 
-        return self._turns.read(look)
+        return self._rwlock.read(look)
 
     def plot_graph(self, nodes: Any, *, hops: int = 2, axes: Any = None) -> Any:
         """Draw some nodes, and all that reach them in a few hops.
@@ -358,7 +358,7 @@ class Readings(WhatIfs[Out]):
             some = torch.from_numpy(next(iter(rows.values())))
             return drawn(session, some, hops, labels, axes)
 
-        return self._turns.read(look)
+        return self._rwlock.read(look)
 
     def metrics(self) -> Metrics:
         """What this model has done, and holds, as plain numbers by name.
@@ -391,14 +391,14 @@ class Readings(WhatIfs[Out]):
                 }
             return Metrics(now)
 
-        return self._turns.read(look)
+        return self._rwlock.read(look)
 
     def state_digest(self) -> str:
         """SHA-256 over the graph and every stored row.
 
         Equal digests mean equal states, bit by bit.
         """
-        return snapshot.digest_of(self._turns.read(lambda: stored(self._require(), exact=True)))
+        return snapshot.digest_of(self._rwlock.read(lambda: stored(self._require(), exact=True)))
 
     def evaluate(self, data: Any = None, **options: Any) -> Any:
         """Compute the output layer by layer within a memory budget; nothing that is stored changes.
@@ -434,18 +434,18 @@ class Readings(WhatIfs[Out]):
             graphs = against_model.graphs_with_nodes(session.roles, session.nodes())
             return site, lambda out: session.outputs.chosen(out, graphs)
 
-        with self._turns.model:
-            site, without_removed = self._turns.read(look)
+        with self._rwlock.model:
+            site, without_removed = self._rwlock.read(look)
             out = evaluate_call(site, **options)
             return out if "nodes" in options else without_removed(out)
 
     def __repr__(self) -> str:
-        under_way = self._turns.under_way
+        under_way = self._rwlock.under_way
         if under_way:
             return (
                 f"{type(self).__name__}({type(self.model).__name__}, in the midst of {under_way})"
             )
-        return self._turns.read(self._described)
+        return self._rwlock.read(self._described)
 
     @property
     def _making(self) -> str:

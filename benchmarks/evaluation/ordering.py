@@ -25,8 +25,8 @@ from benchmarks.report import Row
 from pyg_incremental.blocks.evaluate import evaluator_of
 from pyg_incremental.blocks.files import Files
 from pyg_incremental.blocks.given import call_of
+from pyg_incremental.blocks.node_order import NodeOrder
 from pyg_incremental.blocks.order import ORDERS, orders_of
-from pyg_incremental.blocks.places import Places
 from pyg_incremental.call.roles import classify
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.settings import Settings
@@ -68,12 +68,12 @@ def _row(name: str, edges: Tensor, nodes: int, order: str, args: argparse.Namesp
     ordered = time.perf_counter()
     memory = int(args.share * x.nbytes) + 64 * nodes
     with tempfile.TemporaryDirectory() as folder:
-        shelf = Files(folder, plan.program, {}, goes_on=False)
-        evaluator = evaluator_of(plan, roles, memory, shelf, places=Places(found))
+        store = Files(folder, plan.program, {}, goes_on=False)
+        evaluator = evaluator_of(plan, roles, memory, store, places=NodeOrder(found))
         began_blocks = time.perf_counter()
         evaluator.run(lambda rows: None)
         seconds = time.perf_counter() - began_blocks
-        shelf.leave()
+        store.leave()
     return {
         "graph": name, "nodes": nodes, "edges": edges.shape[1], "order": order,
         "order_s": ordered - began, "evaluate_s": seconds, "blocks": evaluator.blocks,

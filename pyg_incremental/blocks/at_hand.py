@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.blocks.kept import Kept, taken
-from pyg_incremental.blocks.places import Places
+from pyg_incremental.blocks.node_order import NodeOrder
 from pyg_incremental.blocks.schedule import Schedule
 from pyg_incremental.call import full_pass
 from pyg_incremental.call.plan import CallPlan
@@ -48,7 +48,7 @@ class AtHand:
         roles: Roles,
         tensors: Mapping[str, Any],
         schedule: Schedule,
-        places: Places,
+        places: NodeOrder,
         device: torch.device,
         in_memory: bool,
     ) -> None:

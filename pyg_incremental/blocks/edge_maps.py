@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.blocks.at_hand import AtHand
-from pyg_incremental.blocks.places import Places
+from pyg_incremental.blocks.node_order import NodeOrder
 from pyg_incremental.errors import RowCountError
 from pyg_incremental.ops.edge_map import EdgeMap
 from pyg_incremental.program.steps import Domain, Relation, Value
@@ -19,7 +19,7 @@ def rows_of_edges(
     relation: Relation,
     edge_index: Tensor,
     at_hand: AtHand,
-    places: Places,
+    places: NodeOrder,
 ) -> Tensor:
     """The rows of all edges, `[num_edges, ...]`, in the order in which they are handed in.
 

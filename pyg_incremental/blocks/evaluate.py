@@ -18,12 +18,12 @@ from pyg_incremental.blocks.evaluator import Evaluator
 from pyg_incremental.blocks.fanouts import Drawn, with_fanouts
 from pyg_incremental.blocks.files import Files
 from pyg_incremental.blocks.given import bytes_of, call_of, ids_of
+from pyg_incremental.blocks.layer_store import LayerStore
+from pyg_incremental.blocks.node_order import NodeOrder
 from pyg_incremental.blocks.node_wise import NodeWise
 from pyg_incremental.blocks.order import orders_of
-from pyg_incremental.blocks.places import Places
 from pyg_incremental.blocks.readouts import has_node_rows, with_readouts
 from pyg_incremental.blocks.sample import sampled
-from pyg_incremental.blocks.shelf import Shelf
 from pyg_incremental.call.method import module_of
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
@@ -156,21 +156,21 @@ def evaluate_call(
             if wanted is not None and not has_node_rows(plan.program):
                 raise UnsupportedModelError(_NO_NODE_ROWS)
             taken = orders_of(order, roles, budget)
-            shelf = Shelf(out if wanted is None and len(outputs) == 1 else None, outputs)
+            store = LayerStore(out if wanted is None and len(outputs) == 1 else None, outputs)
             if directory is not None:
                 about = about_call(plan, roles, wanted, taken, num_neighbors, seed)
-                shelf = Files(directory, plan.program, about, goes_on=True)
+                store = Files(directory, plan.program, about, goes_on=True)
             asked = None if wanted is None else {kind: np.unique(i) for kind, i in wanted.items()}
             try:
                 evaluator = evaluator_of(
-                    plan, roles, budget, shelf, asked, device, places=Places(taken), drawn=drawn
+                    plan, roles, budget, store, asked, device, places=NodeOrder(taken), drawn=drawn
                 )
                 bar.reset(evaluator.total)
                 bar.initial = evaluator.finished  # what was there before says nothing of the speed
                 evaluator.run(bar.update)
                 return _written(evaluator.result(wanted), out)
             finally:
-                shelf.leave()
+                store.leave()
 
 
 def _with_fewer_edges(
@@ -203,11 +203,11 @@ def evaluator_of(
     plan: CallPlan,
     roles: Roles,
     memory: int,
-    shelf: Shelf,
+    store: LayerStore,
     asked: Mapping[str, Ids] | None = None,
     device: torch.device | str | None = None,
     rows_in_block: int | None = None,
-    places: Places | None = None,
+    places: NodeOrder | None = None,
     drawn: Mapping[str, Drawn] | None = None,
 ) -> Evaluator:
     """The executor of a plan; see `Evaluator`. `asked` are ids, int64 `[k]`, by kind."""
@@ -215,7 +215,7 @@ def evaluator_of(
     where = next((tensors[n].device for n in roles.nodes), torch.device("cpu"))
     on = torch.device(where if device is None else device)
     roles = with_readouts(roles, plan.roles, tensors)
-    return Evaluator(plan, roles, tensors, memory, shelf, asked, on, rows_in_block, places, drawn)
+    return Evaluator(plan, roles, tensors, memory, store, asked, on, rows_in_block, places, drawn)
 
 
 def _written(result: Any, out: Tensor | None) -> Any:

@@ -18,11 +18,11 @@ from pyg_incremental.blocks.edge_maps import rows_of_edges
 from pyg_incremental.blocks.fanouts import Drawn
 from pyg_incremental.blocks.in_edges import BlockEdges, block_edges
 from pyg_incremental.blocks.kept import Kept, taken
+from pyg_incremental.blocks.layer_store import LayerStore
 from pyg_incremental.blocks.lists import NeighbourLists
 from pyg_incremental.blocks.needed import needed
-from pyg_incremental.blocks.places import Places
+from pyg_incremental.blocks.node_order import NodeOrder
 from pyg_incremental.blocks.schedule import Schedule
-from pyg_incremental.blocks.shelf import Shelf
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.traced import Output
@@ -44,7 +44,7 @@ class Evaluator:
         roles: What its tensors are, with the edges.
         tensors: The tensors of the call by name, `[num_nodes, ...]` and `[num_edges, ...]`.
         memory: Bytes that it may take beside these.
-        shelf: Where rows are kept.
+        store: Where rows are kept.
         asked: Ids of the nodes whose output rows are wanted, int64 `[k]`, ascending, by kind; None
             for all.
         device: Where blocks are computed.
@@ -64,26 +64,26 @@ class Evaluator:
         roles: Roles,
         tensors: Mapping[str, Any],
         memory: int,
-        shelf: Shelf,
+        store: LayerStore,
         asked: Mapping[str, Ids] | None,
         device: torch.device,
         rows_in_block: int | None = None,
-        places: Places | None = None,
+        places: NodeOrder | None = None,
         drawn: Mapping[str, Drawn] | None = None,
     ) -> None:
         self.plan, self.roles, self.tensors = plan, roles, tensors
-        self.memory, self.shelf, self.device = memory, shelf, device
+        self.memory, self.store, self.device = memory, store, device
         self.schedule = Schedule(plan.program)
         self.num_nodes = roles.num_nodes
         self._place: dict[str, NDArray[np.int32]] = {}
         self._rows_in_block = rows_in_block
-        self._places = places if places is not None else Places()
+        self._places = places if places is not None else NodeOrder()
         self._at_hand = AtHand(
-            plan, roles, tensors, self.schedule, self._places, device, shelf.in_memory
+            plan, roles, tensors, self.schedule, self._places, device, store.in_memory
         )
         self._kept = self._at_hand.kept
-        self._spare = self._at_hand.backend.spare = shelf.spare
-        self._lists = NeighbourLists(roles, drawn, self._places, shelf)
+        self._spare = self._at_hand.backend.spare = store.spare
+        self._lists = NeighbourLists(roles, drawn, self._places, store)
         if asked is not None:
             asked = {kind: np.sort(self._places.of(kind, ids)) for kind, ids in asked.items()}
         self.targets = needed(self.schedule, asked, self.num_nodes, self._lists.of)
@@ -108,9 +108,9 @@ class Evaluator:
 
     @property
     def finished(self) -> int:
-        """How many of them an evaluation before has left on the shelf."""
+        """How many of them an evaluation before has left on the store."""
         return sum(
-            self.shelf.done(i, kind) or 0
+            self.store.done(i, kind) or 0
             for i, layer in enumerate(self.schedule.layers)
             for kind, steps in layer.blocks.items()
             if steps
@@ -135,9 +135,9 @@ class Evaluator:
                 for value in layer.last_read:
                     kept = self._kept.pop(value, None)
                     if kept is not None:
-                        self.shelf.remove(value, kept)
+                        self.store.remove(value, kept)
         self._spare.clear()
-        self.shelf.close()
+        self.store.close()
 
     def _run_whole(self, step: Step) -> None:
         """A step on all rows."""
@@ -190,11 +190,11 @@ class Evaluator:
         return rows if isinstance(step, Whole) and step.pure else rows.clone()
 
     def _rows_by_ids(self, value: Value, ids: Ids | None) -> Ids | None:
-        """Where the rows of an output go, which are in the order of ids; see `Places.rows`."""
+        """Where the rows of an output go, which are in the order of ids; see `NodeOrder.rows`."""
         return self._places.rows(value.kind, ids) if value in self.plan.program.outputs else None
 
     def _room(self, value: Value, like: Tensor, count: int, ids: Ids | None) -> Kept:
-        return self.shelf.room(value, like, count, ids, self._rows_by_ids(value, ids))
+        return self.store.room(value, like, count, ids, self._rows_by_ids(value, ids))
 
     def _run_blocks(self, layer: int, kind: str, steps: list[Step], tell: Told) -> None:
         """The steps of one layer on the rows of one kind of nodes."""
@@ -204,9 +204,9 @@ class Evaluator:
         gathered = {lists_of(s) for s in aggregations(steps) if self._gathers(s)}
         sources = {key: self.num_nodes[self._lists.ends(key)[0]] for key in keys}
         prices = self._first_prices(steps)
-        first, before = self.shelf.done(layer, kind), None
+        first, before = self.store.done(layer, kind), None
         if first is not None:
-            found = {v: self.shelf.found(v, ids, self._rows_by_ids(v, ids)) for v in wanted}
+            found = {v: self.store.found(v, ids, self._rows_by_ids(v, ids)) for v in wanted}
             self._kept.update({v: kept for v, kept in found.items() if kept is not None})
             tell(first)
             if first == count:
@@ -215,7 +215,7 @@ class Evaluator:
         lent = {k for k in gathered if self._at_hand.lends_all(_read_over(k, steps))}
         ranges = Ranges(count, ends, sources, 0, prices, lent)
         first = told = first or 0
-        tries = at_once = self.shelf.in_memory and ids is None and self._rows_in_block is None
+        tries = at_once = self.store.in_memory and ids is None and self._rows_in_block is None
         if not tries:
             self._spare.clear()
         while first < count or (before is None and not first):
@@ -241,7 +241,7 @@ class Evaluator:
             block.learn(prices, sources, steps)
             self.peak = max(self.peak, self.resident + sum(t.nbytes for t in made.values()))
             self.blocks += 1
-            self.shelf.finish(layer, kind, last)
+            self.store.finish(layer, kind, last)
             tell(last - told)
             first = told = last
             ranges.limit = self.memory - self.resident
@@ -284,7 +284,7 @@ class Evaluator:
                 continue
             if last - first <= 1:
                 node = int(next(iter(self._places.nodes(kind, some)), 0))
-                in_memory = self.shelf.in_memory
+                in_memory = self.store.in_memory
                 raise too_large(took, ranges.limit, self.memory, kind, node, in_memory)
             last = (first + last + 1) // 2
 

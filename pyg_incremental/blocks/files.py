@@ -28,8 +28,8 @@ from torch import Tensor
 from pyg_incremental.blocks.budget import Lists
 from pyg_incremental.blocks.in_edges import InEdges
 from pyg_incremental.blocks.kept import Kept, on_disk
+from pyg_incremental.blocks.layer_store import LayerStore
 from pyg_incremental.blocks.schedule import Schedule
-from pyg_incremental.blocks.shelf import Shelf
 from pyg_incremental.encoding.whole_file import Alone, checksum_of
 from pyg_incremental.errors import StateFileError
 from pyg_incremental.program.steps import Domain, Program, Value
@@ -59,7 +59,7 @@ class _Written(NamedTuple):
     checksum: int = 0
 
 
-class Files(Shelf):
+class Files(LayerStore):
     """Keeps rows and neighbour lists in a directory, which is this evaluation's until it leaves.
 
     Args:

@@ -10,8 +10,8 @@ import numpy as np
 from pyg_incremental.blocks.budget import Lists
 from pyg_incremental.blocks.fanouts import Drawn
 from pyg_incremental.blocks.in_edges import InEdges, in_edges
-from pyg_incremental.blocks.places import Places
-from pyg_incremental.blocks.shelf import Shelf
+from pyg_incremental.blocks.layer_store import LayerStore
+from pyg_incremental.blocks.node_order import NodeOrder
 from pyg_incremental.call.roles import Roles
 
 
@@ -22,14 +22,14 @@ class NeighbourLists:
         roles: The graphs, with their edges.
         drawn: Graphs that are some edges of one of these.
         places: The places of nodes, by which lists go.
-        shelf: Where lists are kept.
+        store: Where lists are kept.
     """
 
     def __init__(
-        self, roles: Roles, drawn: Mapping[str, Drawn] | None, places: Places, shelf: Shelf
+        self, roles: Roles, drawn: Mapping[str, Drawn] | None, places: NodeOrder, store: LayerStore
     ) -> None:
         self._roles, self._drawn = roles, dict(drawn or {})
-        self._places, self._shelf = places, shelf
+        self._places, self._store = places, store
         self._held: dict[Lists, InEdges] = {}
         self._relations = {r.graph: r for r in roles.relations}
         self._relations |= {name: self._relations[d.graph] for name, d in self._drawn.items()}
@@ -43,7 +43,7 @@ class NeighbourLists:
     def of(self, key: Lists) -> InEdges:
         """Some lists."""
         if key not in self._held:
-            self._held[key] = self._shelf.lists(key, lambda: self._made(key))
+            self._held[key] = self._store.lists(key, lambda: self._made(key))
         return self._held[key]
 
     def keep(self, keys: Collection[Lists]) -> None:
@@ -53,7 +53,7 @@ class NeighbourLists:
     @property
     def nbytes(self) -> int:
         """Bytes that they take in memory, with the places of drawn edges."""
-        lists = sum(self._shelf.held(edges) for edges in self._held.values())
+        lists = sum(self._store.held(edges) for edges in self._held.values())
         return lists + sum(d.places.nbytes for d in self._drawn.values())
 
     def _made(self, key: Lists) -> InEdges:

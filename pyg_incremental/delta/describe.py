@@ -28,8 +28,8 @@ from pyg_incremental.delta.given import (
     x_change_parts,
 )
 from pyg_incremental.delta.joined import joined
+from pyg_incremental.delta.summary import summary
 from pyg_incremental.delta.tables import has_more_columns, refuse_more_columns
-from pyg_incremental.delta.told import told
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.typing import Changes, EdgeChanges, Nodes, Numbers, Pairs
 
@@ -218,7 +218,7 @@ class GraphDelta:
     edge_ids_del: Any = None
 
     def __repr__(self) -> str:
-        given = (told(name, getattr(self, name)) for name in self.says)
+        given = (summary(name, getattr(self, name)) for name in self.says)
         return f"GraphDelta({', '.join(given)})"
 
     @property

@@ -16,7 +16,7 @@ from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Ids
 from pyg_incremental.ops.maps import InputExecutor
 from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, NodeSet
-from pyg_incremental.rows.late import Late
+from pyg_incremental.rows.lazy_rows import LazyRows
 from pyg_incremental.rows.weakly import weakly
 from pyg_incremental.telemetry.work import Work
 
@@ -38,7 +38,7 @@ class FewRows:
     edge_executors: list[Any]
     node_executors: list[Any]
     stops_at: str
-    late: ref[Late] | None
+    late: ref[LazyRows] | None
     fast: FastPath | None
     _wait: int | None
     _alone: AbstractContextManager[None]
@@ -180,7 +180,7 @@ class FewRows:
                 nodes.begin_plain()
         self._clean()
         fast.locate()
-        fast.tables.noted.make_room(edges)
+        fast.tables.saved_rows.make_room(edges)
         return fast
 
     def run_trial(self, fast: FastPath, delta: PlainDelta) -> bool:
@@ -274,18 +274,18 @@ class FewRows:
     def _finish(self, fast: FastPath) -> None:
         """Compiled code has come to the end."""
         fast.tables.hand_over(self._outputs)
-        if not fast.others.has_begun:
+        if not fast.torch_steps.has_begun:
             self._dirty = self._outputs  # it forgets by itself
 
     def _go_on(
         self, fast: FastPath, done: int, events: Mapping[str, EdgeEvents], stats: Work
     ) -> None:
         """The executors from where compiled code has stopped."""
-        if not fast.others.has_begun:
+        if not fast.torch_steps.has_begun:
             self._begin_on(events, stats)
         fast.tables.hand_over(self._cells)
         happened = events.get(self.main or "", NO_EVENTS)
-        fast.tables.noted.hand_over(done, *(np.stack([e.src, e.dst]) for e in happened[:2]))
+        fast.tables.saved_rows.hand_over(done, *(np.stack([e.src, e.dst]) for e in happened[:2]))
         with torch.no_grad(), self._alone:
             for executor in fast.executors[done:]:
                 executor.rows_changed()

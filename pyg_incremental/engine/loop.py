@@ -30,7 +30,7 @@ from pyg_incremental.ops.operator import Operator
 from pyg_incremental.program.derivations import run_over
 from pyg_incremental.program.steps import Domain, Program, Step, Value
 from pyg_incremental.rows import NO_EVENTS, NO_IDS, Backend, Cell, Context, NodeSet, Rows
-from pyg_incremental.rows.late import Late
+from pyg_incremental.rows.lazy_rows import LazyRows
 from pyg_incremental.telemetry.progress import PATIENCE, shown
 from pyg_incremental.telemetry.work import Work
 from pyg_incremental.typing import StoreName
@@ -121,7 +121,7 @@ class Engine(FewRows):
         self._dirty = self._cells
         self._sizes: tuple[int, ...] = ()
         self._outputs = [self.cells[v] for v in program.outputs]
-        self.late: ref[Late] | None = None
+        self.late: ref[LazyRows] | None = None
         self.done: Callable[[Operator], object] = _unheard
         self.fast = None
         self.stops_at = "the first step" if compile_after else ""

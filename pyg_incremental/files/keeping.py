@@ -60,7 +60,7 @@ class Keeping:
 
         Updates wait for the copy alone. Arguments and errors are those of `save`.
         """
-        saved = self._turns.read(lambda: self._copied(self._at_rest(), extra, copy=True))
+        saved = self._rwlock.read(lambda: self._copied(self._at_rest(), extra, copy=True))
         return lambda path: self._write(path, saved)
 
     def saved_aside(
@@ -85,7 +85,7 @@ class Keeping:
             StaleStateError: If the stored state is stale.
             OSError: If there is no memory or no process for a child.
         """
-        turns, aside = self._turns, f"{path}.{secrets.token_hex(8)}{ASIDE}"
+        turns, aside = self._rwlock, f"{path}.{secrets.token_hex(8)}{ASIDE}"
         if not CAN_FORK or not turns.model.acquire(blocking=False):
             return None
 
@@ -161,7 +161,7 @@ class Keeping:
         def restored() -> None:
             self._continue_from(path, saving.read(path, self.model))
 
-        self._turns.alone("restore", restored)
+        self._rwlock.alone("restore", restored)
 
     @torch.inference_mode(mode=False)
     @torch.no_grad()

@@ -20,9 +20,9 @@ from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.fused.chain import Chain, chain_from
 from pyg_incremental.fused.edge_values import EdgeValues
 from pyg_incremental.fused.ends import Ends, edges_of, ends_of, events_of
-from pyg_incremental.fused.others import Begin, Others
 from pyg_incremental.fused.parts import NEVER, Parts
 from pyg_incremental.fused.tables import Tables
+from pyg_incremental.fused.torch_steps import Begin, TorchSteps
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Ids
 from pyg_incremental.kernels import graph_at
@@ -94,7 +94,7 @@ class FastPath:
         steps = t.steps[:, KIND]
         left = [e for s, e in enumerate(t.executors) if steps[s] == OTHER and e.takes_edges]
         self.aggregators = [e for e in left if e.context.graph is graph]
-        self.others = Others(t, begin)
+        self.torch_steps = TorchSteps(t, begin)
         self._edge_values = EdgeValues(edge_executors, graph, t.runs_edge_maps)
         self.is_worth_it = any(e.gathers for s, e in enumerate(t.executors) if steps[s] != OTHER)
         self.inputs = {
@@ -289,7 +289,7 @@ class FastPath:
         for name, (of, to) in rows.items():
             given, ids, new = self.inputs[name], of.numpy(), self.flat(to)
         edges = edges_of(events)
-        self.tables.noted.make_room(edges[0].shape[1] + edges[1].shape[1])
+        self.tables.saved_rows.make_room(edges[0].shape[1] + edges[1].shape[1])
         return self._finish(EDGES, given, ids, new, edges, stats)
 
     def run_at_once(self, delta: PlainDelta, stats: Work) -> int | None:
@@ -311,7 +311,7 @@ class FastPath:
         if comes and self._edge_values.are_there:
             self._edge_values.write_ahead(delta, ready, stats)
         self.begin()
-        self.tables.noted.make_room(comes + leaves)
+        self.tables.saved_rows.make_room(comes + leaves)
         given, new = -1, self._no_rows
         if delta.rows is not None:
             given, new = self.inputs[delta.name], self.flat(delta.rows)
@@ -451,7 +451,7 @@ class FastPath:
                 step += 1
             elif count == FOR_OTHERS:
                 self._tell(stats, step)
-                step, fits = self.others.run(step, events_of(ends), stats)
+                step, fits = self.torch_steps.run(step, events_of(ends), stats)
                 self.locate()
                 if not fits or step == len(self.executors):
                     break
@@ -480,7 +480,7 @@ class FastPath:
         self.locate()
         self._told = 0
         self.tables.begin()
-        self.others.has_begun = False
+        self.torch_steps.has_begun = False
 
     def _tell(self, stats: Work, last: int) -> None:
         """Report the work of the steps before `last` that was not reported yet."""

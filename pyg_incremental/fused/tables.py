@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from pyg_incremental.fused.inputs import inputs_of
-from pyg_incremental.fused.known import Known
-from pyg_incremental.fused.noted import Noted
+from pyg_incremental.fused.lowering import Lowering
 from pyg_incremental.fused.registers import RowOps, UntranslatableError
-from pyg_incremental.fused.waking import Waking
+from pyg_incremental.fused.saved_rows import SavedRows
+from pyg_incremental.fused.skip_if_clean import SkipIfClean
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.address import address_of
 from pyg_incremental.kernels.compiled import layout as m
@@ -43,7 +43,7 @@ class Tables:
         nodes: Those with most room for ids.
         executors: All of them, in order; a step for each.
         known: How many of them the machine knows; those of the others run between its calls.
-        noted: What stood where edges lead that left or came.
+        saved_rows: What stood where edges lead that left or came.
         at: The place of each value that the machine reads or makes.
         ids: Room for the rows of each that changed, int64, by its place.
         runs_edge_maps: Whether it computes edge values; else their executors have to.
@@ -68,14 +68,14 @@ class Tables:
         self._rooms: dict[Cell, tuple[Any, Any, Any]] = {}
         self._shared: list[Ids] = []
         self.why = ""
-        known, found = Known(graph, dtype), dict[int, RowOps]()
-        self._samples = known.samples
+        lowering, found = Lowering(graph, dtype), dict[int, RowOps]()
+        self._samples = lowering.samples
         self.executors: list[Any] = []
-        self.runs_edge_maps = self._take_edge_maps(known, edge_executors, found)
+        self.runs_edge_maps = self._take_edge_maps(lowering, edge_executors, found)
         unknown: set[int] = set()
         for e in executors:
             try:
-                ops = known.operations(e)
+                ops = lowering.operations(e)
             except UntranslatableError as error:
                 self.why = self.why or f"{e.out.value}: {error}"
                 unknown.add(len(self.executors))
@@ -84,11 +84,11 @@ class Tables:
                     found[len(self.executors)] = ops
             self.executors.append(e)
         self.known = len(self.executors) - len(unknown)
-        self._constants = known.constants
-        self.space, self.index = known.space.arrays(dtype)
-        self.wide_space, self.wide_index = known.wide_space.arrays(torch.float64)
-        waking = Waking(executors, edge_executors, self._constants, graph, self.at.get)
-        self._lay_out(found, unknown, waking)
+        self._constants = lowering.constants
+        self.space, self.index = lowering.space.arrays(dtype)
+        self.wide_space, self.wide_index = lowering.wide_space.arrays(torch.float64)
+        skips = SkipIfClean(executors, edge_executors, self._constants, graph, self.at.get)
+        self._lay_out(found, unknown, skips)
         if any(self.executors[s].takes_edges for s in unknown):  # which read edge values first
             self.runs_edge_maps = False
             self.steps[self.steps[:, m.KIND] == m.EDGE_MAP, m.KIND] = m.NOTHING
@@ -96,12 +96,12 @@ class Tables:
         self.is_for_one_thread = not kinds_of_step.isdisjoint(_ONE_THREAD)
 
     def _take_edge_maps(
-        self, known: Known, executors: Sequence[Any], found: dict[int, RowOps]
+        self, lowering: Lowering, executors: Sequence[Any], found: dict[int, RowOps]
     ) -> bool:
         """Whether the machine computes the values of edges that come; they are the first steps."""
         self.executors += executors
         try:
-            maps = known.edge_maps(executors)
+            maps = lowering.edge_maps(executors)
         except UntranslatableError:
             return False
         found |= {at: ops for at, ops in enumerate(maps) if ops is not None}
@@ -112,7 +112,9 @@ class Tables:
 
     # Layout --------------------------------------------------------------------------------------
 
-    def _lay_out(self, maps: dict[int, RowOps], unknown: Collection[int], waking: Waking) -> None:
+    def _lay_out(
+        self, maps: dict[int, RowOps], unknown: Collection[int], skips: SkipIfClean
+    ) -> None:
         every = len(self.executors)
         self.steps = np.zeros((every, m.STEP_COLUMNS), np.int64)
         self.numbers = np.zeros((every, 2))
@@ -126,7 +128,7 @@ class Tables:
                 continue
             step[m.FIRST_INPUT] = len(inputs)
             if s in unknown:
-                step[m.KIND], (step[m.WAKES], read) = m.OTHER, waking.of(e)
+                step[m.KIND], (step[m.WAKES], read) = m.OTHER, skips.of(e)
                 inputs += [(cell, 0, 0, -1) for cell in read]
                 step[m.LAST_INPUT] = len(inputs)
                 continue
@@ -158,7 +160,7 @@ class Tables:
             if step[m.KIND] == m.EXCHANGE:
                 self._share_room(e)
         self.where = self._zeros(np.int64, max(self.nodes.scratch.size, BLOCK))
-        self.noted = Noted(self.executors, self.steps, weakly(self.width_of), self._zeros)
+        self.saved_rows = SavedRows(self.executors, self.steps, weakly(self.width_of), self._zeros)
         self.plan = np.zeros(m.PLAN_SIZE, np.int64)
         for table, at, size in (
             (self.space, m.SPACE, m.SPACE_SIZE), (self.ops, m.OPS, m.NUM_OPS),

@@ -17,11 +17,11 @@ from torch_geometric.data import Data
 from pyg_incremental.delta.describe import GraphDelta, with_fields_of
 from pyg_incremental.delta.given import chosen_ids
 from pyg_incremental.errors import StaleStateError
+from pyg_incremental.sampling.disk_table import Traffic
 from pyg_incremental.sampling.features import Features
-from pyg_incremental.sampling.places import shelves_of
 from pyg_incremental.sampling.query import expand
 from pyg_incremental.sampling.sampler import SampleUpdate, StreamingSampler
-from pyg_incremental.sampling.spill import Traffic
+from pyg_incremental.sampling.slot_map import overflows_of
 from pyg_incremental.sampling.tables import FeatureTable, HopTables, SampleTable
 
 Ids = NDArray[np.int64]
@@ -114,9 +114,9 @@ class SampleCache:
         nodes = sampler.num_nodes
         self._source = Features(x, nodes)
         fanouts = sampler.num_neighbors
-        self._disk, shelves = shelves_of(memory, directory, len(fanouts))
-        self._hops = [SampleTable(nodes, k, s) for k, s in zip(fanouts, shelves, strict=False)]
-        self._features = FeatureTable(nodes, x.detach(), shelves[-1])
+        self._disk, overflows = overflows_of(memory, directory, len(fanouts))
+        self._hops = [SampleTable(nodes, k, s) for k, s in zip(fanouts, overflows, strict=False)]
+        self._features = FeatureTable(nodes, x.detach(), overflows[-1])
         # How many sampled edges of hop h - 1 lead to a node, and in row 0 how often it is a seed.
         self._needed = np.zeros((len(self._hops) + 1, nodes), np.int64)
         self._used: dict[int, float] = {}  # when each seed was asked for last, the oldest first

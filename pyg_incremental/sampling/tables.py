@@ -9,9 +9,9 @@ from torch import Tensor
 
 from pyg_incremental.sampling.kernels import expand as kernel
 from pyg_incremental.sampling.kernels.rows import HELD, PLACE, START
-from pyg_incremental.sampling.places import PlacedRows, Shelf
 from pyg_incremental.sampling.query import NO_LISTS, HopEdges, node_of
 from pyg_incremental.sampling.reservoirs import Reservoirs
+from pyg_incremental.sampling.slot_map import Overflow, PlacedRows
 
 Ids = NDArray[np.int64]
 _NO_IDS = np.empty(0, np.int64)
@@ -24,16 +24,16 @@ class SampleTable:
     Args:
         num_nodes: Number of nodes.
         fanout: How many in-edges a sample has at most.
-        shelf: Where samples go that are too many for memory.
+        overflow: Where samples go that are too many for memory.
 
     Attributes:
         store: Where the samples are.
     """
 
-    def __init__(self, num_nodes: int, fanout: int, shelf: Shelf | None = None) -> None:
+    def __init__(self, num_nodes: int, fanout: int, overflow: Overflow | None = None) -> None:
         self.fanout = fanout
         like = torch.empty((0, fanout, 3), dtype=torch.int64)
-        self.store = PlacedRows(num_nodes, like, shelf)
+        self.store = PlacedRows(num_nodes, like, overflow)
         self._heads = np.zeros((num_nodes, 4), np.int64)
 
     @property
@@ -123,14 +123,14 @@ class FeatureTable:
     Args:
         num_nodes: Number of nodes.
         like: Rows of their kind, `[*, num_features]`.
-        shelf: Where rows go that are too many for memory.
+        overflow: Where rows go that are too many for memory.
 
     Attributes:
         store: Where the rows are.
     """
 
-    def __init__(self, num_nodes: int, like: Tensor, shelf: Shelf | None = None) -> None:
-        self.store = PlacedRows(num_nodes, like, shelf)
+    def __init__(self, num_nodes: int, like: Tensor, overflow: Overflow | None = None) -> None:
+        self.store = PlacedRows(num_nodes, like, overflow)
 
     @property
     def num_bytes(self) -> int:

@@ -25,7 +25,7 @@ from pyg_incremental.program.steps import Domain
 from pyg_incremental.session.edge_ids import EdgeIds, Identified
 from pyg_incremental.session.in_rows import InRows, in_brackets, pairs_named, unknown
 from pyg_incremental.session.inverse import inverse
-from pyg_incremental.session.late_update import MarkedUpdate
+from pyg_incremental.session.lazy_update import MarkedUpdate
 from pyg_incremental.session.query import query_delta
 from pyg_incremental.session.session import Session
 from pyg_incremental.typing import Identifiers
@@ -400,7 +400,7 @@ class ByName:
             found = {kind: table.names.copy() for kind, table in names.tables.items()}
             return found[""] if [*found] == [""] else found or None
 
-        return self._turns.read(look)
+        return self._rwlock.read(look)
 
     @property
     def edge_ids(self: Any) -> Identifiers | Any:
@@ -414,7 +414,7 @@ class ByName:
             known = None if names is None else names.edges
             return None if known is None else known.of_all(self._held())
 
-        return self._turns.read(look)
+        return self._rwlock.read(look)
 
     @property
     def node_rows(self: Any) -> Any:

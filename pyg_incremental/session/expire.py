@@ -172,5 +172,5 @@ class Expires:
             found = times.delta(limit)
             return found if names is None else names.by_name(session, found)
 
-        update: Update = self.apply_delta(self._turns.read(look), **options)
+        update: Update = self.apply_delta(self._rwlock.read(look), **options)
         return update

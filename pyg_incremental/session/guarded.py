@@ -12,10 +12,10 @@ from pyg_incremental.errors import StaleStateError
 from pyg_incremental.kernels.locks import anew_in_child
 from pyg_incremental.session.by_name import Names
 from pyg_incremental.session.listeners import Listeners
+from pyg_incremental.session.rwlock import ReadWriteLock
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.session.trial import Trials
-from pyg_incremental.session.turns import Turns
 from pyg_incremental.telemetry.metrics import Tally
 from pyg_incremental.telemetry.work import UpdateStats
 
@@ -39,7 +39,7 @@ class Guarded:
         self._settings = settings
         self._session: Session | None = None
         self._names: Names | None = None
-        self._turns = Turns()
+        self._rwlock = ReadWriteLock()
         self._last: UpdateStats | None = None
         self._listeners = Listeners()
         self._tally = Tally()
@@ -71,8 +71,8 @@ class Guarded:
     @property
     def stale(self) -> str | None:
         """Why updates are refused, or None."""
-        under_way = self._turns.under_way
-        return f"{under_way} is not through" if under_way else self._turns.read(self._why_stale)
+        under_way = self._rwlock.under_way
+        return f"{under_way} is not through" if under_way else self._rwlock.read(self._why_stale)
 
     def _why_stale(self) -> str | None:
         if self._session is None:

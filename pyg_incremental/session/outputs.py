@@ -18,7 +18,7 @@ from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.lent import Lent
 from pyg_incremental.program.steps import Domain, Value
 from pyg_incremental.rows import NO_IDS, Cell, Ids
-from pyg_incremental.rows.late import MANY, Late
+from pyg_incremental.rows.lazy_rows import MANY, LazyRows
 
 
 class Outputs:
@@ -122,7 +122,7 @@ class Outputs:
 
         And the edges that these ids are, int64 `[2, k]`, where an output has a row for each edge:
         None in place of others, and None alone if there is no such output. Of a large output the
-        rows may be `Late`.
+        rows may be `LazyRows`.
         """
         only = self.only
         if only is not None:
@@ -159,13 +159,13 @@ class Outputs:
         edges = in_structure(structure, lambda place: ends.get(place.index)) if ends else None
         return ids, in_structure(structure, rows), edges
 
-    def _late(self, cell: Cell, ids: Ids) -> Late:
+    def _late(self, cell: Cell, ids: Ids) -> LazyRows:
         """A copy of many rows that is not made yet; `ids` are the caller's, to write to."""
         stored = cell.ids
         assert stored is not None
         if not np.array_equal(stored.array, ids.array):
             stored = cell.backend.ids_from(ids.array.copy())
-        late = Late(cell, stored, self.lent)
+        late = LazyRows(cell, stored, self.lent)
         self._engine.late = ref(late)
         return late
 

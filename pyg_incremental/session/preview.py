@@ -11,9 +11,9 @@ import time
 
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.session import report
-from pyg_incremental.session.before import OutputBefore
-from pyg_incremental.session.memento import Memento
+from pyg_incremental.session.previous import PreviousOutput
 from pyg_incremental.session.reach import reach, rows_within
+from pyg_incremental.session.rollback import Rollback
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.trial import Trials
 from pyg_incremental.session.values import foreseen
@@ -56,7 +56,7 @@ def step_by_step(session: Session, delta: GraphDelta, whole: bool = False) -> Up
     resolved = session.resolver.resolve(delta)
     nodes = reach(session, resolved)
     few = None if nodes is None else rows_within(session, nodes)
-    before, memento = OutputBefore(session), Memento(session, few)
+    before, rollback = PreviousOutput(session), Rollback(session, few)
     began = time.perf_counter()
     try:
         session.engine.interpret()
@@ -70,9 +70,9 @@ def step_by_step(session: Session, delta: GraphDelta, whole: bool = False) -> Up
         return update
     finally:
         try:
-            memento.put_back()
+            rollback.put_back()
         except BaseException:  # an interrupt: once more from the beginning
-            memento.put_back()
+            rollback.put_back()
             raise
         finally:
             session.committed = session.noted(session.committed)

@@ -14,10 +14,10 @@ from torch.utils import _pytree as pytree
 from pyg_incremental.call.traced import Output
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.program.steps import Domain
-from pyg_incremental.rows.late import Late
-from pyg_incremental.session.before import OutputBefore, lie_within, rows_before
-from pyg_incremental.session.late_update import LateUpdate, MarkedUpdate
+from pyg_incremental.rows.lazy_rows import LazyRows
+from pyg_incremental.session.lazy_update import LazyUpdate, MarkedUpdate
 from pyg_incremental.session.outputs import changed_rows, in_structure
+from pyg_incremental.session.previous import PreviousOutput, lie_within, rows_before
 from pyg_incremental.session.session import Session
 from pyg_incremental.telemetry.work import UpdateStats, Work
 from pyg_incremental.update import Update
@@ -27,7 +27,7 @@ def updated(
     session: Session,
     counts: tuple[int, int, Work],
     began: float,
-    before: OutputBefore | None = None,
+    before: PreviousOutput | None = None,
     removed: Mapping[str, Ids] | None = None,
     old: bool = False,
 ) -> Update[Any]:
@@ -45,7 +45,7 @@ def updated(
     rows = None if before is None else before.follow(changed, removed or {}, old)
     seconds = time.perf_counter() - began
     stats = UpdateStats(session.mode, counts[0], counts[1], seconds, counts[2])
-    kind = LateUpdate if type(out) is Late else Update
+    kind = LazyUpdate if type(out) is LazyRows else Update
     update = kind(changed, out, stats, session.committed.version, False, edges, rows)
     if before is not None and before.within:
         update.may_be_probabilities = True
@@ -69,7 +69,7 @@ def renewed(
     session: Session,
     nodes: Mapping[str, Ids],
     began: float,
-    before: OutputBefore | None,
+    before: PreviousOutput | None,
     old: bool,
 ) -> Update[Any]:
     """Make the accumulated rows of some nodes afresh, and report what that has moved.

@@ -16,10 +16,10 @@ from pyg_incremental.delta.resolve.plain import PlainDelta
 from pyg_incremental.fused import FastPath
 from pyg_incremental.fused.undo import Undo
 from pyg_incremental.program.steps import Domain, Value
-from pyg_incremental.rows.late import Late
+from pyg_incremental.rows.lazy_rows import LazyRows
 from pyg_incremental.session.at_once import apart, write_down
-from pyg_incremental.session.before import lie_within, nothing_like
 from pyg_incremental.session.outputs import in_structure
+from pyg_incremental.session.previous import lie_within, nothing_like
 from pyg_incremental.session.session import Session
 from pyg_incremental.telemetry.work import UpdateStats
 from pyg_incremental.update import Update, is_one_channel
@@ -162,7 +162,7 @@ class Trials:
     def _changed(self) -> tuple[Any, Any]:
         """Ids and new rows of what has changed, as copies."""
         ids, out, _ = self.session.outputs.changed()
-        if isinstance(out, Late):
+        if isinstance(out, LazyRows):
             out = out.rows()
         return ids, out
 

@@ -16,7 +16,7 @@ from pyg_incremental.delta.resolve.resolver import ResolvedDelta
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.session import report, start
-from pyg_incremental.session.memento import Memento
+from pyg_incremental.session.rollback import Rollback
 from pyg_incremental.session.session import Session
 from pyg_incremental.telemetry.work import UpdateStats, Work
 from pyg_incremental.update import Update
@@ -121,13 +121,13 @@ class WithValues:
             )
         self._was = session.outputs.now(copy=True)
         self._work: Work = []
-        self._before: Memento | None = None
+        self._before: Rollback | None = None
         if plain or self.rest is not None:
             self.session = start.from_values(session, tensors, plain, self.rest is not None)
             return
         self.session = session
         if not self._followed(tensors, is_tried):
-            self._before = Memento(session.engine, written=False)
+            self._before = Rollback(session.engine, written=False)
             try:
                 self._work = session.engine.renew(tensors)
             except BaseException:
@@ -141,7 +141,7 @@ class WithValues:
         if session.on_demand is not None:
             return False
         if is_tried:
-            self._before = Memento(session.engine)
+            self._before = Rollback(session.engine)
         carry_out, others = session.engine.take_values(tensors), session.others()
         if carry_out is None:
             return False

@@ -25,7 +25,7 @@ class WhatIfs(ByName, Guarded, Generic[Out]):
 
     def inverse(self, delta: GraphDelta) -> GraphDelta:
         """The delta that undoes `delta`, read off the current state; see `GraphDelta.inverse`."""
-        return self._turns.read(lambda: self._back(self._require(), delta))
+        return self._rwlock.read(lambda: self._back(self._require(), delta))
 
     @with_fields_of(GraphDelta)
     def preview(
@@ -98,7 +98,7 @@ class WhatIfs(ByName, Guarded, Generic[Out]):
             known, _ = self._tried(session, delta)
             return traced(session, known)
 
-        return self._turns.alone("trace_update", looked)
+        return self._rwlock.alone("trace_update", looked)
 
     def _preview(self, tried: Callable[[Session], Any]) -> Update[Any]:
         """What a delta would do, which, with what tells of it, is made where nothing can change.
@@ -115,7 +115,7 @@ class WhatIfs(ByName, Guarded, Generic[Out]):
             found.is_preview = True
             return found
 
-        return self._turns.alone("preview", looked)
+        return self._rwlock.alone("preview", looked)
 
     def preview_many(self, deltas: Iterable[GraphDelta]) -> Previews[Out]:
         """What each of many deltas would change, such as transactions that wait for a decision.
@@ -147,7 +147,7 @@ class WhatIfs(ByName, Guarded, Generic[Out]):
             found = preview_many(trials, [delta for delta, _ in tried])
             return Previews.made(told(up) for (_, told), up in zip(tried, found, strict=True))
 
-        return self._turns.alone("preview_many", looked)
+        return self._rwlock.alone("preview_many", looked)
 
     def query(self, *ids: Any, **named: Any) -> Any:
         """The rows of the output for other ids than those that are watched, on the current graph.

@@ -10,9 +10,9 @@ from torch.utils import _pytree as pytree
 
 from pyg_incremental.blocks.evaluate import evaluator_of, why_not_in_blocks
 from pyg_incremental.blocks.given import ids_of
-from pyg_incremental.blocks.places import Places
+from pyg_incremental.blocks.layer_store import LayerStore
+from pyg_incremental.blocks.node_order import NodeOrder
 from pyg_incremental.blocks.readouts import has_node_rows
-from pyg_incremental.blocks.shelf import Shelf
 from pyg_incremental.call.roles import classify
 from pyg_incremental.call.site import bind
 from pyg_incremental.session.prepare import prepare
@@ -57,7 +57,7 @@ class InBlocks:
         for size in SIZES:
             for places in (None, self.places(roles)):
                 evaluator = evaluator_of(
-                    self.plan, roles, 1 << 30, Shelf(), None, None, size, places
+                    self.plan, roles, 1 << 30, LayerStore(), None, None, size, places
                 )
                 evaluator.run(lambda rows: None)
                 results.append(evaluator.result(None))
@@ -71,7 +71,7 @@ class InBlocks:
 
     def places(self, roles):
         """The nodes of each kind in any order."""
-        return Places({kind: self.rng.permutation(n) for kind, n in roles.num_nodes.items()})
+        return NodeOrder({kind: self.rng.permutation(n) for kind, n in roles.num_nodes.items()})
 
     def part(self, roles, size):
         """Some rows alone, in an order of their own, one of them twice."""
@@ -82,7 +82,9 @@ class InBlocks:
         order = ids_of(asked, roles.num_nodes)
         ascending = {kind: ids.unique().numpy() for kind, ids in asked.items()}
         places = self.places(roles)
-        evaluator = evaluator_of(self.plan, roles, 1 << 30, Shelf(), ascending, None, size, places)
+        evaluator = evaluator_of(
+            self.plan, roles, 1 << 30, LayerStore(), ascending, None, size, places
+        )
         evaluator.run(lambda rows: None)
         return asked, evaluator.result(order)
 

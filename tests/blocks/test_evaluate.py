@@ -21,7 +21,7 @@ from pyg_incremental.blocks import node_wise
 from pyg_incremental.blocks.block import Block
 from pyg_incremental.blocks.evaluate import evaluator_of
 from pyg_incremental.blocks.given import bytes_of, call_of
-from pyg_incremental.blocks.shelf import Shelf
+from pyg_incremental.blocks.layer_store import LayerStore
 from pyg_incremental.call.roles import classify
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.settings import Settings
@@ -52,7 +52,7 @@ def evaluator(model, data, memory, asked=None, **options):
     with torch.no_grad():
         plan = prepare(site, roles, Settings())
     assert not plan.fallback
-    return evaluator_of(plan, roles, memory, Shelf(), asked, **options)
+    return evaluator_of(plan, roles, memory, LayerStore(), asked, **options)
 
 
 @pytest.mark.parametrize("make", [GCN, GAT, GraphSAGE])

@@ -13,9 +13,9 @@ from pyg_incremental.blocks import order as orders
 from pyg_incremental.blocks.evaluate import evaluator_of
 from pyg_incremental.blocks.files import MANIFEST
 from pyg_incremental.blocks.given import call_of
+from pyg_incremental.blocks.layer_store import LayerStore
+from pyg_incremental.blocks.node_order import NodeOrder
 from pyg_incremental.blocks.order import ORDERS, orders_of
-from pyg_incremental.blocks.places import Places
-from pyg_incremental.blocks.shelf import Shelf
 from pyg_incremental.call.roles import classify
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.settings import Settings
@@ -48,8 +48,8 @@ def rows_read(data, order, rows=64, memory=PLENTY):
     roles = classify(site)
     with torch.no_grad():
         plan = prepare(site, roles, Settings())
-        places = Places(orders_of(order, roles, memory))
-        evaluator = evaluator_of(plan, roles, PLENTY, Shelf(), None, None, rows, places)
+        places = NodeOrder(orders_of(order, roles, memory))
+        evaluator = evaluator_of(plan, roles, PLENTY, LayerStore(), None, None, rows, places)
         evaluator.run(lambda rows: None)
     return evaluator.read
 
@@ -176,8 +176,8 @@ def test_one_order_for_several_kinds(seed):
         plan = prepare(site, roles, Settings())
         read = {}
         for order in (None, *ORDERS):
-            places = Places(orders_of(order, roles, PLENTY))
-            evaluator = evaluator_of(plan, roles, PLENTY, Shelf(), None, None, 60, places)
+            places = NodeOrder(orders_of(order, roles, PLENTY))
+            evaluator = evaluator_of(plan, roles, PLENTY, LayerStore(), None, None, 60, places)
             evaluator.run(lambda rows: None)
             read[order] = evaluator.read
             assert_close(evaluator.result(None), want)

@@ -7,7 +7,7 @@ from torch_geometric.nn import GCNConv, global_mean_pool
 from pyg_incremental import InvalidDeltaError, UnsupportedModelError, evaluate
 from pyg_incremental.blocks.evaluate import evaluator_of, why_not_in_blocks
 from pyg_incremental.blocks.given import call_of
-from pyg_incremental.blocks.shelf import Shelf
+from pyg_incremental.blocks.layer_store import LayerStore
 from pyg_incremental.call.roles import classify
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.settings import Settings
@@ -41,7 +41,7 @@ def test_every_readout_in_blocks(make, size, seed):
         plan = prepare(site, roles, Settings(), in_one=False)
         assert not plan.fallback
         assert not why_not_in_blocks(plan.program)
-        run = evaluator_of(plan, roles, 1 << 30, Shelf(), rows_in_block=size)
+        run = evaluator_of(plan, roles, 1 << 30, LayerStore(), rows_in_block=size)
         run.run(lambda rows: None)
         assert_close(run.result(None), model(**inputs))
 

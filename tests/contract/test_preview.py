@@ -19,10 +19,10 @@ from pyg_incremental import GraphDelta, InvalidDeltaError, StaleStateError, to_i
 from pyg_incremental.fused.undo import Undo
 from pyg_incremental.program.steps import hops_to
 from pyg_incremental.rows import Scratch
-from pyg_incremental.session import memento, preview
-from pyg_incremental.session.memento import Memento
+from pyg_incremental.session import preview, rollback
 from pyg_incremental.session.preview import step_by_step
 from pyg_incremental.session.reach import reach
+from pyg_incremental.session.rollback import Rollback
 from tests.closeness import assert_close, tensors_of
 from tests.contract.test_what_changed import MODELS, Classes, wrap
 from tests.oracle import full
@@ -38,8 +38,8 @@ def bytes_of(inc):
     for graph in inc._session.graphs.values():
         graph.places()  # looked up now, which a delta that is read would do
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memento, "_LEFT_ALONE", (*memento._LEFT_ALONE, Scratch))
-        arrays = Memento(inc._session)._arrays
+        patch.setattr(rollback, "_LEFT_ALONE", (*rollback._LEFT_ALONE, Scratch))
+        arrays = Rollback(inc._session)._arrays
     for place, (_, copy) in arrays.items():
         array = copy.numpy() if isinstance(copy, torch.Tensor) else copy
         held[place] = array.tobytes()
@@ -140,7 +140,7 @@ def test_only_rows_in_reach_are_copied():
         seen = ((adjacency @ seen + seen) > 0).float()
     assert nodes.tolist() == seen.nonzero().view(-1).tolist()
     copied = []
-    original = Memento.__init__
+    original = Rollback.__init__
 
     def counted(self, root, few=None):
         original(self, root, few)
@@ -148,7 +148,7 @@ def test_only_rows_in_reach_are_copied():
         copied.append((arrays, sum(len(ids) for _, ids, _ in self._rows)))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Memento, "__init__", counted)
+        patch.setattr(Rollback, "__init__", counted)
         step_by_step(inc._session, GraphDelta(edge_index_add=edge(1, 2)))
     report = inc.memory_report()
     rows = sum(p.bytes for p in report.parts if p.what != "graph" and p.name != "marks")
@@ -244,9 +244,9 @@ def test_whatever_is_raised_everything_is_as_before(error, compile_after):
     assert inc.preview(edge_index_add=edge(1, 2)).changed.numel()
 
 
-@pytest.mark.parametrize("of", [Memento, Undo])
+@pytest.mark.parametrize("of", [Rollback, Undo])
 def test_an_interrupt_while_it_is_put_back(of):
-    inc = wrapped(warm=True, compile_after=None if of is Memento else 1)
+    inc = wrapped(warm=True, compile_after=None if of is Rollback else 1)
     inc.preview(edge_index_add=edge(1, 2))
     held, calls = bytes_of(inc), []
     original = of.put_back

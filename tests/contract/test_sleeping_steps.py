@@ -6,7 +6,7 @@ from torch import nn
 from torch_geometric.nn import GCNConv, HEATConv, SAGEConv, SignedConv
 
 from pyg_incremental import to_incremental
-from pyg_incremental.fused.others import Others
+from pyg_incremental.fused.torch_steps import TorchSteps
 from pyg_incremental.ops.rows import NeighborhoodRowsState
 from tests.closeness import assert_close
 from tests.strategies import generator, index
@@ -21,13 +21,13 @@ def drawn(rng, *shape):
 @pytest.fixture
 def woken(monkeypatch):
     """How often compiled code has stopped for steps that it does not know."""
-    seen, run = [], Others.run
+    seen, run = [], TorchSteps.run
 
     def counted(self, step, *given):
         seen.append(step)
         return run(self, step, *given)
 
-    monkeypatch.setattr(Others, "run", counted)
+    monkeypatch.setattr(TorchSteps, "run", counted)
     return seen
 
 

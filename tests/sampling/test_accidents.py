@@ -187,7 +187,7 @@ def test_a_stopped_worker_keeps_nobody_waiting(tmp_path):
             with pytest.raises(TimeoutError):  # nobody has subscribed to it
                 service.query(torch.tensor([8]), timeout=timeout)
             with pytest.raises(TimeoutError):
-                service.query(torch.tensor([3]), after=service._crew.round, timeout=timeout)
+                service.query(torch.tensor([3]), after=service._supervisor.round, timeout=timeout)
         finally:
             os.kill(stopped, signal.SIGCONT)
         follows.check(service, 0)

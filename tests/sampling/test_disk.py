@@ -9,23 +9,23 @@ import pytest
 import torch
 
 from pyg_incremental.sampling import SampleCache, StreamingSampler
-from pyg_incremental.sampling.places import PlacedRows, Shelf
+from pyg_incremental.sampling.slot_map import Overflow, PlacedRows
 from pyg_incremental.sampling.tables import SampleTable
 from tests.sampling.test_cache import FANOUTS, check
 from tests.sampling.test_streams import STRATEGIES, made, random_delta
 
 try:
-    from pyg_incremental.sampling.spill import Spill
+    from pyg_incremental.sampling.disk_table import DiskTable
 
-    Spill().close()
+    DiskTable().close()
 except ImportError:
     pytest.skip("rocksdict is not installed (the `disk` extra)", allow_module_level=True)
 
 
 def test_a_round_without_new_nodes_copies_nothing():
     """Of what is known of each node, which is more than all else in a large graph."""
-    spill = Spill()
-    table = SampleTable(100_000, 4, Shelf(1000, spill, 0))
+    spill = DiskTable()
+    table = SampleTable(100_000, 4, Overflow(1000, spill, 0))
     kept = table._heads, table.store._on_disk, table.store.places.of
     tracemalloc.start()
     for _ in range(3):
@@ -116,8 +116,8 @@ def test_bytes_in_memory_and_on_disk():
 
 
 def test_a_row_that_did_not_change_is_written_once():
-    disk = Spill()
-    rows = PlacedRows(10, torch.empty(0, 2), Shelf(16, disk, 0))  # two rows
+    disk = DiskTable()
+    rows = PlacedRows(10, torch.empty(0, 2), Overflow(16, disk, 0))  # two rows
     for node in range(4):
         at = torch.from_numpy(rows.place(np.array([node])))
         rows.rows[at] = torch.tensor([[node, -node]]).float()

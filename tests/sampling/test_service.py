@@ -189,7 +189,7 @@ def test_one_worker_of_each_kind(tmp_path):
             service.unsubscribe(torch.tensor([1]))
         assert "1 sampling, 1 serving" in repr(service)
         with pytest.raises(OSError, match="missing"):
-            service._crew.save(tmp_path / "missing")
+            service._supervisor.save(tmp_path / "missing")
         assert len(list(tmp_path.glob("samples-*"))) == (0 if memory is None else 2)
     assert not list(tmp_path.glob("samples-*"))  # of the one that was killed, too
 

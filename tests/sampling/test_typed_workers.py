@@ -218,8 +218,8 @@ def test_a_service_of_several_types(seed, tmp_path):
         service.query({"user": torch.tensor([0])})
         now[0] += 2.0
         service.step()  # seeds that nobody asked for are let go
-        assert service._crew.seeds["user"].sum() == 1
-        assert service._crew.seeds["item"].sum() == 0
+        assert service._supervisor.seeds["user"].sum() == 1
+        assert service._supervisor.seeds["item"].sum() == 0
         service.checkpoint()
         with pytest.raises(ValueError, match="no nodes of type 'shop'"):
             service.query({"shop": torch.tensor([0])})

@@ -143,7 +143,7 @@ def test_a_model_that_runs_in_another_thread_is_not_waited_for(tmp_path):
     runs, through = threading.Event(), threading.Event()
 
     def other():
-        with stream.inc._turns.model:
+        with stream.inc._rwlock.model:
             runs.set()
             through.wait(20)
 

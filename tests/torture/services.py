@@ -110,7 +110,7 @@ class Coordinator:
             self.say(doing=work.__name__)
             work()
             self.done[work.__name__] += 1
-            self.say(done=dict(self.done), replaced=self.service._crew.replaced)
+            self.say(done=dict(self.done), replaced=self.service._supervisor.replaced)
         self.service.close()
 
     def _up(self):

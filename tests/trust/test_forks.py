@@ -87,12 +87,12 @@ def test_a_fork_waits_for_work_that_is_under_way(name):
     through = []
 
     class Work:
-        acquire = getattr(inc._turns, name).acquire
+        acquire = getattr(inc._rwlock, name).acquire
 
         @staticmethod
         def release():
             through.append(True)
-            getattr(inc._turns, name).release()
+            getattr(inc._rwlock, name).release()
 
     with held(Work, 0.2):
         assert in_child(lambda: through == [True] and inc.refresh().version == 1) == 0
@@ -102,12 +102,12 @@ def test_a_fork_waits_for_work_that_is_under_way(name):
 def test_a_fork_does_not_wait_for_ever(monkeypatch):
     monkeypatch.setattr(locks, "PATIENCE", 0.05)
     inc = wrapped()
-    with held(inc._turns.lock, 0.5):
+    with held(inc._rwlock.lock, 0.5):
         began = time.monotonic()
         assert in_child(lambda: inc.refresh().version == 0) == 0
         assert time.monotonic() - began < LIMIT
-        assert inc._turns.model.acquire(blocking=False)
-        inc._turns.model.release()
+        assert inc._rwlock.model.acquire(blocking=False)
+        inc._rwlock.model.release()
     assert inc.apply_delta(edge_index_add=edge(0, 1)).version == 1
 
 

@@ -146,7 +146,7 @@ def test_a_fork_beside_a_delta_does_not_hang():
     held, let_go = threading.Event(), threading.Event()
 
     def hold():
-        with inc._turns.model, inc._turns.gate, inc._turns.lock:
+        with inc._rwlock.model, inc._rwlock.gate, inc._rwlock.lock:
             held.set()
             let_go.wait(60)
 

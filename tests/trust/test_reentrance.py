@@ -95,7 +95,7 @@ def test_from_inside_forward(outer, inner):
 def test_from_inside_verify_of_a_model_that_runs_whole():
     inc = wrapped(Calling().eval(), backend="reference")
     taken = []
-    Calling.now = lambda: taken.append(inc._turns.is_mine)
+    Calling.now = lambda: taken.append(inc._rwlock.is_mine)
     inc.verify()
     assert taken == [True]  # the model runs in the midst of the look, as updates run it, too
     Calling.now = inc.refresh
@@ -158,5 +158,5 @@ def test_whatever_ends_a_call_the_next_one_finds_no_lock_taken(what):
             work()
         inc.refresh()
         assert kept.traceback
-    turns = inc._turns
+    turns = inc._rwlock
     assert not any(lock._is_owned() for lock in (turns.gate, turns.lock, turns.model))

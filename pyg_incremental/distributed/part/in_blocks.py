@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pyg_incremental.blocks.evaluator import Evaluator
 from pyg_incremental.blocks.files import Files
-from pyg_incremental.blocks.shelf import Shelf
+from pyg_incremental.blocks.layer_store import LayerStore
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.site import device_of
@@ -86,10 +86,10 @@ class PartInBlocks:
         self._plan = local = replace(
             local, roles=replace(local.roles, edge_index=edge_index, values=values)
         )
-        self._shelf = shelf = together(rounds, lambda: self._made(budget, rounds))
+        self._store = store = together(rounds, lambda: self._made(budget, rounds))
         home = device_of(plan.site.model, shard.nodes.values())
         self.evaluator = Evaluator(
-            local, local.roles, tensors, budget.memory, shelf, None,
+            local, local.roles, tensors, budget.memory, store, None,
             torch.device(home if budget.device is None else budget.device), budget.rows_in_block,
         )  # fmt: skip
 
@@ -107,10 +107,10 @@ class PartInBlocks:
         shard.edge_index.clear()
         return edge_index, values
 
-    def _made(self, budget: Budget, rounds: Rounds) -> Shelf:
+    def _made(self, budget: Budget, rounds: Rounds) -> LayerStore:
         program = self._plan.program
         if budget.directory is None:
-            return Shelf()
+            return LayerStore()
         path = Path(budget.directory) / f"rank-{rounds.rank}-of-{rounds.size}"
         return Files(path, program, {"program": str(program)}, goes_on=False)
 
@@ -122,7 +122,7 @@ class PartInBlocks:
         try:
             self.evaluator.run(tell)
         finally:
-            self._shelf.leave()
+            self._store.leave()
 
     def result(self) -> tuple[dict[str, Ids], Any, Any]:
         """What came out.

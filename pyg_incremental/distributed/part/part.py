@@ -32,7 +32,7 @@ from pyg_incremental.distributed.part.undo import undone
 from pyg_incremental.distributed.placement.shard import Shard
 from pyg_incremental.distributed.wire.rounds import Rounds, raise_first
 from pyg_incremental.engine.memory import MemoryReport, memory_of
-from pyg_incremental.rows.late import Late
+from pyg_incremental.rows.lazy_rows import LazyRows
 from pyg_incremental.session.interrupted import finished
 from pyg_incremental.session.outputs import changed_rows
 from pyg_incremental.session.session import Session
@@ -289,7 +289,7 @@ class Part:
         """Global ids and new rows of what the last update changed, in the output's structure."""
         outputs, own = self.session.outputs, self.region.own
         local, rows, _ = outputs.changed()
-        rows = rows.rows() if type(rows) is Late else rows
+        rows = rows.rows() if type(rows) is LazyRows else rows
         kinds = outputs.kinds
         ids = pytree.tree_map(
             lambda k, at: torch.from_numpy(own[k].globals).index_select(0, at), kinds, local

@@ -24,9 +24,9 @@ from pyg_incremental.call.checked import Checked
 from pyg_incremental.errors import StateFileError
 from pyg_incremental.files import snapshot
 from pyg_incremental.sampling.read import ends_of, is_edge_type
-from pyg_incremental.sampling.workers.crew import Crew
 from pyg_incremental.sampling.workers.messages import SampleQuery
 from pyg_incremental.sampling.workers.route import edges_by_type
+from pyg_incremental.sampling.workers.supervisor import Supervisor
 
 MANIFEST = "checkpoint"
 _FOLDER = re.compile(r"generation-(\d+)-[0-9a-f]{8}$")
@@ -41,23 +41,23 @@ _QUERY = {
 }  # fmt: skip
 
 
-def save(crew: Crew, content: dict[str, Any]) -> None:
+def save(supervisor: Supervisor, content: dict[str, Any]) -> None:
     """Have all sampling workers write their files, and make that the checkpoint that counts.
 
     Args:
-        crew: The workers.
+        supervisor: The workers.
         content: What else there is to say of it.
 
     Raises:
         OSError: If it cannot be written; the one before counts then, or this one.
     """
-    with begun(crew.directory) as folder:
-        files = crew.save(folder)
-        seeds = {kind: torch.from_numpy(counts.copy()) for kind, counts in crew.seeds.items()}
-        more = {"files": files, "seeds": seeds, "serving": len(crew.serving)}
-        write(crew.directory, {**content, **more})
-    crew.saved(files)
-    sweep(crew.directory, files)
+    with begun(supervisor.directory) as folder:
+        files = supervisor.save(folder)
+        seeds = {kind: torch.from_numpy(counts.copy()) for kind, counts in supervisor.seeds.items()}
+        more = {"files": files, "seeds": seeds, "serving": len(supervisor.serving)}
+        write(supervisor.directory, {**content, **more})
+    supervisor.saved(files)
+    sweep(supervisor.directory, files)
 
 
 @contextmanager

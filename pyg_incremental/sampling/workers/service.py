@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from pyg_incremental.sampling.read import EdgeType, per_type
 from pyg_incremental.sampling.strategy import StrategyName
 from pyg_incremental.sampling.workers import checkpoint
-from pyg_incremental.sampling.workers.crew import Crew
-from pyg_incremental.sampling.workers.front import Front
+from pyg_incremental.sampling.workers.client import Client
 from pyg_incremental.sampling.workers.merge import merged
 from pyg_incremental.sampling.workers.messages import SampleQuery, TypedCounts
 from pyg_incremental.sampling.workers.owners import check_counts
@@ -31,6 +30,7 @@ from pyg_incremental.sampling.workers.seeds import (
     taken_back,
 )
 from pyg_incremental.sampling.workers.split import Splitter
+from pyg_incremental.sampling.workers.supervisor import Supervisor
 from pyg_incremental.sources.source import Event, Source
 from pyg_incremental.telemetry.metrics import Metrics
 
@@ -124,18 +124,28 @@ class SampleService:
         check_counts(sampling, serving)
         splitter, self._kept = Splitter(query), Kept(query, ttl, data_ttl, clock)
         first = splitter.start(per_type(edge_index), data, per_type(x), sampling)
-        crew = Crew(query, sampling, serving, timeout, Path(directory).absolute())
-        self._set_up(source, query, splitter, crew, checkpoint_events)
-        with self._front.or_close():
-            crew.start([], [[part] for part in first])
+        supervisor = Supervisor(query, sampling, serving, timeout, Path(directory).absolute())
+        self._set_up(source, query, splitter, supervisor, checkpoint_events)
+        with self._client.or_close():
+            supervisor.start([], [[part] for part in first])
             self.checkpoint()
-        self._front.watch(heartbeat)
+        self._client.watch(heartbeat)
 
     def _set_up(
-        self, source: Source, query: SampleQuery, splitter: Splitter, crew: Crew, events: int
+        self,
+        source: Source,
+        query: SampleQuery,
+        splitter: Splitter,
+        supervisor: Supervisor,
+        events: int,
     ) -> None:
-        self._source, self._query, self._splitter, self._crew = source, query, splitter, crew
-        self._front = Front(crew)
+        self._source, self._query, self._splitter, self._supervisor = (
+            source,
+            query,
+            splitter,
+            supervisor,
+        )
+        self._client = Client(supervisor)
         self._checkpoint_events, self._since = events, 0
         self._counts = ServiceStats()
         self._read_by = ReadBy({0: 0})
@@ -173,16 +183,16 @@ class SampleService:
         self._kept = Kept(query, ttl, data_ttl, clock)
         splitter = Splitter(query, content["num_nodes"], content["next_id"])
         source.open(content["position"])
-        crew = Crew(query, sampling, serving, timeout, directory)
-        self._set_up(source, query, splitter, crew, checkpoint_events)
+        supervisor = Supervisor(query, sampling, serving, timeout, directory)
+        self._set_up(source, query, splitter, supervisor, checkpoint_events)
         self._counts.events = content["events"]
-        crew.seeds = {kind: counts.numpy() for kind, counts in content["seeds"].items()}
-        self._kept.note({kind: np.flatnonzero(counts) for kind, counts in crew.seeds.items()})
-        with self._front.or_close():
-            crew.start(files, None)
+        supervisor.seeds = {kind: counts.numpy() for kind, counts in content["seeds"].items()}
+        self._kept.note({kind: np.flatnonzero(counts) for kind, counts in supervisor.seeds.items()})
+        with self._client.or_close():
+            supervisor.start(files, None)
             checkpoint.sweep(directory, files)
-        self._read_by = ReadBy({crew.done: self._counts.events})
-        self._front.watch(heartbeat)
+        self._read_by = ReadBy({supervisor.done: self._counts.events})
+        self._client.watch(heartbeat)
         return self
 
     @property
@@ -193,7 +203,7 @@ class SampleService:
     @property
     def workers(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The ids of the processes of sampling and of serving workers."""
-        return self._crew.processes
+        return self._supervisor.processes
 
     # Events --------------------------------------------------------------------------------------
 
@@ -214,23 +224,23 @@ class SampleService:
             OSError: If a checkpoint is due and cannot be written. What was read is in; the next
                 step tries again.
         """
-        with self._front.working() as crew:
+        with self._client.working() as supervisor:
             events = self._source.next_batch(max_events)
-            with self._front.or_close():
-                step = self._take(crew, events, wait)
+            with self._client.or_close():
+                step = self._take(supervisor, events, wait)
             if self._since >= self._checkpoint_events:
                 self.checkpoint()  # of what is visible
             return step
 
-    def _take(self, crew: Crew, given: list[Event], wait: bool) -> Step:
-        parts, events, refused = self._splitter.read_all(given, len(crew.sampling))
+    def _take(self, supervisor: Supervisor, given: list[Event], wait: bool) -> Step:
+        parts, events, refused = self._splitter.read_all(given, len(supervisor.sampling))
         position = self._source.position()
         self._counts.events += events
         self._since += events
-        stale = self._kept.take_stale(crew.seeds)
-        token = self._round(parts, stale) if events or stale else crew.round
+        stale = self._kept.take_stale(supervisor.seeds)
+        token = self._round(parts, stale) if events or stale else supervisor.round
         if wait:
-            crew.finish_all()
+            supervisor.finish_all()
         return Step(token, events, position, tuple(refused))
 
     def expire(self, before: float) -> int:
@@ -239,10 +249,12 @@ class SampleService:
         Raises:
             ValueError: If the edges came without times.
         """
-        with self._front.working() as crew:
-            said = self._splitter.expire(before, len(crew.sampling))
-            with self._front.or_close():
-                return self._round([[part] for part in said], self._kept.take_stale(crew.seeds))
+        with self._client.working() as supervisor:
+            said = self._splitter.expire(before, len(supervisor.sampling))
+            with self._client.or_close():
+                return self._round(
+                    [[part] for part in said], self._kept.take_stale(supervisor.seeds)
+                )
 
     def tick(self) -> int:
         """Let go what has become too old by now: seeds by `ttl`, edges by `data_ttl`.
@@ -251,22 +263,24 @@ class SampleService:
         """
         if (before := self._kept.oldest) is not None:
             return self.expire(before)
-        with self._front.working() as crew, self._front.or_close():
-            stale = self._kept.take_stale(crew.seeds)
-            return self._round([[] for _ in crew.sampling], stale) if stale else crew.round
+        with self._client.working() as supervisor, self._client.or_close():
+            stale = self._kept.take_stale(supervisor.seeds)
+            return (
+                self._round([[] for _ in supervisor.sampling], stale) if stale else supervisor.round
+            )
 
     @property
     def visible(self) -> int:
         """The token of what is visible on all serving workers, as far as is known."""
-        return self._crew.done
+        return self._supervisor.done
 
     def barrier(self) -> int:
         """Return when all that was read is visible; a token for it."""
-        return self._front.finish()
+        return self._client.finish()
 
     def _round(self, parts: list[list[Any]], seeds: TypedCounts) -> int:
-        token = self._crew.begin(parts, seeds)
-        self._read_by.note(token, self._counts.events, self._crew.done)
+        token = self._supervisor.begin(parts, seeds)
+        self._read_by.note(token, self._counts.events, self._supervisor.done)
         return token
 
     # Seeds ---------------------------------------------------------------------------------------
@@ -292,15 +306,15 @@ class SampleService:
 
     def _have(self, seeds: Seeds, until: float) -> None:
         """Subscribe those of some seeds that are not."""
-        if not_subscribed(seeds, self._crew.seeds):
+        if not_subscribed(seeds, self._supervisor.seeds):
             new = partial(not_subscribed, seeds)
-            self._front.done_by(until, lambda: self._change(lambda known: counted(new(known))))
+            self._client.done_by(until, lambda: self._change(lambda known: counted(new(known))))
 
     def _change(self, counts: Callable[[Seeds], TypedCounts]) -> None:
         """See a round through in which subscriptions change, given those that there are."""
-        with self._front.working() as crew:
-            self._round([[] for _ in crew.sampling], counts(crew.seeds))
-            crew.finish_all()
+        with self._client.working() as supervisor:
+            self._round([[] for _ in supervisor.sampling], counts(supervisor.seeds))
+            supervisor.finish_all()
 
     def query(self, seeds: Any, *, after: int | None = None, timeout: float = 60.0) -> Any:
         """The complete samples of some seeds, as `SampleCache.query` gives them.
@@ -325,13 +339,13 @@ class SampleService:
         """
         ids, until = checked_seeds(seeds, self._splitter.num_nodes), time.monotonic() + timeout
         self._kept.note(ids)
-        if after is not None and after > self._crew.done:
-            self._front.done_by(until, lambda: self._front.finish(after))
+        if after is not None and after > self._supervisor.done:
+            self._client.done_by(until, lambda: self._client.finish(after))
         read = self._counts.events
-        places, answers = self._front.answers(ids, until, self._have)
+        places, answers = self._client.answers(ids, until, self._have)
         sizes = {kind: own.size for kind, own in ids.items()}
         data, count = merged(answers, places, sizes), sum(sizes.values())
-        data.token = min([a.round for a in answers], default=self._crew.done)
+        data.token = min([a.round for a in answers], default=self._supervisor.done)
         data.events_behind = self._read_by.behind(data.token, read)
         self._counts.answered(count, data.events_behind)
         return data
@@ -344,13 +358,16 @@ class SampleService:
         Raises:
             OSError: If it cannot be written; the one before counts then.
         """
-        with self._front.working() as crew, self._front.or_close(but=(OSError, MemoryError)):
+        with (
+            self._client.working() as supervisor,
+            self._client.or_close(but=(OSError, MemoryError)),
+        ):
             content = {
                 "query": self._query, "position": self._source.position(),
                 "events": self._counts.events, "num_nodes": self._splitter.num_nodes,
                 "next_id": self._splitter.next_id,
             }  # fmt: skip
-            checkpoint.save(crew, content)
+            checkpoint.save(supervisor, content)
             self._since = 0
 
     def scale(self, *, sampling: int | None = None, serving: int | None = None) -> None:
@@ -362,21 +379,21 @@ class SampleService:
             ValueError: If there would be no worker of a kind.
             OSError: If the checkpoint cannot be written; nothing has changed then.
         """
-        with self._front.working() as crew:
-            sampling = len(crew.sampling) if sampling is None else sampling
-            serving = len(crew.serving) if serving is None else serving
+        with self._client.working() as supervisor:
+            sampling = len(supervisor.sampling) if sampling is None else sampling
+            serving = len(supervisor.serving) if serving is None else serving
             check_counts(sampling, serving)
-            if sampling != len(crew.sampling):
+            if sampling != len(supervisor.sampling):
                 self.checkpoint()
-            with self._front.or_close():
-                crew.scale(sampling, serving)
+            with self._client.or_close():
+                supervisor.scale(sampling, serving)
 
     @property
     def stats(self) -> ServiceStats:
         """What the service has done, and what its workers hold."""
-        with self._front.working() as crew:
-            said, count = crew.report(), len(crew.sampling)
-            return self._counts.reported(said[:count], said[count:], crew.replaced)
+        with self._client.working() as supervisor:
+            said, count = supervisor.report(), len(supervisor.sampling)
+            return self._counts.reported(said[:count], said[count:], supervisor.replaced)
 
     def metrics(self) -> Metrics:
         """The counts of `stats` as plain numbers, whose names begin with `service_`."""
@@ -384,7 +401,7 @@ class SampleService:
 
     def close(self) -> None:
         """End all workers; what was read since the last checkpoint is read again by `restore`."""
-        self._front.close()
+        self._client.close()
 
     def __enter__(self) -> SampleService:
         return self
@@ -393,8 +410,8 @@ class SampleService:
         self.close()
 
     def __repr__(self) -> str:
-        crew = self._crew
+        supervisor = self._supervisor
         return (
             f"{type(self).__name__}(num_nodes={self.num_nodes}, events={self._counts.events}, "
-            f"{len(crew.sampling)} sampling, {len(crew.serving)} serving)"
+            f"{len(supervisor.sampling)} sampling, {len(supervisor.serving)} serving)"
         )

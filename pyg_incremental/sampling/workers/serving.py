@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.sampling.kernels.rows import EDGE, PLACE
-from pyg_incremental.sampling.places import shelves_of
 from pyg_incremental.sampling.query import Sample, expand
 from pyg_incremental.sampling.read import EdgeType, NodeType, ends_of
+from pyg_incremental.sampling.slot_map import overflows_of
 from pyg_incremental.sampling.tables import FeatureTable, HopTables, SampleTable
 from pyg_incremental.sampling.workers.messages import (
     Answer,
@@ -34,8 +34,8 @@ class _Tables:
     def __init__(self, query: SampleQuery, directory: Path | None) -> None:
         fanouts = query.num_neighbors
         samples = len(fanouts) * query.num_hops
-        self.disk, shelves = shelves_of(query.memory, directory, samples, len(query.x))
-        left = iter(shelves)
+        self.disk, overflows = overflows_of(query.memory, directory, samples, len(query.x))
+        left = iter(overflows)
         self.hops: dict[EdgeType, list[SampleTable]] = {
             kind: [SampleTable(0, k, next(left)) for k in own] for kind, own in fanouts.items()
         }

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.sampling.read import NodeType
-from pyg_incremental.sampling.workers.crew import Crew
 from pyg_incremental.sampling.workers.messages import Answer
 from pyg_incremental.sampling.workers.pool import Worker, WorkerLost
+from pyg_incremental.sampling.workers.supervisor import Supervisor
 
 Ids = NDArray[np.int64]
 Seeds = dict[NodeType, Ids]
@@ -22,15 +22,15 @@ _AGAIN = 0.01
 """Seconds until a worker is asked again that does not know its seeds yet."""
 
 
-class Front:
+class Client:
     """Lets one thread at a time give orders to the workers, and any thread ask them.
 
     Args:
-        crew: The workers.
+        supervisor: The workers.
     """
 
-    def __init__(self, crew: Crew) -> None:
-        self.crew = crew
+    def __init__(self, supervisor: Supervisor) -> None:
+        self.supervisor = supervisor
         self._lock = RLock()
         self._closed = False
         self._ended = Event()
@@ -43,8 +43,12 @@ class Front:
     def _watch(self, every: float) -> None:
         while not self._ended.wait(every):
             # A closed service says so to whoever uses it.
-            with suppress(StaleStateError, WorkerLost), self.working() as crew, self.or_close():
-                crew.beat()
+            with (
+                suppress(StaleStateError, WorkerLost),
+                self.working() as supervisor,
+                self.or_close(),
+            ):
+                supervisor.beat()
 
     def answers(
         self, seeds: Seeds, until: float, have: Callable[[Seeds, float], None]
@@ -58,8 +62,8 @@ class Front:
         """
         while True:
             have(seeds, until)
-            workers = self.crew.serving
-            owned = self.crew.served(seeds, len(workers))
+            workers = self.supervisor.serving
+            owned = self.supervisor.served(seeds, len(workers))
             asked = [part for part, at in enumerate(owned) if at] or [0]
             own = [{kind: seeds[kind][at] for kind, at in owned[part].items()} for part in asked]
             found = [
@@ -82,16 +86,16 @@ class Front:
             return None
 
     def _replace(self, worker: Worker) -> None:
-        with self.working() as crew:
-            if worker in crew.serving:
+        with self.working() as supervisor:
+            if worker in supervisor.serving:
                 with self.or_close():
-                    crew.repair()
+                    supervisor.repair()
 
     def finish(self, number: int | None = None) -> int:
         """See all rounds through, or those up to one; the number of the last that is done."""
-        with self.working() as crew:
-            crew.finish_all(number)
-            return crew.done
+        with self.working() as supervisor:
+            supervisor.finish_all(number)
+            return supervisor.done
 
     def done_by(self, until: float, work: Callable[[], object]) -> None:
         """Have something done in time, by a thread that sees it through in any case.
@@ -122,7 +126,7 @@ class Front:
             raise TimeoutError("the workers are busy, or one of them does not answer")
 
     @contextmanager
-    def working(self) -> Iterator[Crew]:
+    def working(self) -> Iterator[Supervisor]:
         """Have the workers to oneself."""
         with self._lock:
             if self._closed:
@@ -130,7 +134,7 @@ class Front:
                     "this service is closed, or was interrupted; SampleService.restore(source, "
                     "directory) goes on from its last checkpoint"
                 )
-            yield self.crew
+            yield self.supervisor
 
     @contextmanager
     def or_close(self, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
@@ -149,4 +153,4 @@ class Front:
             if not self._closed:
                 self._closed = True
                 self._ended.set()
-                self.crew.close()
+                self.supervisor.close()

@@ -19,7 +19,7 @@ from pyg_incremental.program.steps import Value
 Ids = NDArray[np.int64]
 
 
-class Shelf:
+class LayerStore:
     """Keeps rows and neighbour lists in memory.
 
     Args:

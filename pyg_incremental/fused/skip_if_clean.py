@@ -19,7 +19,7 @@ Wakes = tuple[int, list[int]]
 """What wakes a step besides rows, see `layout.BY_ANYTHING`, and the cells whose rows do."""
 
 
-class Waking:
+class SkipIfClean:
     """What the unknown steps of one plan follow.
 
     Args:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyg_incremental.sampling.spill import Spill
+from pyg_incremental.sampling.disk_table import DiskTable
 
 Ids = NDArray[np.int64]
 _AT_ONCE = 1024
@@ -20,7 +20,7 @@ _NOT, _STALE, _CURRENT = range(3)
 """What the disk has of a row: nothing, what it was before, or what it is."""
 
 
-class Places:
+class SlotMap:
     """Which row of a table belongs to which node; rows that were left are taken again.
 
     Attributes:
@@ -62,7 +62,7 @@ class Places:
             self.count -= nodes.size
 
 
-class Shelf(NamedTuple):
+class Overflow(NamedTuple):
     """Where rows of one table go beyond a number of bytes.
 
     Attributes:
@@ -72,14 +72,14 @@ class Shelf(NamedTuple):
     """
 
     limit: int
-    disk: Spill
+    disk: DiskTable
     table: int
 
 
-def shelves_of(
+def overflows_of(
     memory: int | None, directory: str | Path | None, samples: int, features: int = 1
-) -> tuple[Spill | None, list[Shelf | None]]:
-    """What keeps so many bytes in memory: a shelf for each table of samples, then of features.
+) -> tuple[DiskTable | None, list[Overflow | None]]:
+    """What keeps so many bytes in memory: an overflow for each table of samples, then of features.
 
     Half of the bytes are for features.
 
@@ -91,22 +91,22 @@ def shelves_of(
         return None, [None] * (samples + features)
     if memory < 0:
         raise ValueError(f"memory: expected a number of bytes (got {memory})")
-    disk = Spill(directory)
+    disk = DiskTable(directory)
     limits = [memory // 2 // samples] * samples + [memory // 2 // features] * features
-    return disk, [Shelf(limit, disk, table) for table, limit in enumerate(limits)]
+    return disk, [Overflow(limit, disk, table) for table, limit in enumerate(limits)]
 
 
 class PlacedRows:
     """Rows of equal shape, one for each node that has one.
 
-    With a shelf, rows are in memory up to a number of bytes, and those that were used longest ago
+    With an overflow, rows are in memory up to a number of bytes; those that were used longest ago
     are on disk. A row that is read comes back, and its copy on disk stays right until the row is
     written again. Rows that one call needs are in memory together, even if they are more.
 
     Args:
         num_nodes: Number of nodes.
         like: Rows of their kind, `[*, ...]`.
-        shelf: Where rows go that are too many; None for none that are.
+        overflow: Where rows go that are too many; None for none that are.
 
     Attributes:
         places: Where the rows in memory are.
@@ -114,14 +114,14 @@ class PlacedRows:
         count: How many nodes have a row.
     """
 
-    def __init__(self, num_nodes: int, like: Tensor, shelf: Shelf | None = None) -> None:
-        self.places = Places(num_nodes)
+    def __init__(self, num_nodes: int, like: Tensor, overflow: Overflow | None = None) -> None:
+        self.places = SlotMap(num_nodes)
         self.rows = like.new_zeros((0, *like.shape[1:]))
         self.count = 0
-        self._shelf = shelf
+        self._overflow = overflow
         self.row_bytes = like.new_zeros((1, *like.shape[1:])).nbytes
-        self._limit = -1 if shelf is None else shelf.limit // max(1, self.row_bytes)
-        room = 0 if shelf is None else num_nodes
+        self._limit = -1 if overflow is None else overflow.limit // max(1, self.row_bytes)
+        room = 0 if overflow is None else num_nodes
         self._on_disk = np.zeros(room, np.int8)
         # By place: whose row it is, and when it was used last.
         self._owner, self._used = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -141,23 +141,23 @@ class PlacedRows:
     @property
     def may_be_away(self) -> bool:
         """Whether a row may be on disk alone."""
-        return self._shelf is not None
+        return self._overflow is not None
 
     def grow(self, num_nodes: int) -> None:
         """Make room for so many nodes."""
         self.places.grow(num_nodes)
         more = self.places.of.size - self._on_disk.size
-        if self._shelf is not None and more:
+        if self._overflow is not None and more:
             self._on_disk = np.concatenate([self._on_disk, np.zeros(more, np.int8)])
 
     def has(self, nodes: Ids) -> NDArray[np.bool_]:
         """Which of some nodes have a row, bool `[k]`."""
         found: NDArray[np.bool_] = self.places.of[nodes] >= 0
-        return found if self._shelf is None else found | (self._on_disk[nodes] == _CURRENT)
+        return found if self._overflow is None else found | (self._on_disk[nodes] == _CURRENT)
 
     def parts(self, nodes: Ids) -> Iterator[Ids]:
         """Some nodes, int64 `[k]`, so many at a time that their rows keep within the limit."""
-        if self._shelf is None:
+        if self._overflow is None:
             yield nodes
             return
         size = max(1, min(_AT_ONCE, self._limit))
@@ -168,7 +168,7 @@ class PlacedRows:
         """Where the rows of distinct nodes are to be written, int64 `[k]`; all of them are new."""
         new = nodes[self.places.of[nodes] < 0]
         self.count += int(nodes.size - self.has(nodes).sum())
-        if self._shelf is not None:
+        if self._overflow is not None:
             self._on_disk[nodes] = np.minimum(self._on_disk[nodes], _STALE)
         self._take(new, nodes)
         found: Ids = self.places.of[nodes]
@@ -176,12 +176,12 @@ class PlacedRows:
 
     def bring(self, nodes: Ids) -> Ids:
         """Where the rows of nodes are in memory, int64 `[k]`, all of them at the same time."""
-        if self._shelf is not None:
+        if self._overflow is not None:
             every = np.unique(nodes)
             away = every[self.places.of[every] < 0]
             self._take(away, every)
             if away.size:
-                raw = torch.from_numpy(self._shelf.disk.read(self._shelf.table, away).copy())
+                raw = torch.from_numpy(self._overflow.disk.read(self._overflow.table, away).copy())
                 rows = raw.view(self.rows.dtype).view(-1, *self.rows.shape[1:])
                 self.rows[torch.from_numpy(self.places.of[away])] = rows
         found: Ids = self.places.of[nodes]
@@ -191,27 +191,27 @@ class PlacedRows:
         """Forget the rows of distinct nodes, int64 `[k]`, that have one."""
         self.count -= nodes.size
         here = nodes
-        if self._shelf is not None:
+        if self._overflow is not None:
             here = nodes[self.places.of[nodes] >= 0]
             self._owner[self.places.of[here]] = -1
             there = nodes[self._on_disk[nodes] != _NOT]
-            self._shelf.disk.delete(self._shelf.table, there)
+            self._overflow.disk.delete(self._overflow.table, there)
             self._on_disk[nodes] = _NOT
         self.places.give_back(here)
 
     def _take(self, new: Ids, needed: Ids) -> None:
         """Give distinct nodes without a place one each; all of `needed` stay in memory."""
         missing = self.places.count + new.size - self.rows.shape[0]
-        if missing > 0 and self._shelf is None:
+        if missing > 0 and self._overflow is None:
             self._make_room(max(self.rows.shape[0] + missing, 2 * self.rows.shape[0]))
-        elif self._shelf is not None:
+        elif self._overflow is not None:
             self._turn += 1
             here = self.places.of[needed]
             self._used[here[here >= 0]] = self._turn
             if missing > 0:
                 self._find_room(missing)
         self.places.take(new)
-        if self._shelf is not None:
+        if self._overflow is not None:
             at = self.places.of[new]
             self._owner[at], self._used[at] = new, self._turn
 
@@ -234,13 +234,13 @@ class PlacedRows:
 
     def _send(self, at: Ids) -> None:
         """Send the rows in some places to the disk, unless it has them."""
-        assert self._shelf is not None
+        assert self._overflow is not None
         nodes = self._owner[at]
         differ = self._on_disk[nodes] != _CURRENT
         if differ.any():
             rows = self.rows[torch.from_numpy(at[differ])]
             raw = rows.flatten(1).view(torch.uint8).numpy()
-            self._shelf.disk.write(self._shelf.table, nodes[differ], raw)
+            self._overflow.disk.write(self._overflow.table, nodes[differ], raw)
         self._on_disk[nodes] = _CURRENT
         self._owner[at] = -1
         self.places.give_back(nodes)
@@ -250,6 +250,6 @@ class PlacedRows:
         grown = self.rows.new_empty((room, *self.rows.shape[1:]))
         grown[:held] = self.rows
         self.rows = grown
-        if self._shelf is not None:
+        if self._overflow is not None:
             self._owner = np.concatenate([self._owner, np.full(room - held, -1)])
             self._used = np.concatenate([self._used, np.zeros(room - held, np.int64)])

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from pyg_incremental.sampling.cache import SampleCache
+from pyg_incremental.sampling.disk_table import PREFIX
 from pyg_incremental.sampling.read import NodeType
 from pyg_incremental.sampling.sampler import StreamingSampler
-from pyg_incremental.sampling.spill import PREFIX
 from pyg_incremental.sampling.workers.messages import Part, SampleQuery, TypedCounts
 from pyg_incremental.sampling.workers.owners import SAMPLING, SERVING, split
 from pyg_incremental.sampling.workers.pool import Worker, WorkerLost, heard
@@ -30,7 +30,7 @@ Parts = list[list[Part]]
 """What some deltas say, by sampling worker."""
 
 
-class Crew:
+class Supervisor:
     """Sampling and serving workers that meet in rounds.
 
     In a round every sampling worker takes in its part of some events, and every serving worker gets

@@ -22,7 +22,7 @@ from pyg_incremental.session.parameters import ParameterWatch
 _LEFT_ALONE = (nn.Module, CallPlan, Program, Backend, ParameterWatch, FastPath, Lent)
 
 
-class Memento:
+class Rollback:
     """What can be reached from an object: attributes, containers, and the bytes of all arrays.
 
     It costs a copy of them, or of the rows that may change. Objects of this package are looked

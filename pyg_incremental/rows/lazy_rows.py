@@ -17,7 +17,7 @@ MANY = 1 << 20
 beside an update that changes so many."""
 
 
-class Late:
+class LazyRows:
     """A copy of some rows as they are now, made as late as that can be.
 
     Nobody may ever read most of a large result, and copying it costs as much as a good part of the

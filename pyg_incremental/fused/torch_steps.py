@@ -16,7 +16,7 @@ Begin = Callable[[EdgeEvents, Work], None]
 """Tells executors what happened to the edges, before the first of them runs."""
 
 
-class Others:
+class TorchSteps:
     """The unknown steps of one plan.
 
     Args:

@@ -6,7 +6,7 @@ from typing import Any
 _EDGES = ("edge_index_add", "edge_index_del", "pairs_add", "pairs_del")
 
 
-def told(field: str, value: Any) -> str:
+def summary(field: str, value: Any) -> str:
     """A field and how much it holds; never an error, whatever a user has put there.
 
     Args:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Ids = NDArray[np.int64]
 
 
-class Places:
+class NodeOrder:
     """The places of the nodes of each kind.
 
     Blocks, neighbour lists and rows that are kept go by places, so that what lies together is read

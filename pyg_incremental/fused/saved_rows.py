@@ -18,7 +18,7 @@ AT_FIRST = 128
 """Rows for which there is room at first: the smallest deltas never need more."""
 
 
-class Noted:
+class SavedRows:
     """Room for such rows.
 
     Args:

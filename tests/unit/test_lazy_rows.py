@@ -10,7 +10,7 @@ import torch
 from torch_geometric.nn import SAGEConv
 
 from pyg_incremental import Update, to_incremental
-from pyg_incremental.rows.late import MANY
+from pyg_incremental.rows.lazy_rows import MANY
 
 NODES, WIDTH = 30_000, 40
 

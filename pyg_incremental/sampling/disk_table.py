@@ -30,7 +30,7 @@ class Traffic:
     bytes_read: int = 0
 
 
-class Spill:
+class DiskTable:
     """Rows of bytes on disk; they are gone with this object.
 
     Nothing is flushed for safety: what is here is a copy of what can be made again.

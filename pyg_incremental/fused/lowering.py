@@ -24,7 +24,7 @@ SAMPLE = 8
 """Rows on which translated functions are tried."""
 
 
-class Known:
+class Lowering:
     """What is known of the steps of one plan.
 
     Args:

@@ -13,7 +13,7 @@ from pyg_incremental.kernels.locks import anew_in_child, paused_by_fork
 T = TypeVar("T")
 
 
-class Turns:
+class ReadWriteLock:
     """Who may look at a state, and who may change it.
 
     Whoever changes it passes `gate` and holds `lock`; whoever looks at it holds both. So a reader

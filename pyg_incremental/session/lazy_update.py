@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pyg_incremental.errors import IncrementalError
-from pyg_incremental.rows.late import Late
+from pyg_incremental.rows.lazy_rows import LazyRows
 from pyg_incremental.update import Update
 
 
-class LateUpdate(Update):
+class LazyUpdate(Update):
     """An `Update` whose `out` is copied when it is read first, or when the next update begins.
 
     What it holds never changes, as that of any other; but if nobody holds it, nothing is copied.
@@ -22,7 +22,7 @@ class LateUpdate(Update):
     def out(self) -> Any:
         """The new values of the rows `changed`, `[k, out_channels]`, as a copy."""
         out = self._out  # which another thread may replace
-        if type(out) is Late:
+        if type(out) is LazyRows:
             self._out = out = out.rows()
         return out
 

@@ -16,7 +16,7 @@ from pyg_incremental.session.session import Session
 from pyg_incremental.update import is_one_channel
 
 
-class OutputBefore:
+class PreviousOutput:
     """A copy of the output, kept in step with it from the first time on that somebody asks.
 
     So an update costs a look at its own rows, whoever computes them and wherever they are written;
@@ -109,7 +109,7 @@ def lie_within(rows: Any) -> bool:
     return not bool(((rows < 0) | (rows > 1)).any())
 
 
-def kept_before(kept: OutputBefore | None, session: Session, old: bool) -> OutputBefore | None:
+def kept_before(kept: PreviousOutput | None, session: Session, old: bool) -> PreviousOutput | None:
     """The output as it is now, if somebody asks or has asked for it.
 
     Args:
@@ -119,7 +119,7 @@ def kept_before(kept: OutputBefore | None, session: Session, old: bool) -> Outpu
     """
     if kept is not None and not kept.is_of(session):
         kept = None
-    return OutputBefore(session) if old and kept is None else kept
+    return PreviousOutput(session) if old and kept is None else kept
 
 
 def nothing_like(rows: Tensor, count: int) -> Tensor:
