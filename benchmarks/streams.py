@@ -1,12 +1,14 @@
 """A stream beside bare updates, from event to alert, beside its checkpoints, and after a kill.
 
-The graph is drawn, in the size of arXiv. Six measurements, and one line at the end:
+The graph is drawn, in the size of arXiv. Seven measurements, and one line at the end:
 
 * runtime: events of a list, as mappings, in batches of 1,000, with a folder for checkpoints, beside
   `apply_delta` on the same deltas made before, in turns;
 * alerts: events are pushed at a rate, and it is measured when their alerts are handed over;
 * checkpoints: how long a stream waits for one in the background, by fork and by copy, in turns, and
   what the batches after it take, beside those with none at work;
+* readers: what a stream does a second beside threads that read 100 rows, `--reads` times a second
+  each, against what it does alone, in turns; each read is held against the rows of its version;
 * window: edges between named nodes, of which the last `--held` stay; memory and times in the first
   quarter after the window is full, and in the last one;
 * restart: a stream is left after many events and no checkpoint, and made again;
@@ -48,6 +50,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--held", type=int, default=50_000, help="edges in the window")
     parser.add_argument("--through", type=int, default=1_000_000, help="events that go through it")
     parser.add_argument("--checkpoints", type=int, default=7, help="checkpoints in each way")
+    parser.add_argument("--readers", type=int, default=8, help="threads that read beside it")
+    parser.add_argument("--reads", type=float, default=100, help="reads a second of each")
+    parser.add_argument("--turns", type=int, default=7, help="pairs of turns of a second")
     parser.add_argument("--max-latency", type=float, default=0.005, help="seconds to answer in")
     parser.add_argument("--quick", action="store_true", help="a tiny graph: whether it runs")
     parser.add_argument("--seed", type=int, default=0)
@@ -130,7 +135,7 @@ def checkpoints(work: Workload, batch: int, times: int, folder: Path) -> dict[st
 
         for _ in range(20):
             stream.step()
-        by_fork = keeping.CAN_FORK
+        by_fork, keeping.SMALL = keeping.CAN_FORK, 0
         for n in range(2 * times):
             keeping.CAN_FORK = by_fork and n % 2 == 0
             for _ in range(20):
@@ -154,6 +159,49 @@ def checkpoints(work: Workload, batch: int, times: int, folder: Path) -> dict[st
             "off": float(stream.inc.verify()), "events": stream.stats.events,
             "dead": stream.stats.dead,
         }  # fmt: skip
+
+
+def readers(work: Workload, batch: int, threads: int, reads: float, turns: int) -> dict[str, float]:
+    """A stream beside threads that read, and whether they have read half an update."""
+    model, events = build("sage", work.x.shape[1], 128, work.classes, 2), events_of(work)
+    source = IterableSource(lambda: iter(forth_and_back(events, 10**7)))
+    stream = Stream(model, source, SCHEMA, first=(work.x, work.edge_index), max_size=batch)
+    inc, nodes = stream.inc, torch.linspace(0, len(work.x) - 1, 100).long()
+    rows = {0: inc.out[nodes].clone()}
+    wanted, end = threading.Event(), threading.Event()
+    found: list[Any] = []
+
+    def read() -> None:
+        while wanted.wait() and not end.is_set():
+            began = time.perf_counter()
+            found.append((*inc.read(nodes), time.perf_counter() - began))
+            time.sleep(1 / reads)
+
+    def turn(is_read: bool) -> float:
+        wanted.set() if is_read else wanted.clear()
+        began, before = time.perf_counter(), stream.stats.events
+        while (took := time.perf_counter() - began) < 1:
+            stream.step()
+            rows[inc.version] = inc.out[nodes].clone()
+        return (stream.stats.events - before) / took
+
+    every = [threading.Thread(target=read) for _ in range(threads)]
+    for thread in every:
+        thread.start()
+    turn(True)
+    beside = [(turn(False), turn(True)) for _ in range(turns)]
+    end.set()
+    wanted.set()
+    for thread in every:
+        thread.join()
+    torn = sum(not torch.equal(rows[version], out) for version, out, _ in found)
+    return {
+        "readers": threads, "alone_per_s": float(np.median([a for a, _ in beside])),
+        "throughput": float(np.median([b / a for a, b in beside])),
+        "reads": len(found), "read_p50_ms": 1e3 * float(np.median([t for *_, t in found])),
+        "torn": torn, "off": float(inc.verify()), "events": stream.stats.events,
+        "dead": stream.stats.dead,
+    }  # fmt: skip
 
 
 def alerts(work: Workload, rate: int, seconds: float, max_latency: float) -> dict[str, float]:
@@ -276,6 +324,7 @@ def run(args: argparse.Namespace) -> None:
         size = SIZES["arxiv"].scaled(0.005)
         args.seconds, args.restart, args.batch = 0.3, 2000, 100
         args.held, args.through = 1000, 8000
+        args.checkpoints, args.turns = 1, 1
     work = draw(size, 60_000, args.seed)
     print(f"{len(work.x):,} nodes, {work.edge_index.shape[1]:,} edges, {args.batch} events a batch")
     with tempfile.TemporaryDirectory() as name:
@@ -284,17 +333,20 @@ def run(args: argparse.Namespace) -> None:
         _show("runtime", speed)
         saved = checkpoints(work, args.batch, args.checkpoints, folder / "checkpoints")
         _show("checkpoints", saved)
+        beside = readers(work, args.batch, args.readers, args.reads, args.turns)
+        _show("readers", beside)
         told = alerts(work, args.rate, args.seconds, args.max_latency)
         _show("alerts", told)
         slid = window(work, args.held, args.through, args.batch)
         _show("window", slid)
         again = restart(work, args.restart, args.batch, folder)
         _show("restart", again)
-    parts = (speed, saved, told, slid, again)
+    parts = (speed, saved, beside, told, slid, again)
     off = max(part["off"] for part in parts)
     dead = sum(part["dead"] for part in parts)
     events = sum(part["events"] for part in parts)
-    is_ok = not (again["lost"] or again["twice"] or dead or again["versions"]) and off < 1e-3
+    wrong = beside["torn"] or again["lost"] or again["twice"] or again["versions"] or dead
+    is_ok = not wrong and off < 1e-3
     print(
         f"stream {'ok' if is_ok else 'WRONG'}: events={events:.0f} "
         f"events_per_s={speed['stream_per_s']:.0f} p99_ms={told['p99_ms']:.2f} "

@@ -24,7 +24,10 @@ from pyg_incremental.session.compact import Removed
 from pyg_incremental.session.parameters import refuse_autocast
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Options
+from pyg_incremental.session.stored import stored_rows
 
+SMALL = 1 << 24
+"""Bytes of rows that are copied sooner than a process forks."""
 _log = logging.getLogger(__name__)
 Model = TypeVar("Model", bound="Keeping")
 
@@ -77,9 +80,9 @@ class Keeping:
 
         Returns:
             What waits for the file and raises `OSError` if it could not be written; what was there
-            is as it was then. None where a fork would not see one state, or not survive: rows lie
-            in files (`bootstrap(directory=)`) or on another device, the model itself runs in
-            another thread, or the system is not Linux.
+            is as it was then. None where there is little to copy, or a fork would not see one
+            state, or not survive: rows lie in files (`bootstrap(directory=)`) or on another device,
+            the model itself runs in another thread, or the system is not Linux.
 
         Raises:
             StaleStateError: If the stored state is stale.
@@ -91,8 +94,9 @@ class Keeping:
 
         def look() -> Callable[[], None] | None:
             session = self._at_rest()
+            size = sum(rows.numel() * rows.element_size() for rows in stored_rows(session))
             on_another = torch.cuda.is_initialized() or not session.like.is_cpu
-            if session.settings.storage.on_disk or on_another:
+            if size < SMALL or session.settings.storage.on_disk or on_another:
                 return None
             wait = forked(lambda: self._write(aside, self._copied(session, extra(), copy=False)))
             return lambda: taken_in(aside, path, wait)

@@ -1,5 +1,6 @@
 """Everything that a session stores, as plain values and tensors: for files, and to compare."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
@@ -31,6 +32,11 @@ def stored(session: Session, exact: bool, copy: bool = True) -> dict[str, Any]:
         state["constants"] = repr(site.constants)
         state["lists"] = {name: g.lists() for name, g in session.graphs.items()}
     return state
+
+
+def stored_rows(session: Session) -> Iterator[Tensor]:
+    """The stored rows of nodes, as live views."""
+    yield from _rows(session, copy=False).values()
 
 
 def _rows(session: Session, copy: bool) -> dict[str, Tensor]:

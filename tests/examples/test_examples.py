@@ -9,6 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -146,6 +147,20 @@ def test_fraud(script, capsys, tmp_path):
     assert all(f"collector {k}" in alerts for k in range(3))
 
 
+def test_fraud_on_a_graph_in_a_file(script, capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    pairs = rng.integers(60, size=(2, 400)) // rng.integers(1, 7, size=400)
+    op = np.where(np.arange(400) % 9 == 8, -1, 1)
+    pairs[:, 8::9] = pairs[:, 0:-8:9][:, : len(op[8::9])]  # what came is taken back
+    np.savez(tmp_path / "graph.npz", edge_index=pairs, t=np.arange(400), op=op)
+    args = ["--graph", str(tmp_path / "graph.npz"), "--transfers", "150"]
+    script("fraud.py", *args)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "fraud ok: transfers=150 again=0 " in last
+    assert "left_out=0" in last
+    assert float(last.rpartition("=")[2]) < 1e-4
+
+
 def test_own_convs(script, capsys, monkeypatch):
     monkeypatch.setattr(registry, "_BUILDERS", dict(registry._BUILDERS))
     # Imported and not run as a script: PyG looks for the module in which a conv is defined.
@@ -167,9 +182,11 @@ def test_ogbn_arxiv_synthetic(script, capsys):
     assert len(re.findall("updates/s", capsys.readouterr().out)) == 2
 
 
-def test_notebook():
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.ipynb")))
+def test_notebook(name, tmp_path, monkeypatch):
     """Cell by cell, as a kernel runs it: what a cell ends in is shown."""
-    notebook = json.loads((EXAMPLES / "wrap_a_model.ipynb").read_text())
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((EXAMPLES / name).read_text())
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert not any(cell["outputs"] for cell in code), "commit the notebook without outputs"
     names: dict[str, object] = {"__name__": "__main__"}

@@ -19,6 +19,11 @@ from tests.stream.test_restart import left, opened
 pytestmark = pytest.mark.skipif(not keeping.CAN_FORK, reason="only Linux forks for checkpoints")
 
 
+@pytest.fixture(autouse=True)
+def _forks(monkeypatch):
+    monkeypatch.setattr(keeping, "SMALL", 0)
+
+
 @pytest.fixture
 def gate(tmp_path, monkeypatch):
     """A child writes when the file is there."""
@@ -189,6 +194,12 @@ def test_updates_of_other_threads_beside_many_forks(tmp_path):
         assert again.graph.num_edges == 30 + again.version
         assert again.verify() < 1e-10
     assert inc.verify() < 1e-10
+
+
+def test_a_small_state_is_copied(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    assert scene.called().saved_aside(tmp_path / "state", lambda: None) is None
+    assert not (tmp_path / "state").exists()
 
 
 def test_names_of_events_are_in_it(tmp_path):

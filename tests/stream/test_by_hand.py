@@ -55,8 +55,8 @@ def by_hand(model, x, edge_index, new, events, size):
 @pytest.mark.parametrize("size", [1, 50])
 def test_the_fraud_program(fraud, tmp_path, monkeypatch, size):
     torch.set_num_threads(1)
-    model, x, edge_index = fraud.train(0)
-    model, x = model.double(), x.double()
+    x, edge_index, label = fraud.drawn(0)
+    model, x = fraud.train(x, edge_index, label).double(), x.double()
     with torch.no_grad():  # many cross a threshold between two middling accounts, on none of them
         scores = model(x, edge_index).unique()
         model.convs[-1].lin_l.bias -= scores[len(scores) // 2 - 1 :][:2].mean()
