@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyg_incremental.blocks.kept import Kept, taken
+from pyg_incremental.blocks.kept import KeptRows, taken
 from pyg_incremental.blocks.node_order import NodeOrder
 from pyg_incremental.blocks.schedule import Schedule
 from pyg_incremental.call import full_pass
@@ -69,7 +69,7 @@ class AtHand:
         parameters = (p for p in plan.site.model.parameters() if p.dtype.is_floating_point)
         self._like = next(floats, next(parameters, torch.empty(0))).detach()[:0].to(device)
         self.backend = Backend("auto", self._like)
-        self.kept: dict[Value, Kept] = {}
+        self.kept: dict[Value, KeptRows] = {}
         self.contents: dict[Value, Any] = {}
         self.gathered = self.edges_kept = 0
 

@@ -17,7 +17,7 @@ from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices, Ranges, too_l
 from pyg_incremental.blocks.edge_maps import rows_of_edges
 from pyg_incremental.blocks.fanouts import Drawn
 from pyg_incremental.blocks.in_edges import BlockEdges, block_edges
-from pyg_incremental.blocks.kept import Kept, taken
+from pyg_incremental.blocks.kept import KeptRows, taken
 from pyg_incremental.blocks.layer_store import LayerStore
 from pyg_incremental.blocks.lists import NeighbourLists
 from pyg_incremental.blocks.needed import needed
@@ -193,7 +193,7 @@ class Evaluator:
         """Where the rows of an output go, which are in the order of ids; see `NodeOrder.rows`."""
         return self._places.rows(value.kind, ids) if value in self.plan.program.outputs else None
 
-    def _room(self, value: Value, like: Tensor, count: int, ids: Ids | None) -> Kept:
+    def _room(self, value: Value, like: Tensor, count: int, ids: Ids | None) -> KeptRows:
         return self.store.room(value, like, count, ids, self._rows_by_ids(value, ids))
 
     def _run_blocks(self, layer: int, kind: str, steps: list[Step], tell: Told) -> None:

@@ -54,7 +54,7 @@ def with_fanouts(
     for number in most:
         if number != -1:
             refuse_number(number)
-    layers = Layers(plan.program)
+    layers = StepLayers(plan.program)
     if len(most) != layers.count:
         raise InvalidDeltaError(
             f"num_neighbors: expected {layers.count} numbers, one for each layer, or one for all "
@@ -82,7 +82,7 @@ def _own(graph: str, layer: int) -> str:
     return f"{graph}@{layer}"
 
 
-class Layers:
+class StepLayers:
     """Which steps of a program belong to which layer, from 1 on.
 
     Args:

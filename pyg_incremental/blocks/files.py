@@ -27,10 +27,10 @@ from torch import Tensor
 
 from pyg_incremental.blocks.budget import Lists
 from pyg_incremental.blocks.in_edges import InEdges
-from pyg_incremental.blocks.kept import Kept, on_disk
+from pyg_incremental.blocks.kept import KeptRows, on_disk
 from pyg_incremental.blocks.layer_store import LayerStore
 from pyg_incremental.blocks.schedule import Schedule
-from pyg_incremental.encoding.whole_file import Alone, checksum_of
+from pyg_incremental.encoding.whole_file import LockedFile, checksum_of
 from pyg_incremental.errors import StateFileError
 from pyg_incremental.program.steps import Domain, Program, Value
 from pyg_incremental.session.options import differences, is_unknown
@@ -96,10 +96,10 @@ class Files(LayerStore):
             v: "out.npy" if len(outputs) == 1 else f"out_{i}.npy" for i, v in enumerate(outputs)
         }
         self._lists: list[Path] = []
-        self._kept: dict[Value, Kept] = {}
+        self._kept: dict[Value, KeptRows] = {}
         self._done: dict[str, int] = {}
         self._written: dict[str, _Written] = {}
-        self._lock = Alone(self.directory / LOCK)
+        self._lock = LockedFile(self.directory / LOCK)
         if not self._lock.is_ours:
             raise StateFileError(
                 f"'{self.directory}' is in use: another process or thread evaluates there; wait "
@@ -162,10 +162,12 @@ class Files(LayerStore):
         """Nothing of them is in memory."""
         return 0
 
-    def room(self, value: Value, like: Tensor, count: int, ids: Ids | None, at: Ids | None) -> Kept:
+    def room(
+        self, value: Value, like: Tensor, count: int, ids: Ids | None, at: Ids | None
+    ) -> KeptRows:
         """A file with room for `count` rows of a value, of the dtype of `like`, `[n, ...]`.
 
-        `ids` and `at`, int64 `[count]`, are as `Kept` takes them.
+        `ids` and `at`, int64 `[count]`, are as `KeptRows` takes them.
 
         Raises:
             OSError: If the disk is full.
@@ -173,10 +175,10 @@ class Files(LayerStore):
         path = self.directory / self._names[value]
         rows = on_disk(path, (count, *like.shape[1:]), like.dtype)
         self._written[path.name] = _Written(str(rows.numpy().dtype), list(rows.shape))
-        self._kept[value] = Kept(rows, ids, path, at)
+        self._kept[value] = KeptRows(rows, ids, path, at)
         return self._kept[value]
 
-    def remove(self, value: Value, kept: Kept) -> None:
+    def remove(self, value: Value, kept: KeptRows) -> None:
         """Let go of the rows of a value; first the manifest says so."""
         self._kept.pop(value, None)
         self._written.pop(self._names[value], None)
@@ -187,10 +189,10 @@ class Files(LayerStore):
         """How many rows an evaluation before has finished; None if there was none."""
         return self._done.get(_place(layer, kind))
 
-    def found(self, value: Value, ids: Ids | None, at: Ids | None) -> Kept | None:
+    def found(self, value: Value, ids: Ids | None, at: Ids | None) -> KeptRows | None:
         """Rows that an evaluation before has left; None if nobody reads them any more.
 
-        `ids` and `at`, int64 `[k]`, are as `Kept` takes them.
+        `ids` and `at`, int64 `[k]`, are as `KeptRows` takes them.
 
         Raises:
             StateFileError: If they are not as they were written.
@@ -199,7 +201,7 @@ class Files(LayerStore):
         written = self._written.get(path.name)
         if written is None:
             return None
-        kept = Kept(torch.from_numpy(_mapped(path, written)), ids, path, at)
+        kept = KeptRows(torch.from_numpy(_mapped(path, written)), ids, path, at)
         if _summed(kept, 0, written.rows, 0) != written.checksum:
             raise _damaged(path, "other rows than were written")
         self._kept[value] = kept
@@ -272,7 +274,7 @@ def _mapped(path: Path, written: _Written) -> NDArray[Any]:
     return rows
 
 
-def _summed(kept: Kept, first: int, last: int, checksum: int) -> int:
+def _summed(kept: KeptRows, first: int, last: int, checksum: int) -> int:
     """A checksum, carried on over rows in the order in which blocks take them."""
     for rows in _parts(kept, first, last):
         flat = rows.contiguous().reshape(-1)
@@ -280,7 +282,7 @@ def _summed(kept: Kept, first: int, last: int, checksum: int) -> int:
     return checksum
 
 
-def _parts(kept: Kept, first: int, last: int) -> Iterator[Tensor]:
+def _parts(kept: KeptRows, first: int, last: int) -> Iterator[Tensor]:
     """Some rows, a few at a time."""
     wide = kept.rows.element_size() * kept.rows.shape[1:].numel()
     step = max(1, _AT_ONCE // max(wide, 1))

@@ -15,7 +15,7 @@ from pyg_incremental.errors import UnsupportedModelError
 Ids = NDArray[np.int64]
 
 
-class Kept:
+class KeptRows:
     """The rows of one value, at all nodes of its kind or at some.
 
     Args:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pyg_incremental.blocks.budget import Lists
 from pyg_incremental.blocks.in_edges import InEdges
-from pyg_incremental.blocks.kept import Kept
+from pyg_incremental.blocks.kept import KeptRows
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.program.steps import Value
 
@@ -45,21 +45,23 @@ class LayerStore:
         """Bytes that they take in memory."""
         return int(edges.first.nbytes + edges.neighbor.nbytes + edges.edge.nbytes)
 
-    def room(self, value: Value, like: Tensor, count: int, ids: Ids | None, at: Ids | None) -> Kept:
+    def room(
+        self, value: Value, like: Tensor, count: int, ids: Ids | None, at: Ids | None
+    ) -> KeptRows:
         """Room for `count` rows of a value, of the dtype of `like`, `[n, ...]`.
 
-        `ids` and `at`, int64 `[count]`, are as `Kept` takes them.
+        `ids` and `at`, int64 `[count]`, are as `KeptRows` takes them.
         """
         if self._out is not None and value in self._outputs:
             rows = _checked(self._out, (count, *like.shape[1:]), like.dtype)
-            return Kept(rows, ids, at=at)
+            return KeptRows(rows, ids, at=at)
         shape = (count, *like.shape[1:])
         for i, rows in enumerate(self.spare):
             if rows.shape == shape and rows.dtype == like.dtype and rows.device.type == "cpu":
-                return Kept(self.spare.pop(i), ids, at=at)
-        return Kept(like.new_empty(shape, device="cpu"), ids, at=at)
+                return KeptRows(self.spare.pop(i), ids, at=at)
+        return KeptRows(like.new_empty(shape, device="cpu"), ids, at=at)
 
-    def remove(self, value: Value, kept: Kept) -> None:
+    def remove(self, value: Value, kept: KeptRows) -> None:
         """Let go of the rows of a value."""
         if self.in_memory:
             self.spare.append(kept.rows)
@@ -69,10 +71,10 @@ class LayerStore:
         """How many rows an evaluation before has finished; None if there was none."""
         return None
 
-    def found(self, value: Value, ids: Ids | None, at: Ids | None) -> Kept | None:
+    def found(self, value: Value, ids: Ids | None, at: Ids | None) -> KeptRows | None:
         """Rows that an evaluation before has left; None if nobody reads them any more.
 
-        `ids` and `at`, int64 `[k]`, are as `Kept` takes them.
+        `ids` and `at`, int64 `[k]`, are as `KeptRows` takes them.
         """
         return None
 

@@ -25,7 +25,7 @@ _NO_VALUES = torch.empty(0)
 
 @record
 @dataclass
-class Sample:
+class SampleRows:
     """A few rows of a call, the same on every rank; they tell shapes, dtypes and usual values.
 
     Attributes:
@@ -38,9 +38,9 @@ class Sample:
     edges: dict[str, dict[str, Tensor]]
     others: dict[str, Any]
 
-    def to(self, device: torch.device) -> "Sample":
+    def to(self, device: torch.device) -> "SampleRows":
         """The same with all tensors on some device."""
-        return Sample(
+        return SampleRows(
             {k: t.to(device) for k, t in self.nodes.items()},
             {g: {k: t.to(device) for k, t in d.items()} for g, d in self.edges.items()},
             {k: t.to(device) for k, t in self.others.items()},
@@ -48,7 +48,7 @@ class Sample:
 
 
 @dataclass
-class Call:
+class SharedCall:
     """The call that is kept current: everything about it but the rows.
 
     Attributes:
@@ -59,7 +59,7 @@ class Call:
 
     site: CallSite
     roles: Roles
-    sample: Sample
+    sample: SampleRows
 
     def described(self) -> dict[str, Any]:
         """The call as plain values and tensors."""
@@ -74,7 +74,7 @@ class Call:
         }
 
 
-def call_of(site: CallSite, roles: Roles) -> Call:
+def call_of(site: CallSite, roles: Roles) -> SharedCall:
     """What has to be kept of a call that is all there; its tensors are given up."""
     tensors = site.tensors
     nodes = {name: tensors[name].detach()[:NODES].clone() for name in roles.nodes}
@@ -84,13 +84,13 @@ def call_of(site: CallSite, roles: Roles) -> Call:
     }
     others = {name: tensors[name] for name in roles.others}
     site.tensors = {}
-    return Call(site, _lean(roles), Sample(nodes, edges, others))
+    return SharedCall(site, _lean(roles), SampleRows(nodes, edges, others))
 
 
-def call_from(content: Mapping[str, Any], model: nn.Module) -> Call:
-    """The call that `Call.described` has described."""
+def call_from(content: Mapping[str, Any], model: nn.Module) -> SharedCall:
+    """The call that `SharedCall.described` has described."""
     held = content["sample"]
-    sample = Sample(held["nodes"], held["edges"], held["others"])
+    sample = SampleRows(held["nodes"], held["edges"], held["others"])
     relations = relations_of(content)
     roles = Roles(
         relations, content["nodes"], content["edges"], tuple(sample.others), content["num_nodes"],
@@ -101,7 +101,7 @@ def call_from(content: Mapping[str, Any], model: nn.Module) -> Call:
     device = device_of(model, sample.nodes.values())
     site = site_of(content, model, small.tensors(roles, device))
     site.tensors = {}
-    return Call(site, roles, sample)
+    return SharedCall(site, roles, sample)
 
 
 def _lean(roles: Roles) -> Roles:
@@ -109,14 +109,14 @@ def _lean(roles: Roles) -> Roles:
     return replace(roles, edge_index={}, values=dict.fromkeys(roles.values, _NO_VALUES))
 
 
-def most_of(samples: Sequence[Sample]) -> Sample:
+def most_of(samples: Sequence[SampleRows]) -> SampleRows:
     """Of each input the rows of the rank that has most of them."""
 
     def longest(rows: list[Tensor]) -> Tensor:
         return max(rows, key=len)
 
     first = samples[0]
-    return Sample(
+    return SampleRows(
         {k: longest([s.nodes[k] for s in samples]) for k in first.nodes},
         {
             graph: {k: longest([s.edges[graph][k] for s in samples]) for k in data}
@@ -137,7 +137,7 @@ class _Small:
     """
 
     def __init__(
-        self, sample: Sample, roles: Roles, counts: Mapping[str, int], whole: Sequence[str]
+        self, sample: SampleRows, roles: Roles, counts: Mapping[str, int], whole: Sequence[str]
     ) -> None:
         self.sample = sample
         self.num_nodes = {kind: min(NODES, n) for kind, n in counts.items()}
@@ -175,7 +175,7 @@ def _first(rows: Tensor, count: int) -> Tensor:
 
 
 def plan_of(
-    call: Call, counts: Mapping[str, int], settings: Settings, instead: str = "to_incremental"
+    call: SharedCall, counts: Mapping[str, int], settings: Settings, instead: str = "to_incremental"
 ) -> CallPlan:
     """Trace a call, of which only a sample is at hand.
 

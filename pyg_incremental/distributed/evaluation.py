@@ -13,7 +13,7 @@ from torch_geometric.data import Data, HeteroData
 from pyg_incremental.blocks import given
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.site import device_of
-from pyg_incremental.distributed.call import Call, plan_of
+from pyg_incremental.distributed.call import SharedCall, plan_of
 from pyg_incremental.distributed.part.in_blocks import INSTEAD, Budget, PartInBlocks
 from pyg_incremental.distributed.placement.ownership import Ownership
 from pyg_incremental.distributed.placement.shard import Shard
@@ -125,7 +125,7 @@ class Evaluating(Starting):
         every = self._gathered(nodes, nodes)[0]
         return Evaluated(every, self._gathered(ids, out)[1])
 
-    def _in_blocks(self, call: Call, shard: Shard, budget: Budget) -> PartInBlocks:
+    def _in_blocks(self, call: SharedCall, shard: Shard, budget: Budget) -> PartInBlocks:
         """This rank's part of an evaluation, ready to run."""
         self._refuse_other_models()
         self.rounds.device = device_of(self.model, shard.nodes.values())

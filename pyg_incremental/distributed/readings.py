@@ -28,7 +28,7 @@ def collective(name: str) -> Callable[[F], F]:
 
     def decorate(method: F) -> F:
         @functools.wraps(method)
-        def run(self: "Readings", *args: Any, **kwargs: Any) -> Any:
+        def run(self: "RankReadings", *args: Any, **kwargs: Any) -> Any:
             with self.rounds.operation(name):
                 return method(self, *args, **kwargs)
 
@@ -37,7 +37,7 @@ def collective(name: str) -> Callable[[F], F]:
     return decorate
 
 
-class Readings:
+class RankReadings:
     """The state of one rank, read; the base of `DistributedIncrementalModel`.
 
     What is told by kind of nodes or by graph is a dict if there are several of them, with the keys

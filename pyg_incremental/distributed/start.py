@@ -16,16 +16,16 @@ from pyg_incremental.call.roles import Roles, classify
 from pyg_incremental.call.said import said_of
 from pyg_incremental.call.site import CallSite, bind, device_of
 from pyg_incremental.distributed import verify
-from pyg_incremental.distributed.call import Call, call_from, call_of, most_of, plan_of
+from pyg_incremental.distributed.call import SharedCall, call_from, call_of, most_of, plan_of
 from pyg_incremental.distributed.errors import PartitionError, on_all_ranks
 from pyg_incremental.distributed.files import saving
 from pyg_incremental.distributed.files.shard_files import ShardFiles
 from pyg_incremental.distributed.one_process import without_names
-from pyg_incremental.distributed.part.journal import Committed
+from pyg_incremental.distributed.part.journal import RankCommitted
 from pyg_incremental.distributed.part.part import Part
 from pyg_incremental.distributed.placement.ownership import Ownership, owners_of
-from pyg_incremental.distributed.placement.shard import Graph, Shard, shard_of
-from pyg_incremental.distributed.readings import Readings, collective
+from pyg_incremental.distributed.placement.shard import Shard, ShardEdges, shard_of
+from pyg_incremental.distributed.readings import RankReadings, collective
 from pyg_incremental.distributed.wire.rounds import Rounds
 from pyg_incremental.engine.memory import memory_of
 from pyg_incremental.errors import UnsupportedModelError, warn
@@ -41,7 +41,7 @@ from pyg_incremental.session.unforced import decided
 S = TypeVar("S", bound="Starting")
 
 
-class Starting(Readings):
+class Starting(RankReadings):
     """The state of one rank, made, saved and loaded; a base of `DistributedIncrementalModel`.
 
     Args:
@@ -52,7 +52,7 @@ class Starting(Readings):
 
     def __init__(self, model: nn.Module, rounds: Rounds, settings: Settings) -> None:
         super().__init__(model, rounds, settings)
-        self._call: Call | None = None
+        self._call: SharedCall | None = None
 
     @collective("the first call")
     @torch.no_grad()
@@ -75,7 +75,7 @@ class Starting(Readings):
         """
         named = self._together(lambda: without_names(self.model, kwargs))
         call, shard = self._cut(lambda: bind(self.model, args, named), partition_by)
-        self._start(call, shard, Committed(), self._settings)
+        self._start(call, shard, RankCommitted(), self._settings)
         self._check(whole=True)
         return self
 
@@ -136,10 +136,12 @@ class Starting(Readings):
     def _start_from(
         self, folder: str | os.PathLike[str], arguments: dict[str, Any], settings: Settings
     ) -> None:
-        self._start(*self._read(folder, arguments), Committed(), settings)
+        self._start(*self._read(folder, arguments), RankCommitted(), settings)
         self._check(whole=False)
 
-    def _cut(self, given: Callable[[], CallSite], partition_by: Ownership) -> tuple[Call, Shard]:
+    def _cut(
+        self, given: Callable[[], CallSite], partition_by: Ownership
+    ) -> tuple[SharedCall, Shard]:
         """This rank's part of a call that every rank has been given."""
 
         def cut() -> tuple[Any, Roles, Any]:
@@ -153,7 +155,7 @@ class Starting(Readings):
         owner = self.rounds.everywhere(owner)[0]
         nodes = {n: (kind, site.tensors[n].detach()) for n, kind in roles.nodes.items()}
         graphs = [
-            Graph(r, roles.edge_index[r.graph], _detached(roles.data_of(r, site.tensors)))
+            ShardEdges(r, roles.edge_index[r.graph], _detached(roles.data_of(r, site.tensors)))
             for r in roles.relations
         ]
         self._refuse_other_inputs(nodes, graphs)
@@ -161,7 +163,7 @@ class Starting(Readings):
         return call_of(site, roles), shard
 
     def _refuse_other_inputs(
-        self, nodes: Mapping[str, tuple[str, Tensor]], graphs: Sequence[Graph]
+        self, nodes: Mapping[str, tuple[str, Tensor]], graphs: Sequence[ShardEdges]
     ) -> None:
         """See that all ranks were given the same features and the same graph."""
         given = [nodes, [(g.edge_index, g.data) for g in graphs]]
@@ -178,14 +180,14 @@ class Starting(Readings):
 
     def _read(
         self, folder: str | os.PathLike[str], arguments: dict[str, Any]
-    ) -> tuple[Call, Shard]:
+    ) -> tuple[SharedCall, Shard]:
         """This rank's part of what lies in a folder."""
         named = self._together(lambda: without_names(self.model, arguments))
         self._together(self._refuse_training)
         files = self._together(lambda: ShardFiles(folder, self.rank, self.size))
         sample = most_of(self.rounds.everywhere(self._together(files.sample)))
 
-        def read() -> tuple[Call, Shard]:
+        def read() -> tuple[SharedCall, Shard]:
             call = files.call(self.model, sample.to(self._home()), named)
             return call, files.shard(call.roles.relations).to(self._home())
 
@@ -240,7 +242,9 @@ class Starting(Readings):
                 )
             )
 
-    def _start(self, call: Call, shard: Shard, committed: Committed, settings: Settings) -> None:
+    def _start(
+        self, call: SharedCall, shard: Shard, committed: RankCommitted, settings: Settings
+    ) -> None:
         self._refuse_other_models()
         self.rounds.device = device_of(self.model, shard.nodes.values())
         counts = {kind: len(ranks) for kind, ranks in shard.owner.items()}
@@ -307,7 +311,7 @@ class Starting(Readings):
                 "compares on this one, given memory, and check=False says that nobody asks for it"
             )
 
-    def _called(self) -> Call:
+    def _called(self) -> SharedCall:
         """The call, once there was one."""
         self._require()
         assert self._call is not None

@@ -181,7 +181,7 @@ def checksum_of(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-class Alone:
+class LockedFile:
     """A file that is locked for as long as this is held, by one process of all that ask for it.
 
     The system lets go of it when the process ends, however that ends.

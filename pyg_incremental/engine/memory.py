@@ -11,7 +11,7 @@ from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Cell, Rows
 
 
-class Held(NamedTuple):
+class MemoryUse(NamedTuple):
     """What one thing takes.
 
     Attributes:
@@ -38,7 +38,7 @@ class MemoryReport:
         num_edges: Number of edges of all graphs.
     """
 
-    parts: tuple[Held, ...]
+    parts: tuple[MemoryUse, ...]
     num_nodes: int
     num_edges: int
 
@@ -94,7 +94,7 @@ def memory_of(engine: Engine, num_nodes: int) -> MemoryReport:
         found += [(f"{name} {part}", "graph", size) for part, size in _parts_of(graph).items()]
     edges = sum(graph.num_edges for graph in engine.graphs.values())
     parts = [
-        Held(name, what, size, size / max(edges if what == "graph" else num_nodes, 1))
+        MemoryUse(name, what, size, size / max(edges if what == "graph" else num_nodes, 1))
         for name, what, size in sorted(found, key=lambda part: -part[2])
         if size
     ]

@@ -15,7 +15,7 @@ from pyg_incremental.kernels.compiled import layout as m
 GIVEN = -1
 
 
-class Link(NamedTuple):
+class ChainMap(NamedTuple):
     """A map of a chain.
 
     Attributes:
@@ -28,7 +28,7 @@ class Link(NamedTuple):
     source: int
 
 
-Chain = list[Link]
+Chain = list[ChainMap]
 
 
 def chain_from(tables: Tables, first: int, count: int) -> Chain:
@@ -39,7 +39,7 @@ def chain_from(tables: Tables, first: int, count: int) -> Chain:
         first: A map, or an input whose new rows are given.
         count: At how many rows.
     """
-    chain = [Link(first, GIVEN)]
+    chain = [ChainMap(first, GIVEN)]
     made = {int(tables.steps[first, m.OUT]): 0}
     for step in range(first + 1, len(tables.executors)):
         kind = tables.steps[step, m.KIND]
@@ -59,5 +59,5 @@ def chain_from(tables: Tables, first: int, count: int) -> Chain:
                 break
             source = alike[0].source
         made[int(tables.steps[step, m.OUT])] = len(chain)
-        chain.append(Link(step, source))
+        chain.append(ChainMap(step, source))
     return chain

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyg_incremental.graph.room import Room
+from pyg_incremental.graph.room import AddressRoom
 from pyg_incremental.graph.storage import Storage, write_rows
 from pyg_incremental.kernels import adjacency as kernel
 from pyg_incremental.kernels import graph_at, pairs
@@ -111,7 +111,7 @@ class EdgeStore:
         self.edge_data = {
             name: storage.more_rows(t.detach(), room) for name, t in (edge_data or {}).items()
         }
-        self._rooms: defaultdict[str, Room] = defaultdict(partial(Room, storage))
+        self._rooms: defaultdict[str, AddressRoom] = defaultdict(partial(AddressRoom, storage))
 
     def _group(
         self, key: NDArray[np.int32], other: NDArray[np.int32], at: NDArray[np.int32]

@@ -23,7 +23,7 @@ _PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
 _NOT_COUNTED = 0x4000 if sys.platform == "linux" else 0  # MAP_NORESERVE, which Python 3.13 names
 
 
-class Room:
+class AddressRoom:
     """Addresses for one array and for what it will grow to.
 
     A long stream would else copy all that is there again and again, at once. Pages that were never

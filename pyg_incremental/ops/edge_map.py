@@ -49,7 +49,7 @@ class EdgeMapExecutor(Operator):
         self.target, rest = rest[: len(message.target)], rest[len(message.target) :]
         count = len(message.picked)
         rows, ids, self.edges = rest[:count], rest[count : 2 * count], rest[2 * count :]
-        self.picked = [Picked(*pair, context) for pair in zip(rows, ids, strict=True)]
+        self.picked = [PickedByEdges(*pair, context) for pair in zip(rows, ids, strict=True)]
 
     def full(self) -> None:
         """Compute the rows of all edges."""
@@ -139,7 +139,7 @@ class EdgeMapExecutor(Operator):
         return torch.from_numpy(slots).to(self.context.backend.like.device)
 
 
-class Picked:
+class PickedByEdges:
     """Rows of the nodes whose ids edges hold, and which edges hold the id of a node.
 
     Where an id stands is looked up in a list that is sorted when an update asks for it first, and

@@ -26,7 +26,7 @@ ENOUGH = 64
 keeping OLD rows until then has cost little."""
 
 
-class Maker(Protocol):
+class RowMaker(Protocol):
     """Computes rows of a value that is not stored."""
 
     def now(self, ids: Ids) -> Tensor:
@@ -74,7 +74,7 @@ class Cell(Rows):
         self.compares_values = False
         self.out_dtype: torch.dtype | None = None
         self.content: Any = None
-        self.maker: Maker | None = None
+        self.maker: RowMaker | None = None
         self.is_read_once = False
         self._before: list[tuple[Ids, Tensor]] = []
         self._plain: Array = None

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 from pyg_incremental.delta.describe import GraphDelta, with_fields_of
 from pyg_incremental.delta.given import chosen_ids
 from pyg_incremental.errors import StaleStateError
-from pyg_incremental.sampling.disk_table import Traffic
+from pyg_incremental.sampling.disk_table import DiskTraffic
 from pyg_incremental.sampling.features import Features
 from pyg_incremental.sampling.query import expand
 from pyg_incremental.sampling.sampler import SampleUpdate, StreamingSampler
@@ -58,7 +58,7 @@ class CacheStats:
     feature_lookups: int = 0
     samples_copied: int = 0
     features_copied: int = 0
-    disk: Traffic = field(default_factory=Traffic)
+    disk: DiskTraffic = field(default_factory=DiskTraffic)
 
 
 class SampleCache:
@@ -327,7 +327,7 @@ class SampleCache:
             "features": self._features.store.count,
             "bytes": sum(t.num_bytes for t in tables),
             "bytes_on_disk": sum(t.store.bytes_on_disk for t in tables),
-            "disk": Traffic() if self._disk is None else replace(self._disk.traffic),
+            "disk": DiskTraffic() if self._disk is None else replace(self._disk.traffic),
         }
         return CacheStats(**{**vars(self._counts), **held})
 

@@ -21,7 +21,7 @@ _BUFFER = 4 << 20
 
 
 @dataclass
-class Traffic:
+class DiskTraffic:
     """What went to the disk and came back: rows and their bytes."""
 
     rows_written: int = 0
@@ -63,7 +63,7 @@ class DiskTable:
         unsafe.disable_wal = True
         self._rows.set_write_options(unsafe)
         self._batch = rocksdict.WriteBatch
-        self.traffic = Traffic()
+        self.traffic = DiskTraffic()
         self._gone = weakref.finalize(self, _remove, self._rows, folder)
 
     def write(self, table: int, nodes: Ids, rows: Bytes) -> None:

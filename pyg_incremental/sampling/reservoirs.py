@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pyg_incremental.kernels.address import zeros
 from pyg_incremental.kernels.adjacency import Adjacency
 from pyg_incremental.sampling.kernels import rows as kernel
-from pyg_incremental.sampling.room import Room
+from pyg_incremental.sampling.room import RowBuffer
 
 Ids = NDArray[np.int64]
 _NONE = np.empty(0, np.int64)
@@ -36,7 +36,7 @@ class Reservoirs:
         self.width = width
         self._limit = width + (width + 1) // 2
         self.heads = _empty_heads(num_nodes)
-        self._room = Room()
+        self._room = RowBuffer()
         self._top = np.zeros(1, np.int64)
         self._read = np.zeros(1, np.int64)
 
@@ -116,10 +116,10 @@ class Reservoirs:
     def fill(self, num_nodes: int, lists: Adjacency, keys: Ids, edges: Ids) -> None:
         """Make all rows afresh from the in-edges; see `refill`."""
         self.heads = _empty_heads(max(num_nodes, self.heads.shape[0]))
-        # Room that is never used costs no memory: the system gives it page by page.
+        # RowBuffer that is never used costs no memory: the system gives it page by page.
         degree = lists.degree[:num_nodes].astype(np.int64)
         needed = int(np.minimum(degree + degree // 4 + 1, self._limit).sum())
-        self._room = Room(2 * needed + 64)
+        self._room = RowBuffer(2 * needed + 64)
         self._top[0] = 0
         self.refill(np.arange(num_nodes), lists, keys, edges, anew=True)
 

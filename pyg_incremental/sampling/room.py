@@ -17,7 +17,7 @@ _SMALL = 1 << 16
 _PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
 
 
-class Room:
+class RowBuffer:
     """An int64 array `[room, 3]` that grows in place.
 
     A long stream would else copy all that is there again and again, at once. Pages that were never

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyg_incremental.encoding.whole_file import Alone, remove_asides
+from pyg_incremental.encoding.whole_file import LockedFile, remove_asides
 from pyg_incremental.errors import IncrementalError
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.sources.sqlite import Durability
@@ -36,7 +36,7 @@ class Folder:
             raise ValueError(f"durability: expected 'process' or 'power' (got {durability!r})")
         path.mkdir(parents=True, exist_ok=True)
         self._path, self._is_synced = path, durability == "power"
-        self._lock = Alone(path / "lock")
+        self._lock = LockedFile(path / "lock")
         if not self._lock.is_ours:
             raise IncrementalError(
                 f"'{path}' belongs to a stream that runs; stop that one, or give this one a folder "

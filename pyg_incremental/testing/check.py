@@ -13,7 +13,7 @@ from pyg_incremental.model import IncrementalModel
 from pyg_incremental.testing.compare import compared, short
 from pyg_incremental.testing.random_changes import CHANGES, GRAPHS, Random, some_graph
 from pyg_incremental.testing.subject import Call, ConvCheckError, Subject, Test
-from pyg_incremental.testing.trials import Change, Graph, Trial, as_delta
+from pyg_incremental.testing.trials import Change, TrialGraph, TrialStream, as_delta
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def random_delta(inc: Any, rng: Random, kind: str | None = None) -> GraphDelta:
     session = model._require()
     edges = session.graph.to_edge_index().t().tolist()
     data = {name: model.edge_data(name) for name in session.graph.edge_data}
-    graph = Graph(model.x.clone(), tuple((u, v) for u, v in edges), data)
+    graph = TrialGraph(model.x.clone(), tuple((u, v) for u, v in edges), data)
     if not graph.num_nodes:
         kind = "new nodes"
     changes = CHANGES[kind or str(rng.choice(_kinds(nan=False)))](graph, rng)
@@ -157,13 +157,13 @@ def random_delta(inc: Any, rng: Random, kind: str | None = None) -> GraphDelta:
 
 
 def _conditions(
-    subject: Subject, graphs: list[Graph], rng: Random
-) -> Iterator[tuple[Test, str, list[Trial]]]:
+    subject: Subject, graphs: list[TrialGraph], rng: Random
+) -> Iterator[tuple[Test, str, list[TrialStream]]]:
     """The conditions that a program claims, each with what is tried to refute it."""
     updates = subject.updates
-    yield updates, "it computes something else than the conv", [Trial(g) for g in graphs]
-    yield subject.parts, "a step does not compute rows one by one", [Trial(graphs[0])]
-    others = [Trial(g.edges(rng.permutation(len(g.pairs)).tolist())) for g in graphs[:2]]
+    yield updates, "it computes something else than the conv", [TrialStream(g) for g in graphs]
+    yield subject.parts, "a step does not compute rows one by one", [TrialStream(graphs[0])]
+    others = [TrialStream(g.edges(rng.permutation(len(g.pairs)).tolist())) for g in graphs[:2]]
     yield updates, "the order of the edges matters (an aggregate has to be associative)", others
     halves, undone = [], []
     for graph in graphs[:2]:
@@ -172,14 +172,14 @@ def _conditions(
         rows = [{name: t[i] for name, t in rest.data.items()} for i in range(4)]
         adds = tuple(Change("add", p, data=d) for p, d in zip(rest.pairs, rows, strict=True))
         dels = tuple(Change("del", c.at) for c in adds)
-        halves += [Trial(kept, (adds,)), Trial(kept, tuple((c,) for c in adds))]
-        undone += [Trial(kept, (adds, dels)), Trial(graph, (dels, adds))]
+        halves += [TrialStream(kept, (adds,)), TrialStream(kept, tuple((c,) for c in adds))]
+        undone += [TrialStream(kept, (adds, dels)), TrialStream(graph, (dels, adds))]
     what = "edges that come later count differently (the context has to be distributive)"
     yield updates, what, halves
     what = "edges that leave leave something behind (the context has to be invertible)"
     yield updates, what, undone
     features = [
-        Trial(g, ((Change("x", (v,), torch.ones_like(g.x[v])),),))
+        TrialStream(g, ((Change("x", (v,), torch.ones_like(g.x[v])),),))
         for g in graphs
         for v in range(min(g.num_nodes, 8))
     ]
@@ -191,7 +191,7 @@ def _kinds(nan: bool) -> list[str]:
     return [kind for kind in CHANGES if nan or kind not in ("NaN", "finite again")]
 
 
-def _journey(graph: Graph, count: int, nan: bool, rng: Random) -> Trial:
+def _journey(graph: TrialGraph, count: int, nan: bool, rng: Random) -> TrialStream:
     """Deltas of all kinds, one after the other; a graph that has become small grows again."""
     first, deltas = graph, []
     kinds = rng.permutation(_kinds(nan)).tolist()
@@ -203,4 +203,4 @@ def _journey(graph: Graph, count: int, nan: bool, rng: Random) -> Trial:
             kind = "add edges"
         deltas.append(tuple(CHANGES[kind](graph, rng)))
         graph = graph.after(deltas[-1])
-    return Trial(first, tuple(deltas))
+    return TrialStream(first, tuple(deltas))

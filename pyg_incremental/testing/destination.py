@@ -14,10 +14,10 @@ from torch_geometric.nn import MessagePassing
 
 from pyg_incremental.ops import aggregations
 from pyg_incremental.program.steps import Program
-from pyg_incremental.testing.trials import Graph
+from pyg_incremental.testing.trials import TrialGraph
 
 
-def reads_target(conv: nn.Module, full: Callable[[Graph], Any], graph: Graph) -> bool:
+def reads_target(conv: nn.Module, full: Callable[[TrialGraph], Any], graph: TrialGraph) -> bool:
     """Whether the messages of a conv change with the features of their target, and only with them.
 
     Args:

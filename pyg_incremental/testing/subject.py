@@ -28,13 +28,13 @@ from pyg_incremental.testing.steps import (
     differs_from_forward,
     with_all_rows,
 )
-from pyg_incremental.testing.trials import Graph, Trial, as_delta, smallest
+from pyg_incremental.testing.trials import TrialGraph, TrialStream, as_delta, smallest
 from pyg_incremental.trace.copies import ModelCopy
 from pyg_incremental.trace.probe import probe_of
 from pyg_incremental.trace.trace import trace, tried_on
 
 Call = Callable[..., Any]
-Test = Callable[[Trial], Found | None]
+Test = Callable[[TrialStream], Found | None]
 
 
 class ConvCheckError(IncrementalError, AssertionError):
@@ -52,7 +52,7 @@ class ConvCheckError(IncrementalError, AssertionError):
         self,
         message: str,
         condition: str,
-        trial: Trial | None = None,
+        trial: TrialStream | None = None,
         row: int | None = None,
         step: WrongStep | None = None,
     ) -> None:
@@ -95,7 +95,7 @@ class Subject:
     """
 
     def __init__(
-        self, conv: nn.Module, call: Call | None, graph: Graph, tolerance: float | None
+        self, conv: nn.Module, call: Call | None, graph: TrialGraph, tolerance: float | None
     ) -> None:
         self.name = f"the program of '{type(conv).__name__}'"
         self.tolerance = tolerance
@@ -136,14 +136,16 @@ class Subject:
             return
         self.distrust = self.trusted.fallback
 
-    def full(self, graph: Graph) -> Any:
+    def full(self, graph: TrialGraph) -> Any:
         """The conv's own full pass."""
         inputs = graph.inputs()
         model = copy.deepcopy(self.model)
         with full_pass.plainly(model):
             return model(inputs.pop("x"), inputs.pop("edge_index"), **inputs)
 
-    def start(self, graph: Graph, keep_all: bool = False, plan: CallPlan | None = None) -> Session:
+    def start(
+        self, graph: TrialGraph, keep_all: bool = False, plan: CallPlan | None = None
+    ) -> Session:
         """The program on a graph, all rows computed."""
         inputs = graph.inputs()
         nodes = {"x": inputs.pop("x")}
@@ -157,7 +159,7 @@ class Subject:
 
     # Tests: each tells what is wrong, or returns None --------------------------------------------
 
-    def updates(self, trial: Trial) -> Found | None:
+    def updates(self, trial: TrialStream) -> Found | None:
         """The program, kept current, against full passes."""
         try:
             expected = [self.full(graph) for graph in trial.graphs()]
@@ -176,7 +178,7 @@ class Subject:
             return Found(where=f"it fails with {type(error).__name__}: {error}")
         return None
 
-    def parts(self, trial: Trial) -> Found | None:
+    def parts(self, trial: TrialStream) -> Found | None:
         """Rows made afresh, some at a time, against the same rows of the first pass."""
         count = trial.graph.num_nodes
         try:
@@ -196,7 +198,7 @@ class Subject:
 
     # Holding -------------------------------------------------------------------------------------
 
-    def hold(self, test: Test, what: str, trial: Trial) -> None:
+    def hold(self, test: Test, what: str, trial: TrialStream) -> None:
         """Raise with the smallest case if a test finds something.
 
         Raises:
@@ -214,7 +216,7 @@ class Subject:
         told = self._told(what, trial, found, step)
         raise ConvCheckError(told, what, trial, found.row, step)
 
-    def _wrong_step(self, trial: Trial) -> WrongStep | None:
+    def _wrong_step(self, trial: TrialStream) -> WrongStep | None:
         """The step that goes wrong first; None where that cannot be found out."""
         plan = with_all_rows(self.plan)
         try:
@@ -232,7 +234,7 @@ class Subject:
         except Exception:  # a program of the user's, which is wrong
             return None
 
-    def walk(self, journey: Trial) -> None:
+    def walk(self, journey: TrialStream) -> None:
         """Hold a sequence of deltas; the failing one by itself, if it fails by itself.
 
         Raises:
@@ -241,10 +243,10 @@ class Subject:
         what = "a delta leaves another output than a full pass"
         if self.updates(journey) is not None:
             for graph, changes in zip(journey.graphs(), journey.deltas, strict=False):
-                self.hold(self.updates, what, Trial(graph, (changes,)))
+                self.hold(self.updates, what, TrialStream(graph, (changes,)))
         self.hold(self.updates, what, journey)
 
-    def _told(self, what: str, trial: Trial, found: Found, step: WrongStep | None) -> str:
+    def _told(self, what: str, trial: TrialStream, found: Found, step: WrongStep | None) -> str:
         lines = [f"{self.name} is wrong: {what}"]
         for name, rows in trial.graph.inputs().items():
             lines.append(f"  {name:12}{short(rows)}")

@@ -1,7 +1,7 @@
 """A small graph and what happens to it, and how a failing try is made smaller.
 
-A `Graph` is a plain list of edges and applies changes one at a time, slowly and obviously; it knows
-nothing of stored rows.
+A `TrialGraph` is a plain list of edges and applies changes one at a time, slowly and obviously; it
+knows nothing of stored rows.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ Changes = tuple[Change, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class TrialGraph:
     """Features `[num_nodes, ...]`, edges in the order in which they came, and their data."""
 
     x: Tensor
@@ -55,13 +55,13 @@ class Graph:
         graph = {"x": self.x.clone(), "edge_index": _index(self.pairs)}
         return {**graph, **{name: rows.clone() for name, rows in self.data.items()}}
 
-    def edges(self, at: Sequence[int]) -> "Graph":
+    def edges(self, at: Sequence[int]) -> "TrialGraph":
         """The same with some of the edges only, in the order of `at`."""
         rows = torch.tensor(list(at), dtype=torch.long)
         data = {name: t[rows] for name, t in self.data.items()}
         return replace(self, pairs=tuple(self.pairs[i] for i in at), data=data)
 
-    def after(self, changes: Sequence[Change]) -> "Graph":
+    def after(self, changes: Sequence[Change]) -> "TrialGraph":
         """The graph after one delta, in the order that `GraphDelta` documents.
 
         Raises:
@@ -85,7 +85,7 @@ class Graph:
         x[sorted(gone)] = 0
         here = [i for i, pair in enumerate(pairs) if not gone.intersection(pair)]
         rows = {n: torch.stack(t) if t else self.data[n][:0] for n, t in data.items()}
-        return Graph(x, tuple(pairs), rows).edges(here)
+        return TrialGraph(x, tuple(pairs), rows).edges(here)
 
 
 _ORDER = ("new", "del", "add", "x", "edge", "drop")
@@ -136,13 +136,13 @@ def as_delta(changes: Sequence[Change]) -> GraphDelta:
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class TrialStream:
     """A graph and the deltas that are applied to it, one after the other."""
 
-    graph: Graph
+    graph: TrialGraph
     deltas: tuple[Changes, ...] = ()
 
-    def graphs(self) -> Iterator[Graph]:
+    def graphs(self) -> Iterator[TrialGraph]:
         """The graph at the start and after each delta.
 
         Raises:
@@ -155,7 +155,9 @@ class Trial:
             yield graph
 
 
-def smallest(trial: Trial, fails: Callable[[Trial], bool], tries: int = 400) -> Trial:
+def smallest(
+    trial: TrialStream, fails: Callable[[TrialStream], bool], tries: int = 400
+) -> TrialStream:
     """Leave out of a failing trial what is not needed for it to fail.
 
     Deltas, changes, nodes and edges are left out one at a time, and numbers made short.
@@ -171,28 +173,28 @@ def smallest(trial: Trial, fails: Callable[[Trial], bool], tries: int = 400) -> 
     return next((t for t in (_short(trial, 0), _short(trial, 1)) if fails(t)), trial)
 
 
-def _smaller(trial: Trial) -> Iterator[Trial]:
+def _smaller(trial: TrialStream) -> Iterator[TrialStream]:
     graph, deltas = trial.graph, trial.deltas
     for i in range(len(deltas)):
-        yield Trial(graph, deltas[:i] + deltas[i + 1 :])
+        yield TrialStream(graph, deltas[:i] + deltas[i + 1 :])
     for v in reversed(range(graph.num_nodes)):
         yield _without_node(trial, v)
     for i, changes in enumerate(deltas):
         for k in range(len(changes)):
             fewer = changes[:k] + changes[k + 1 :]
-            yield Trial(graph, (*deltas[:i], fewer, *deltas[i + 1 :]))
+            yield TrialStream(graph, (*deltas[:i], fewer, *deltas[i + 1 :]))
     count = len(graph.pairs)
     for i in range(count):
-        yield Trial(graph.edges([k for k in range(count) if k != i]), deltas)
+        yield TrialStream(graph.edges([k for k in range(count) if k != i]), deltas)
 
 
-def _short(trial: Trial, digits: int) -> Trial:
+def _short(trial: TrialStream, digits: int) -> TrialStream:
     """The same with fewer digits."""
     deltas = tuple(
         tuple(c if c.row is None else replace(c, row=_rounded(c.row, digits)) for c in changes)
         for changes in trial.deltas
     )
-    return Trial(replace(trial.graph, x=_rounded(trial.graph.x, digits)), deltas)
+    return TrialStream(replace(trial.graph, x=_rounded(trial.graph.x, digits)), deltas)
 
 
 def _rounded(rows: Tensor, digits: int) -> Tensor:
@@ -200,7 +202,7 @@ def _rounded(rows: Tensor, digits: int) -> Tensor:
     return rows.round(decimals=digits) + 0.0 if rows.dtype.is_floating_point else rows
 
 
-def _without_node(trial: Trial, node: int) -> Trial:
+def _without_node(trial: TrialStream, node: int) -> TrialStream:
     """The same without a node of the first graph; ids behind it move up."""
     graph = trial.graph
 
@@ -214,4 +216,4 @@ def _without_node(trial: Trial, node: int) -> Trial:
         tuple(replace(c, at=moved(c.at)) for c in changes if node not in c.at)
         for changes in trial.deltas
     )
-    return Trial(replace(here, x=graph.x[rows], pairs=pairs), deltas)
+    return TrialStream(replace(here, x=graph.x[rows], pairs=pairs), deltas)

@@ -20,7 +20,7 @@ from torch_geometric.nn import (
 )
 
 from pyg_incremental import InvalidDeltaError, StateFileError, UnsupportedModelError, evaluate
-from pyg_incremental.blocks.fanouts import Layers, with_fanouts
+from pyg_incremental.blocks.fanouts import StepLayers, with_fanouts
 from pyg_incremental.blocks.given import call_of
 from pyg_incremental.call.roles import classify
 from pyg_incremental.session.prepare import prepare
@@ -211,7 +211,7 @@ def test_layers_of_a_program(seed):
         site = call_of(model_of(make, layers), graph(seed))
         with torch.no_grad():
             program = prepare(site, classify(site), Settings()).program
-        assert Layers(program).count == layers
+        assert StepLayers(program).count == layers
 
 
 def test_a_killed_evaluation_is_not_gone_on_with_other_edges(seed, tmp_path):

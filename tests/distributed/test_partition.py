@@ -11,7 +11,7 @@ from pyg_incremental.distributed.numbering.ids import IdTable
 from pyg_incremental.distributed.numbering.owners import Owners
 from pyg_incremental.distributed.placement.ldg import NOWHERE
 from pyg_incremental.distributed.placement.partition import METHODS
-from pyg_incremental.distributed.placement.place import Names, place_new
+from pyg_incremental.distributed.placement.place import GlobalNumbers, place_new
 
 pytestmark = pytest.mark.measured  # the methods share few lines
 
@@ -63,7 +63,7 @@ def test_a_hash_depends_on_the_seed_alone():
 
 @pytest.mark.kernels
 def test_new_nodes_go_to_their_neighbours():
-    names = Names({"": Owners(np.array([0, 0, 1, 1], np.int16), 2)})
+    names = GlobalNumbers({"": Owners(np.array([0, 0, 1, 1], np.int16), 2)})
     edges = np.array([[4, 0, 5, 6, 6], [0, 5, 1, 2, 3]])
     placed = place_new(np.arange(4, 8), edges, names.owners, np.array([2, 2]))
     assert placed[:3].tolist() == [0, 0, 1]
@@ -73,7 +73,7 @@ def test_new_nodes_go_to_their_neighbours():
 @pytest.mark.kernels
 def test_new_nodes_go_to_neighbours_of_other_kinds():
     owner = np.array([0, 1, 1], np.int16)
-    names = Names({"user": Owners(owner, 2), "film": Owners(owner[:2], 2)})
+    names = GlobalNumbers({"user": Owners(owner, 2), "film": Owners(owner[:2], 2)})
     films = names.of("film", np.array([2, 3]))
     assert names.owners(names.of("user", np.arange(5))).tolist() == [0, 1, 1, NOWHERE, NOWHERE]
     edges = np.stack([names.of("user", np.array([0, 2])), films])

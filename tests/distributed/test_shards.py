@@ -20,7 +20,7 @@ from pyg_incremental.distributed import (
 )
 from pyg_incremental.distributed.__main__ import main
 from pyg_incremental.distributed.files.shard_files import ShardFiles, manifest_of
-from pyg_incremental.distributed.placement.shard import Graph, shard_of
+from pyg_incremental.distributed.placement.shard import ShardEdges, shard_of
 from pyg_incremental.graph import storage
 from pyg_incremental.program.steps import Relation
 from tests.distributed.test_partition import four_clusters
@@ -46,7 +46,7 @@ def test_shards_on_disk_are_those_in_memory(tmp_path, chunk, monkeypatch):
     for rank in range(3):
         got = ShardFiles(tmp_path, rank, 3).shard([Relation("edge_index")])
         weights = {k: torch.from_numpy(v) for k, v in data.items()}
-        graph = Graph(Relation("edge_index"), torch.from_numpy(edges), weights)
+        graph = ShardEdges(Relation("edge_index"), torch.from_numpy(edges), weights)
         rows = {"x": ("", torch.from_numpy(nodes["x"]))}
         want = shard_of(rank, 3, {"": chosen.owner.numpy()}, rows, [graph])
         assert np.array_equal(got.ids[""], want.ids[""])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pyg_incremental.sampling import room as module
-from pyg_incremental.sampling.room import Room
+from pyg_incremental.sampling.room import RowBuffer
 
 
 @pytest.mark.parametrize("how", ["in place", "no pages", "no moving"])
@@ -16,7 +16,7 @@ def test_growing(how, monkeypatch):
         monkeypatch.setattr(module, "_PRIVATE", 0)
     if how == "no moving":
         monkeypatch.setattr(module.mmap, "mmap", _Fixed)
-    room, expected = Room(), np.empty((0, 3), np.int64)
+    room, expected = RowBuffer(), np.empty((0, 3), np.int64)
     for count in (1, 10, 5, 3_000, 3_001, 200_000, 1_000_000):
         room.grow(count)
         assert room.rows.shape[0] == max(count, len(expected))
@@ -33,7 +33,7 @@ class _Fixed(module.mmap.mmap):
 
 
 def test_pages_move_and_are_not_copied():
-    room = Room(100_000)
+    room = RowBuffer(100_000)
     pages = room._pages
     room.rows[:] = 7
     room.grow(10_000_000)
@@ -42,7 +42,7 @@ def test_pages_move_and_are_not_copied():
 
 
 def test_rows_that_somebody_holds_stay():
-    room = Room(100_000)
+    room = RowBuffer(100_000)
     room.rows[:] = 7
     held = room.rows
     room.grow(200_000)

@@ -14,7 +14,7 @@ from pyg_incremental.sampling.workers.merge import merged
 from pyg_incremental.sampling.workers.owners import SAMPLING, SERVING, split
 from pyg_incremental.sampling.workers.registration import registered
 from pyg_incremental.sampling.workers.sampling import SamplingWorker
-from pyg_incremental.sampling.workers.seeds import Kept
+from pyg_incremental.sampling.workers.seeds import SeedAges
 from pyg_incremental.sampling.workers.serving import ServingWorker
 from pyg_incremental.sampling.workers.split import Splitter
 from pyg_incremental.sources import IterableSource
@@ -259,4 +259,4 @@ def test_what_does_not_fit_several_types(tmp_path):
         shop.edges, shop.x, KINDS, None, None, None, **{**arguments, "strategy": "random"}
     )
     with pytest.raises(ValueError, match="data_ttl"):
-        Kept(query, None, 1.0, time.time)
+        SeedAges(query, None, 1.0, time.time)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pyg_incremental import load, to_incremental
-from pyg_incremental.encoding.whole_file import Alone
+from pyg_incremental.encoding.whole_file import LockedFile
 from pyg_incremental.files import keeping, saving
 from pyg_incremental.sources import IterableSource
 from pyg_incremental.stream import Stream
@@ -110,7 +110,7 @@ def test_who_dies_with_a_child_at_work_lets_go_of_the_folder(tmp_path, gate):
     stream.checkpoint(wait=False)
     stream._folder._lock._file.close()  # as the end of the process would
     until = time.monotonic() + 20
-    while not (lock := Alone(tmp_path / "s" / "lock")).is_ours:
+    while not (lock := LockedFile(tmp_path / "s" / "lock")).is_ours:
         assert time.monotonic() < until
         time.sleep(0.01)
     gate.touch()

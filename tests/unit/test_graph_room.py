@@ -8,7 +8,7 @@ import torch
 
 from pyg_incremental import DynamicGraph
 from pyg_incremental.graph import room as module
-from pyg_incremental.graph.room import Room
+from pyg_incremental.graph.room import AddressRoom
 from pyg_incremental.kernels import pairs
 
 
@@ -19,7 +19,7 @@ def test_growing(how, dtype, monkeypatch):
         monkeypatch.setattr(module, "_PRIVATE", 0)
     if how == "no addresses":
         monkeypatch.setattr(module.mmap, "mmap", _refuse)
-    room, array, where = Room(), np.arange(5, dtype=dtype), set()
+    room, array, where = AddressRoom(), np.arange(5, dtype=dtype), set()
     for count in (10, 300_000, 400_000, 900_000, 5_000_000):
         before = array
         dirt = np.full(count, 7, dtype)  # so that memory that nobody clears holds something
@@ -45,7 +45,7 @@ def _refuse(*_, **__):
 @pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float32, torch.int64])
 @pytest.mark.parametrize("shape", [(), (3,), (0,)])
 def test_rows_grow(dtype, shape):
-    room, rows = Room(), torch.ones(7, *shape).to(dtype)
+    room, rows = AddressRoom(), torch.ones(7, *shape).to(dtype)
     for count in (9, 600_000, 700_000):
         dirt = torch.ones(count, *shape).to(dtype)
         del dirt

@@ -22,7 +22,7 @@ from pyg_incremental.distributed.delta.arrived import Arrived
 from pyg_incremental.distributed.delta.parcel import EdgeParcel, Parcel
 from pyg_incremental.distributed.errors import on_all_ranks
 from pyg_incremental.distributed.numbering.owners import Owners, Ranks, by_rank, load_of
-from pyg_incremental.distributed.placement.place import Names, place_new
+from pyg_incremental.distributed.placement.place import GlobalNumbers, place_new
 from pyg_incremental.distributed.wire.rounds import Rounds, raise_first
 from pyg_incremental.encoding.framing import record
 from pyg_incremental.errors import InvalidDeltaError
@@ -104,7 +104,7 @@ class Router:
         self._reader, self._owners, self._rounds = reader, owners, rounds
         self._relations = {r.graph: r for r in relations}
         self._directions = list(directions)
-        self._names = Names(owners)
+        self._names = GlobalNumbers(owners)
 
     def route(
         self,

@@ -21,11 +21,11 @@ from torch.utils import _pytree as pytree
 
 from pyg_incremental.call.checked import Checked
 from pyg_incremental.call.state import constants_of, relations_of
-from pyg_incremental.distributed.call import Call
+from pyg_incremental.distributed.call import SharedCall
 from pyg_incremental.distributed.files import manifests
 from pyg_incremental.distributed.files.checked import as_arrays, sample_fits, shard_fits
 from pyg_incremental.distributed.numbering.owners import Ranks
-from pyg_incremental.distributed.part.journal import Committed
+from pyg_incremental.distributed.part.journal import RankCommitted
 from pyg_incremental.distributed.part.part import Part
 from pyg_incremental.distributed.placement import ldg
 from pyg_incremental.distributed.placement.place import ROOM
@@ -54,7 +54,7 @@ def _file(folder: Folder, rank: int, version: int, token: str) -> Path:
     return Path(folder) / f"rank-{rank:04}-version-{version}-{token}.state"
 
 
-def save(folder: Folder, model: nn.Module, part: Part, call: Call, rounds: Rounds) -> None:
+def save(folder: Folder, model: nn.Module, part: Part, call: SharedCall, rounds: Rounds) -> None:
     """Write what all ranks own; a collective. See `DistributedIncrementalModel.save`.
 
     Args:
@@ -77,7 +77,7 @@ def save(folder: Folder, model: nn.Module, part: Part, call: Call, rounds: Round
     together(rounds, lambda: clean(folder, rank, rounds.size, token))
 
 
-def write_part(folder: Folder, model: nn.Module, part: Part, call: Call, token: str) -> str:
+def write_part(folder: Folder, model: nn.Module, part: Part, call: SharedCall, token: str) -> str:
     """Write what one rank owns; returns the checksum of the file.
 
     Args:
@@ -139,7 +139,9 @@ def see_all(folder: Folder, size: int, version: int, token: str) -> None:
         )
 
 
-def write_manifest(folder: Folder, checksums: list[str], committed: Committed, token: str) -> None:
+def write_manifest(
+    folder: Folder, checksums: list[str], committed: RankCommitted, token: str
+) -> None:
     """Say that the files of all ranks are there: from here on this is the save.
 
     Args:
@@ -217,7 +219,7 @@ class Save:
     def __init__(self, folder: Folder, model: nn.Module) -> None:
         manifest = read_manifest(folder)
         self.size: int = len(manifest["checksums"])
-        self.committed = Committed(manifest["version"], dict(manifest["deltas"]))
+        self.committed = RankCommitted(manifest["version"], dict(manifest["deltas"]))
         self._checksums, self._token = manifest["checksums"], manifest["token"]
         self._folder, self._model = folder, model
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from pyg_incremental.call.checked import Checked
 from pyg_incremental.call.roles import Roles, classify
 from pyg_incremental.call.site import CallSite, bind
-from pyg_incremental.distributed.call import EDGES, NODES, Call, Sample, call_of
+from pyg_incremental.distributed.call import EDGES, NODES, SampleRows, SharedCall, call_of
 from pyg_incremental.distributed.errors import PartitionError
 from pyg_incremental.distributed.files import manifests
 from pyg_incremental.distributed.files.checked import shard_fits
@@ -238,7 +238,7 @@ class ShardFiles:
         self._checked.same(counts, m.num_nodes, "number of nodes")
         return shard
 
-    def sample(self) -> Sample:
+    def sample(self) -> SampleRows:
         """A few rows."""
         m = self.manifest
         nodes = {leaf.name: self._mapped(leaf)[:NODES].clone() for leaf in m.nodes}
@@ -248,9 +248,9 @@ class ShardFiles:
             }
             for graph in m.graphs
         }
-        return Sample(nodes, edges, {})
+        return SampleRows(nodes, edges, {})
 
-    def call(self, model: nn.Module, sample: Sample, arguments: dict[str, Any]) -> Call:
+    def call(self, model: nn.Module, sample: SampleRows, arguments: dict[str, Any]) -> SharedCall:
         """The call of a model on these shards.
 
         Args:
@@ -271,7 +271,7 @@ class ShardFiles:
         call = call_of(site, replace(roles, relations=relations, num_nodes=num_nodes))
         return replace(call, sample=replace(sample, others=call.sample.others))
 
-    def _arguments(self, sample: Sample) -> dict[str, Any]:
+    def _arguments(self, sample: SampleRows) -> dict[str, Any]:
         """Small arguments whose numbers of nodes and edges tell which is which."""
         m, tensors = self.manifest, dict(sample.nodes)
         count = {leaf.of: len(sample.nodes[leaf.name]) for leaf in m.nodes}

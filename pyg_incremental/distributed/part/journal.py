@@ -1,8 +1,8 @@
 """What an update is about to do on one rank, written down before it changes anything.
 
 An update is in when all ranks have told each other that their parts of it fit (`Region.tell`):
-`Committed` moves then, and nowhere else. A rank that is interrupted after that has its journal, and
-`refresh` finishes what is in on any rank.
+`RankCommitted` moves then, and nowhere else. A rank that is interrupted after that has its journal,
+and `refresh` finishes what is in on any rank.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from pyg_incremental.session.session import Session
 
 @record
 @dataclass(frozen=True)
-class Committed:
+class RankCommitted:
     """What the last update that is in has left; one assignment makes all of it hold.
 
     Attributes:
@@ -35,15 +35,15 @@ class Committed:
     version: int = 0
     deltas: Mapping[str | int, int] = field(default_factory=dict)
 
-    def next(self, delta_id: str | int | None) -> "Committed":
+    def next(self, delta_id: str | int | None) -> "RankCommitted":
         """What holds when one more update is in, which may have an id."""
         version = self.version + 1
         if delta_id is None:
-            return Committed(version, self.deltas)
-        return Committed(version, remembered(self.deltas, delta_id, version))
+            return RankCommitted(version, self.deltas)
+        return RankCommitted(version, remembered(self.deltas, delta_id, version))
 
 
-class Journal(NamedTuple):
+class RankJournal(NamedTuple):
     """How everything stands on one rank where an update is about to write, and what it will do.
 
     Attributes:
@@ -95,8 +95,8 @@ class Journal(NamedTuple):
 
 def journal_of(
     version: int, local: LocalDelta, new: Mapping[str, Ranks], region: Region, session: Session
-) -> Journal:
+) -> RankJournal:
     """The journal of an update that has changed nothing yet."""
     own = {kind: own.end for kind, own in region.own.items()}
     orders = {name: graph.next_order for name, graph in session.graphs.items()}
-    return Journal(version, local, new, dict(region.num_nodes), own, orders)
+    return RankJournal(version, local, new, dict(region.num_nodes), own, orders)

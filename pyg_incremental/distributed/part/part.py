@@ -24,7 +24,7 @@ from pyg_incremental.distributed.boundary.rewrite import directions, name_of
 from pyg_incremental.distributed.delta.parcel import absent_everywhere
 from pyg_incremental.distributed.delta.route import Routed, Router, says_anything
 from pyg_incremental.distributed.errors import RankFailedError, is_on_all_ranks, on_all_ranks
-from pyg_incremental.distributed.part.journal import Committed, Journal, journal_of
+from pyg_incremental.distributed.part.journal import RankCommitted, RankJournal, journal_of
 from pyg_incremental.distributed.part.local_plan import agree, local_plan
 from pyg_incremental.distributed.part.merge import LocalDelta, Merger
 from pyg_incremental.distributed.part.region import Region
@@ -90,7 +90,7 @@ class Part:
         others: dict[str, Any],
         rounds: Rounds,
         settings: Settings,
-        committed: Committed,
+        committed: RankCommitted,
     ) -> None:
         agree(plan, rounds)
         self.plan, self.rounds, self.others = plan, rounds, others
@@ -108,7 +108,7 @@ class Part:
         executors: list[Any] = self.session.engine.node_executors
         self._exchanges = [e for e in executors if isinstance(e, ExchangeExecutor)]
         self.committed, self.interrupted = committed, ""
-        self._journal: Journal | None = None
+        self._journal: RankJournal | None = None
         self.session.fill(nodes, others)
         region.traffic.clear()
 
@@ -323,7 +323,7 @@ class Part:
         Raises:
             RankFailedError: On every rank, if they have come too far apart for that.
         """
-        every: list[Committed] = self.rounds.everywhere(self.committed)
+        every: list[RankCommitted] = self.rounds.everywhere(self.committed)
         last = max(every, key=lambda c: c.version)
         first = min(c.version for c in every)
         if last.version > first + 1:

@@ -14,7 +14,7 @@ ROOM = 1.05
 _BITS = 40
 
 
-class Names:
+class GlobalNumbers:
     """One number for each node of any kind, also for those that are not there yet.
 
     Args:

@@ -46,7 +46,7 @@ class Shard:
 
 
 @dataclass
-class Graph:
+class ShardEdges:
     """All edges of one kind.
 
     Attributes:
@@ -65,7 +65,7 @@ def shard_of(
     size: int,
     owner: dict[str, Owner],
     nodes: Mapping[str, tuple[str, Tensor]],
-    graphs: Iterable[Graph],
+    graphs: Iterable[ShardEdges],
 ) -> Shard:
     """The part of one rank, cut out of graphs that are all there.
 

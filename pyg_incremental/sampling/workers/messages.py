@@ -104,7 +104,7 @@ class NodePart(NamedTuple):
 
 
 @record
-class Part(NamedTuple):
+class WorkerDelta(NamedTuple):
     """What one delta says to one sampling worker.
 
     Attributes:

@@ -21,9 +21,9 @@ from pyg_incremental.sampling.tables import FeatureTable
 from pyg_incremental.sampling.workers.messages import (
     NO_IDS,
     EdgePart,
-    Part,
     SampleQuery,
     TypedCounts,
+    WorkerDelta,
     summed_by_type,
 )
 from pyg_incremental.sampling.workers.owners import SAMPLING, owner_of
@@ -87,7 +87,7 @@ class SamplingWorker:
 
     # Events --------------------------------------------------------------------------------------
 
-    def apply(self, parts: Sequence[Part]) -> None:
+    def apply(self, parts: Sequence[WorkerDelta]) -> None:
         """Take in what deltas say, one after the other; a round tells who needs to know."""
         for part in parts:
             self._num_nodes = {kind: own.total for kind, own in part.nodes.items()}
@@ -98,7 +98,7 @@ class SamplingWorker:
                 self._features[name].put(own.ids, own.x)
                 self._new_rows[name].append(own.ids)
 
-    def _take(self, kind: EdgeType, said: EdgePart, part: Part) -> list[Ids]:
+    def _take(self, kind: EdgeType, said: EdgePart, part: WorkerDelta) -> list[Ids]:
         """Take in edges of one type; nodes whose samples may have changed."""
         delta = GraphDelta(
             edge_index_add=torch.from_numpy(said.added),

@@ -18,7 +18,7 @@ Ids = NDArray[np.int64]
 Seeds = dict[NodeType, Ids]
 
 
-class Kept:
+class SeedAges:
     """When seeds were asked for last, and since when edges are too old; for any thread.
 
     Args:

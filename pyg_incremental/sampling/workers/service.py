@@ -22,7 +22,7 @@ from pyg_incremental.sampling.workers.registration import registered
 from pyg_incremental.sampling.workers.results import ReadBy, ServiceStats, Step
 from pyg_incremental.sampling.workers.route import EdgesBy
 from pyg_incremental.sampling.workers.seeds import (
-    Kept,
+    SeedAges,
     Seeds,
     checked_seeds,
     counted,
@@ -122,7 +122,7 @@ class SampleService:
             strategy=strategy, seed=seed, memory=memory, edges_by=edges_by,
         )  # fmt: skip
         check_counts(sampling, serving)
-        splitter, self._kept = Splitter(query), Kept(query, ttl, data_ttl, clock)
+        splitter, self._kept = Splitter(query), SeedAges(query, ttl, data_ttl, clock)
         first = splitter.start(per_type(edge_index), data, per_type(x), sampling)
         supervisor = Supervisor(query, sampling, serving, timeout, Path(directory).absolute())
         self._set_up(source, query, splitter, supervisor, checkpoint_events)
@@ -180,7 +180,7 @@ class SampleService:
         serving = content["serving"] if serving is None else serving
         check_counts(sampling, serving)
         self = cls.__new__(cls)
-        self._kept = Kept(query, ttl, data_ttl, clock)
+        self._kept = SeedAges(query, ttl, data_ttl, clock)
         splitter = Splitter(query, content["num_nodes"], content["next_id"])
         source.open(content["position"])
         supervisor = Supervisor(query, sampling, serving, timeout, directory)

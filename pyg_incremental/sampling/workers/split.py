@@ -16,7 +16,7 @@ from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.sampling.edges import EdgeChanges, SampledEdges
 from pyg_incremental.sampling.features import FeatureChanges, Features
 from pyg_incremental.sampling.read import EdgeType, NodeType, ends_of, node_fields, parts_of
-from pyg_incremental.sampling.workers.messages import EdgePart, NodePart, Part, SampleQuery
+from pyg_incremental.sampling.workers.messages import EdgePart, NodePart, SampleQuery, WorkerDelta
 from pyg_incremental.sampling.workers.owners import SAMPLING, split
 from pyg_incremental.sampling.workers.route import Route
 from pyg_incremental.sources.source import Event, num_events
@@ -64,7 +64,7 @@ class Splitter:
         data: Mapping[EdgeType, dict[str, Tensor]],
         x: Mapping[NodeType, Tensor],
         parts: int,
-    ) -> list[Part]:
+    ) -> list[WorkerDelta]:
         """The edges and the features that are there at first.
 
         Args:
@@ -82,7 +82,7 @@ class Splitter:
             first = GraphDelta(edge_index_add=edges, edge_data_add=data, x_add=x)
         return self.read(first, parts)
 
-    def expire(self, before: float, parts: int) -> list[Part]:
+    def expire(self, before: float, parts: int) -> list[WorkerDelta]:
         """Edges with times below `before` leave.
 
         Raises:
@@ -94,9 +94,9 @@ class Splitter:
 
     def read_all(
         self, given: Sequence[Event], parts: int
-    ) -> tuple[list[list[Part]], int, list[InvalidDeltaError]]:
+    ) -> tuple[list[list[WorkerDelta]], int, list[InvalidDeltaError]]:
         """What deltas say to each worker, how many events that is, and why others are left out."""
-        found: list[list[Part]] = [[] for _ in range(parts)]
+        found: list[list[WorkerDelta]] = [[] for _ in range(parts)]
         events, refused = 0, []
         for event in given:
             delta = event.value
@@ -115,7 +115,7 @@ class Splitter:
                 own.append(part)
         return found, events, refused
 
-    def read(self, delta: GraphDelta, parts: int) -> list[Part]:
+    def read(self, delta: GraphDelta, parts: int) -> list[WorkerDelta]:
         """What a delta says to each of `parts` sampling workers.
 
         Raises:
@@ -145,7 +145,7 @@ class Splitter:
         for kind, (own, _) in changes.items():
             self.next_id[kind] += own.ids.size
         return [
-            Part(
+            WorkerDelta(
                 {kind: own[part] for kind, own in edges.items()},
                 {kind: of[part] for kind, of in nodes.items()},
                 delta.which == "oldest",

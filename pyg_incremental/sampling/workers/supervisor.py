@@ -16,7 +16,7 @@ from pyg_incremental.sampling.cache import SampleCache
 from pyg_incremental.sampling.disk_table import PREFIX
 from pyg_incremental.sampling.read import NodeType
 from pyg_incremental.sampling.sampler import StreamingSampler
-from pyg_incremental.sampling.workers.messages import Part, SampleQuery, TypedCounts
+from pyg_incremental.sampling.workers.messages import SampleQuery, TypedCounts, WorkerDelta
 from pyg_incremental.sampling.workers.owners import SAMPLING, SERVING, split
 from pyg_incremental.sampling.workers.pool import Worker, WorkerLost, heard
 from pyg_incremental.sampling.workers.process import LOST
@@ -26,7 +26,7 @@ _ATTEMPTS = 5
 _MEETING = "meeting-"
 _LONG = 600.0
 """Seconds for reading or writing a checkpoint, and for taking in events since then."""
-Parts = list[list[Part]]
+Parts = list[list[WorkerDelta]]
 """What some deltas say, by sampling worker."""
 
 
