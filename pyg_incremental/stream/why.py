@@ -1,6 +1,7 @@
 """Why a label flipped: the fewest events of an update without which it had not."""
 
 import math
+import sys
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import combinations
 from math import comb
@@ -164,16 +165,20 @@ class Search:
         return gaps
 
     def _gap(self, row: Tensor) -> float:
-        if int(labels_of(row[None])[0]) == self.old:
-            return -1.0 if row.numel() == 1 else min(0.0, self._distance(row))
-        return max(self._distance(row), 1e-300)
+        """By how much another label is ahead of the old one; above 0 wherever the row has another.
 
-    def _distance(self, row: Tensor) -> float:
-        row = row.flatten().double()
-        if len(row) == 1:
-            return abs(float(row))
-        others = torch.cat([row[: self.old], row[self.old + 1 :]])
-        return float(others.max() - row[self.old])
+        A single logit is the score of label 1 beside that of label 0, which is zero. A row that is
+        the label itself tells no more than whether it is the old one.
+        """
+        has_it = int(labels_of(row[None])[0]) == self.old
+        if not row.dtype.is_floating_point:
+            return float(not has_it)
+        scores = row.flatten().double()
+        if len(scores) == 1:
+            scores = torch.cat([torch.zeros_like(scores), scores])
+        others = torch.cat([scores[: self.old], scores[self.old + 1 :]])
+        ahead = float(others.max() - scores[self.old])
+        return min(ahead, 0.0) if has_it else max(ahead, sys.float_info.min)
 
 
 def _subjects(schema: Schema, events: Sequence[Event], by_name: bool) -> dict[Subject, list[Event]]:
