@@ -171,7 +171,7 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
         "constrained", "attention, then the root term, added or gated",
         "`aggr='mul'`: row recompute",
     ),
-    "AGNNConv": ("constrained", "attention over normalised features", _ATTENDS),
+    "AGNNConv": ("constrained", "attention over normalised features", _RANKED),
     "TAGConv": ("incremental", "", ""),
     "GINConv": ("incremental", "", _MIXES),
     "GINEConv": ("incremental", "GIN with edge attributes behind a ReLU", _MIXES),
@@ -241,7 +241,7 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
         "constrained", "",
         f"several relations beside {_BEYOND}: row recompute",
     ),
-    "SuperGATConv": ("constrained", "attention, then the bias", _ATTENDS),
+    "SuperGATConv": ("constrained", "attention, then the bias", _RANKED),
     "FAConv": ("constrained", "", ""),
     "EGConv": (
         "incremental", "",

@@ -104,6 +104,9 @@ def asks_for_order(program: Program) -> bool:
     Or on ids of nodes in another way than which edges there are.
     """
     derived = {r.graph for r in program.graphs.values() if r.derived is not None}
+    used = in_use(program)
+    if any(r.graph in used and r.format != "coo" for r in program.graphs.values()):
+        return True  # entries of a matrix stand in an order of their own
     read = [v for s in program.steps if isinstance(s, Whole) for v in s.inputs]
     return any(isinstance(s, Ids) for s in program.steps) or any(
         v.name in derived or v.kind in derived for v in (*read, *program.outputs)

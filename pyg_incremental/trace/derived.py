@@ -25,12 +25,13 @@ from pyg_incremental.program.steps import (  # fmt: skip
     Value,
 )
 from pyg_incremental.trace.functions import set_item
-from pyg_incremental.trace.ids import End, EndIds, arguments_of, same_shape
+from pyg_incremental.trace.ids import End, EndIds, arguments_of, flat_arguments, same_shape
 from pyg_incremental.trace.merging import merged
 from pyg_incremental.trace.names import name_of
 from pyg_incremental.trace.sizes import is_fake, same_size
 from pyg_incremental.trace.written import Written
 
+_KEEP = frozenset(["detach", "long", "contiguous", "clone"])
 _COMPARES = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
 
 
@@ -99,6 +100,12 @@ class DerivedGraphs:
         if node.target is set_item:
             self._note_own(node)
             return None
+        if name in _KEEP and node.args and self.graph_of(node.args[0]) is not None:
+            return self._env[node.args[0]]  # type: ignore[index]
+        if name == "flip" and flat_arguments(node) == [0]:
+            found = self.graph_of(node.args[0])
+            if found is not None and found[1]:
+                return found[0]
         try:
             if name in _COMPARES:
                 return self._compared(node)
@@ -123,7 +130,7 @@ class DerivedGraphs:
             return None
         graph = self._written.turned.get(held, held)
         relation = self.program.graphs.get(graph)
-        if relation is None or relation.members or relation.format != "coo":
+        if relation is None or relation.members:
             return None
         return graph, graph is not held
 
@@ -140,8 +147,9 @@ class DerivedGraphs:
         name = self.program.value(f"{like.graph}/{node.name}", Domain.WHOLE).name
         self.program._names.discard(name)
         relation = Relation(
-            name, name, like.source, like.target, values=f"{name}/edge_weight", derived=derived
-        )
+            name, name, like.source, like.target, like.format, values=f"{name}/edge_weight",
+            derived=derived,
+        )  # fmt: skip
         self._known[key] = made = self.program.graph(relation)
         return made
 
@@ -190,7 +198,7 @@ class DerivedGraphs:
             return self._turned(node, graph) if turned else graph
         relations = [self.program.graphs[g] for g, _ in pieces]
         ends = {(r.source, r.target) for r in relations}
-        if len(ends) > 1 or any(r.members or r.format != "coo" for r in relations):
+        if len(ends) > 1 or any(r.members for r in relations):
             raise NotIncremental("graphs of different kinds")
         parts = tuple(
             self._as_part(r, turned) for r, (_, turned) in zip(relations, pieces, strict=True)
@@ -285,8 +293,8 @@ class DerivedGraphs:
     def _kept(self, node: fx.Node, mask: fx.Node, keep: Value, size: Any) -> Value:
         """The edges that a mask, a value of domain `EDGE`, takes."""
         of = next(r for r in self.program.graphs.values() if r.graph == keep.kind)
-        if of.format != "coo" or of.members:
-            raise NotIncremental("a matrix")
+        if of.members:
+            raise NotIncremental("edges to graphs")
         key = "keep", self.recorded.meaning(mask)
         if key in self._known:
             return self._sized(self._known[key], size)

@@ -42,6 +42,7 @@ class Matrix(Sealed):
         edges: Its entries, int64 `[2, num_edges]`, sources first.
         values: Their values, `[num_edges, ...]`; None for a `SparseTensor` without.
         sizes: How many targets and sources there are.
+        is_made: Whether it was made of another one, so that there is no real one.
     """
 
     layout = torch.sparse_coo
@@ -54,9 +55,10 @@ class Matrix(Sealed):
         edges: Tensor,
         values: Tensor | None,
         sizes: Sequence[Any],
+        is_made: bool = False,
     ) -> None:
         super().__init__(real, refuse)
-        self.__dict__.update(edges=edges, entries=values, sizes=sizes)
+        self.__dict__.update(edges=edges, entries=values, sizes=sizes, is_made=is_made)
 
     dtype = property(lambda self: self.entries.dtype)
     device = property(lambda self: self.entries.device)
@@ -70,9 +72,13 @@ class Matrix(Sealed):
         """Of a matrix."""
         return 2
 
-    def indices(self) -> tuple[Tensor, Tensor]:
-        """The targets and the sources of its entries, each int64 `[num_edges]`."""
-        return self.edges[1], self.edges[0]
+    def indices(self) -> Tensor:
+        """The targets and the sources of its entries, int64 `[2, num_edges]`."""
+        edges: Tensor = self.edges
+        return edges.flip(0)
+
+    def _coalesced_(self, _: bool) -> "Matrix":
+        return self
 
     def values(self) -> Tensor:
         """Those of its entries, `[num_edges, ...]`."""
@@ -95,9 +101,19 @@ class Matrix(Sealed):
 
     def to_sparse_csr(self) -> "Matrix":
         """The same, to be multiplied."""
-        made = Matrix(self.real, self.refuse, self.edges, self.entries, self.sizes)
+        made = Matrix(self.real, self.refuse, self.edges, self.entries, self.sizes, self.is_made)
         made.__dict__["layout"] = torch.sparse_csr
         return made
+
+    def with_loops(self, fill: float) -> "Matrix":
+        """The same without entries on its diagonal, and `fill` at each place there."""
+        kept = self.edges[0] != self.edges[1]
+        ids = torch.arange(self.sizes[0], device=self.edges.device)
+        edges = torch.cat([self.edges[:, kept], torch.stack([ids, ids])], 1)
+        values = self.entries
+        if values is not None:
+            values = torch.cat([values[kept], values.new_full((self.sizes[0],), fill)])
+        return Matrix(self.real, self.refuse, edges, values, self.sizes, is_made=True)
 
     def __matmul__(self, rows: Tensor) -> Tensor:
         return self.product(rows)
@@ -155,5 +171,7 @@ def opened(graph: Any) -> Any:
 def as_given(value: Any) -> Any:
     """Arguments with matrices themselves in place of what stands for them."""
     if type(value) is Matrix:
+        if value.is_made:
+            raise TypeError("a matrix that is made of its adjacency is handed on")
         return value.__dict__["real"]
     return rebuilt(value, as_given)

@@ -47,6 +47,7 @@ from pyg_incremental.trace.listener import (
     opened_modules,
     recorded_modules,
 )
+from pyg_incremental.trace.made_matrices import matrices_seen_by
 from pyg_incremental.trace.merging import merging_seen_by
 from pyg_incremental.trace.nested import tensors_as
 from pyg_incremental.trace.probe import Probe
@@ -224,7 +225,7 @@ def _calls_seen_by(observer: Observer, site: CallSite, is_open: bool) -> Iterato
             torch.no_grad(), plainly(site.model), _grouping_seen_by(observer),
             merging_seen_by(observer, site.modules()),
             recorded_modules(observer, names, _asks_for_weights if is_open else _never),
-            opened_modules(observer, convs), observer,
+            opened_modules(observer, convs), matrices_seen_by(observer), observer,
         ):  # fmt: skip
             stack.enter_context(context)
         yield

@@ -253,7 +253,7 @@ def test_every_class_has_an_entry():
 TRACED = {
     "GatedGraphConv", "ResGatedGraphConv", "CGConv", "EdgeConv", "WLConvContinuous",
     "PointGNNConv", "GENConv", "GINEConv", "GeneralConv", "NNConv", "TransformerConv",
-    "PointNetConv", "PPFConv",
+    "PointNetConv", "PPFConv", "AGNNConv", "SuperGATConv", "PointTransformerConv",
 }  # fmt: skip
 """Classes of which the tracer finds the program in their `forward`."""
 
@@ -324,14 +324,18 @@ FALLBACKS = [
     ("ChebConv", "row recompute", alone(lambda: gnn.ChebConv(CHANNELS, OUT, K=3, aggr="mul"))),
     ("GATConv", "row recompute", alone(lambda: gnn.GATConv(CHANNELS, OUT, aggr="max"))),
     ("GATv2Conv", "row recompute", alone(lambda: gnn.GATv2Conv(CHANNELS, OUT, aggr="max"))),
-    ("AGNNConv", "row recompute", alone(lambda: gnn.AGNNConv(aggr="max"))),
+    ("AGNNConv", "row recompute", alone(lambda: gnn.AGNNConv(aggr="median"))),
     ("HEATConv", "row recompute", heat("max")),
     (
         "TransformerConv",
         "row recompute",
         alone(lambda: gnn.TransformerConv(CHANNELS, OUT, aggr="mul")),
     ),
-    ("SuperGATConv", "row recompute", alone(lambda: gnn.SuperGATConv(CHANNELS, OUT, aggr="max"))),
+    (
+        "SuperGATConv",
+        "row recompute",
+        alone(lambda: gnn.SuperGATConv(CHANNELS, OUT, aggr="median")),
+    ),
     ("GINConv", "full pass", alone(lambda: gnn.GINConv(mixing(CHANNELS)))),
     ("EdgeConv", "full pass", alone(lambda: gnn.EdgeConv(mixing(2 * CHANNELS)))),
     (

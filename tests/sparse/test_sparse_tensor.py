@@ -46,12 +46,28 @@ def test_close_in_float32(case, seed):
     sides.walk(["mixed", "change_features", "grow_hub", "delete_edges", "mixed", "refill"])
 
 
+class Points(torch.nn.Module):
+    """A conv at positions found in the features."""
+
+    def __init__(self, conv):
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x, edge_index):
+        return self.conv(x, x[:, :3], edge_index)
+
+
 READ_OFF = [
     Case("gen", lambda: gnn.GENConv(CHANNELS, 4)),
     Case("gen-list", lambda: gnn.GENConv(CHANNELS, 4, aggr=["add", "max", "std"])),
     Case("transformer", lambda: gnn.TransformerConv(CHANNELS, 4, heads=2, beta=True)),
     Case("general", lambda: gnn.GeneralConv(CHANNELS, 4, attention=True, heads=2)),
     Case("cg", lambda: gnn.CGConv(CHANNELS)),
+    Case("agnn", lambda: gnn.AGNNConv()),
+    Case("agnn-no-loops", lambda: gnn.AGNNConv(add_self_loops=False)),
+    Case("supergat", lambda: gnn.SuperGATConv(CHANNELS, 4, heads=2)),
+    Case("supergat-dot", lambda: gnn.SuperGATConv(CHANNELS, 4, heads=2, attention_type="SD")),
+    Case("point", lambda: Points(gnn.PointTransformerConv(CHANNELS, 4))),
 ]
 
 
