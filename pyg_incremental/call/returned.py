@@ -1,18 +1,19 @@
-"""Objects of PyG that a model returns, such as a batch in and the same batch out.
+"""Objects that a model returns: of PyG, such as a batch in and the same batch out; dataclasses.
 
 While such a model runs, a dict of the tensors that it has put into the object stands for it, so
-they are outputs like any others. Tensors that were handed in, and are passed on as they were, are
-none: where the object is handed out, these are the current inputs.
+they are outputs like any others. Tensors of a batch that were handed in, and are passed on as they
+were, are none: where the object is handed out, these are the current inputs.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from torch import Tensor
+from torch.utils import _pytree as pytree
 from torch_geometric.data.data import BaseData
 
 from pyg_incremental.call.objects import name_in, stores_of
@@ -85,10 +86,55 @@ class ReturnedObject:
         return data
 
 
+@dataclass(frozen=True)
+class ReturnedDataclass:
+    """An instance of a dataclass that a model returns; its fields are tensors, or None.
+
+    Attributes:
+        kind: The dataclass.
+        made: The fields that hold tensors, or tuples, lists and dicts of some.
+    """
+
+    kind: Any
+    made: Sequence[str]
+
+    @classmethod
+    def of(cls, instance: Any) -> Any:
+        """What is to be kept of an instance.
+
+        Raises:
+            UnsupportedModelError: If a field holds something that is neither tensors nor None.
+        """
+        made = []
+        for field in fields(instance):
+            leaves = pytree.tree_leaves(getattr(instance, field.name))
+            if not all(leaf is None or isinstance(leaf, Tensor) for leaf in leaves):
+                raise UnsupportedModelError(
+                    f"the model returns {type(instance).__name__} with '{field.name}', which holds "
+                    "more than tensors and cannot be kept current; make it a tensor"
+                )
+            if field.init and any(leaf is not None for leaf in leaves):
+                made.append(field.name)
+        return cls(type(instance), made)
+
+    def tensors(self, instance: Any) -> dict[str, Any]:
+        """What the model has made, by field."""
+        return {name: getattr(instance, name) for name in self.made}
+
+    def filled(self, made: Mapping[str, Any], inputs: object) -> Any:
+        """An instance with the current outputs, `[num_nodes, ...]` and others."""
+        return self.kind(**{f.name: made.get(f.name) for f in fields(self.kind) if f.init})
+
+
+Returned = ReturnedObject | ReturnedDataclass
+
+
 def objects_in(result: Any, kept: Callable[[BaseData], ReturnedObject]) -> Any:
     """A result with what is kept of objects in the place of these; None if there are none."""
     if isinstance(result, BaseData):
         return kept(result)
+    if is_dataclass(result):
+        return ReturnedDataclass.of(result)
     if isinstance(result, Mapping):
         parts = {k: objects_in(v, kept) for k, v in result.items()}
         return parts if any(v is not None for v in parts.values()) else None
@@ -98,11 +144,11 @@ def objects_in(result: Any, kept: Callable[[BaseData], ReturnedObject]) -> Any:
     return None
 
 
-def with_objects(value: Any, kept: Any, put: Callable[[ReturnedObject, Any], Any]) -> Any:
+def with_objects(value: Any, kept: Any, put: Callable[[Returned, Any], Any]) -> Any:
     """A result with `put(what is kept, what stands there)` in the place of each object."""
     if kept is None:
         return value
-    if isinstance(kept, ReturnedObject):
+    if isinstance(kept, Returned):
         return put(kept, value)
     if isinstance(kept, dict):
         return {k: with_objects(v, kept[k], put) for k, v in value.items()}

@@ -236,7 +236,7 @@ class CallSite(nn.Module):
     def forward(self, *tensors: Any) -> Any:
         """Call the model with `tensors` in the order of `names`."""
         given = dict(zip(self.names, tensors, strict=True))
-        handed = dict(given) if self.objects and not self.returned else given
+        handed = given if self.returned else dict(given)
         for name, asked in self.asked.items():
             given |= asked.handed(given.pop(name), given)
         arguments = dict(self.constants)
@@ -259,7 +259,7 @@ class CallSite(nn.Module):
             arguments[key] = kind(arguments.pop(entry) for entry in entries)
         with holding(self.model, own):
             result = self.model(*[arguments.pop(name) for name in self.positional], **arguments)
-        return self._without_objects(result, handed) if self.objects else result
+        return self._without_objects(result, handed)
 
     def _without_objects(self, result: Any, handed: Mapping[str, Any]) -> Any:
         """What a model returns, with a dict of its tensors in the place of each object.
@@ -270,7 +270,7 @@ class CallSite(nn.Module):
             plain = [part for held in self.objects.values() for part in held.plain]
             kept = objects_in(result, lambda data: ReturnedObject.of(data, handed, plain))
             self.returned.append(kept)
-        return with_objects(result, self.returned[0], ReturnedObject.tensors)
+        return with_objects(result, self.returned[0], lambda held, value: held.tensors(value))
 
     def handed_out(self, out: Any, inputs: Callable[[], Mapping[str, Any]]) -> Any:
         """What the model returns, objects included.

@@ -246,8 +246,8 @@ def _one_step(site: CallSite, roles: Roles, expected: Any, place: Place | None) 
         if not isinstance(leaf, Tensor):
             raise UnsupportedModelError(
                 f"{type(site.model).__name__} returns {type(leaf).__name__} beside tensors, "
-                "which cannot be kept current; return tensors, in a tuple, a dict or a NamedTuple "
-                "(of a dataclass vars(out))"
+                "which cannot be kept current; return tensors, in a tuple, a dict, a NamedTuple or "
+                "a dataclass"
             )
         part = program.whole(f"out_{i}", partial(_leaf, i), [result], Domain.WHOLE, "")
         places.append(Output(len(program.outputs)))

@@ -419,7 +419,7 @@ class Session:
             given = zip(site.names, self.arguments(), strict=True)
             return {n: t.clone() if copy and isinstance(t, Tensor) else t for n, t in given}
 
-        return site.handed_out(made, inputs) if site.objects else made
+        return site.handed_out(made, inputs)
 
     def materialize(self, name: str) -> Any:
         """A graph in the format in which it was handed in."""
