@@ -8,12 +8,13 @@ current one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric import EdgeIndex
+from torch_geometric.data import Data
 
 from pyg_incremental.call.objects import is_sparse_tensor
 
@@ -22,7 +23,7 @@ def held_graphs(model: nn.Module) -> dict[str, Any]:
     """The graphs that a model holds, and what it holds beside them with a row for each edge.
 
     A graph is named so (`edge_index`, `adj`, `adj_t`), or an `EdgeIndex` or sparse. What belongs to
-    its edges is called `edge_...`.
+    its edges is called `edge_...`, or a `Data` object that the model holds says it.
 
     Args:
         model: The model.
@@ -30,19 +31,52 @@ def held_graphs(model: nn.Module) -> dict[str, Any]:
     Returns:
         The tensors by their paths in the model, such as `gnn.edge_index`.
     """
-    found: dict[str, Any] = {}
+    places = [*_places(model)]
+    graphs = {path: value for path, name, value, _ in places if _is_graph(name, value)}
+    counts = {_num_edges(graph) for graph in graphs.values()}
+    data = {
+        path: value
+        for path, _, value, of_edges in places
+        if of_edges and path not in graphs and _rows(value) in counts
+    }
+    return {**graphs, **data}
+
+
+def held_rows(model: nn.Module, counts: Collection[int]) -> dict[str, Any]:
+    """What a model holds that is no parameter, with as many rows as some graph has edges.
+
+    That it belongs to them is only known once the model runs with that.
+
+    Args:
+        model: The model.
+        counts: The numbers of edges.
+
+    Returns:
+        As of `held_graphs`.
+    """
+    return {path: value for path, _, value, _ in _places(model) if _rows(value) in counts}
+
+
+def _places(model: nn.Module) -> Iterator[tuple[str, str, Any, bool]]:
+    """What a model holds: the path, the name, the value, and whether it is said to be of edges."""
     for path, module in model.named_modules():
-        held = {**vars(module), **module._buffers}
-        graphs = {name: value for name, value in held.items() if _is_graph(name, value)}
-        counts = {_num_edges(graph) for graph in graphs.values()}
-        data = {
-            name: value
-            for name, value in held.items()
-            if name.startswith("edge") and name not in graphs and _rows(value) in counts
-        }
         begin = f"{path}." if path else ""
-        found |= {f"{begin}{name}": value for name, value in {**graphs, **data}.items()}
-    return found
+        for name, value in {**vars(module), **module._buffers}.items():
+            if isinstance(value, Data):
+                for field, held in value._store._mapping.items():
+                    yield f"{begin}{name}.{field}", field, held, value.is_edge_attr(field)
+            else:
+                yield f"{begin}{name}", name, value, name.startswith("edge")
+
+
+def _holder(model: nn.Module, owner: str, name: str) -> Any:
+    """The dict that holds what is called `name` in a module, or in a `Data` object of one."""
+    above, _, last = owner.rpartition(".")
+    data = vars(model.get_submodule(above)).get(last)
+    if isinstance(data, Data):
+        return data._store._mapping
+    module = model.get_submodule(owner)
+    return module._buffers if name in module._buffers else vars(module)
 
 
 @contextlib.contextmanager
@@ -52,8 +86,7 @@ def holding(model: nn.Module, tensors: Mapping[str, Any]) -> Iterator[None]:
     try:
         for path, value in tensors.items():
             owner, _, name = path.rpartition(".")
-            module = model.get_submodule(owner)
-            held: Any = module._buffers if name in module._buffers else vars(module)
+            held = _holder(model, owner, name)
             before.append((held, name, held[name]))
             held[name] = value
         yield

@@ -72,7 +72,8 @@ class CallSite(nn.Module):
         lists: For each argument that is a list its class, and what its entries are called.
         held: Tensors that the model holds by itself, by their paths in it: a graph, say.
         sparse: The layouts of features that came as sparse tensors; their rows are kept dense.
-        takes_dense: Whether the model is given dense rows in their place, as while it is traced.
+        takes_dense: Whether the model is given dense rows in their place, as while it is traced,
+            and objects that are taken to be valid: no delta makes one invalid.
         keeps: What the model keeps from call to call, if it does; every full pass then runs on a
             copy, for which it is the first call.
         whole: Why the model is not to be traced, if it is not.
@@ -177,6 +178,13 @@ class CallSite(nn.Module):
         self.tensors |= self.held
         self.names = list(self.tensors)
 
+    def with_held(self, more: Mapping[str, Tensor]) -> "CallSite":
+        """The same call with tensors, of any shape, that the model holds, by their paths in it."""
+        made = self.on(self.model)
+        made.held, made.tensors = {**self.held, **more}, {**self.tensors, **more}
+        made.names = list(made.tensors)
+        return made
+
     def leave(self, names: Iterable[str]) -> None:
         """Leave tensors of objects behind that the model does not read."""
         for name in names:
@@ -242,6 +250,8 @@ class CallSite(nn.Module):
         arguments = dict(self.constants)
         for key, held in self.objects.items():
             arguments[key] = held.filled(given)
+            if self.takes_dense:
+                vars(arguments[key])["validate"] = _is_valid
         for key, names in self.packed.items():
             parts = {k: given.pop(name) if name is not None else None for k, name in names.items()}
             pair = list(names) == [0, 1]
@@ -281,6 +291,11 @@ class CallSite(nn.Module):
         """
         kept = self.returned[0] if self.returned else None
         return with_objects(out, kept, lambda held, made: held.filled(made, inputs))
+
+
+def _is_valid(raise_on_error: bool = True) -> bool:
+    """What `data.validate()` says of a valid object."""
+    return True
 
 
 def _holds_tensors(value: Any) -> bool:

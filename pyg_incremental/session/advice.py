@@ -11,6 +11,10 @@ _ADVICE = (
     ("beside tensors", "return tensors alone, in tuples, lists or dicts"),
     ("shares memory with", "write to a copy: h = h.clone() before h[...] = ... or h.add_(...)"),
     ("makes a tensor in a way", "make it with functions of torch, such as torch.zeros_like(h)"),
+    (
+        "must match the size of tensor",
+        "hold rows of nodes in one object, a.more = b.x, of edges by self.register_buffer('w', w)",
+    ),
     ("does not run on a probe", "let the model take a graph of any size with any ids in range"),
     ("edges left, with which the model does something else", "call the model again on more edges"),
     ("fails on a probe", "let no step rely on how many rows there are"),

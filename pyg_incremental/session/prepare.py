@@ -32,7 +32,7 @@ from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.trace.copies import Kept, ModelCopy
 from pyg_incremental.trace.probe import Probe, edged, probe_of
-from pyg_incremental.trace.trace import Trial, trace, tried_on
+from pyg_incremental.trace.trace import Opens, Trial, trace, tried_on
 from pyg_incremental.trace.where import raised_at
 
 _NO_VALUES = torch.empty(0)
@@ -154,16 +154,17 @@ def _traced(site: CallSite, roles: Roles, tried: Trial, in_one: bool) -> Traced:
     Convs without a program are written down as what they do, where all of that can be followed;
     else as one call each, if fewer steps run on all rows then, or as few of them and fewer on whole
     neighbourhoods. At last every graph is taken to keep two edges, so that a branch or a `squeeze`
-    that asks for that goes one way.
+    that asks for that goes one way. Convs whose programs are not for such a call, as for edge data
+    that the model has made of node rows, count as what they do, too.
 
     Raises:
         NotTraceable: If there is none.
     """
 
-    def inside(edges: int) -> Traced | None:
+    def inside(edges: int, convs: Opens = "without a program") -> Traced | None:
         """With what convs do inside; None if that cannot be followed."""
         try:
-            again = tried_on(site, roles, tried.probe, tried.copied, True, edges)
+            again = tried_on(site, roles, tried.probe, tried.copied, convs, edges)
             return trace(site, roles, again, in_one)
         except MemoryError:
             raise
@@ -185,9 +186,18 @@ def _traced(site: CallSite, roles: Roles, tried: Trial, in_one: bool) -> Traced:
     for edges in dict.fromkeys((0, least)[opens:]):
         if best is None or best.program.whole_steps:
             best = _better(best, inside(edges))
+    if best is not None and _is_of_conv(best.program, site):
+        best = _better(best, inside(0, "all"))
     if best is None:
         raise why or NotTraceable("")
     return best
+
+
+def _is_of_conv(program: Program, site: CallSite) -> bool:
+    """Whether a conv runs on all rows that has a program."""
+    convs = {path for path, m in site.named_modules() if isinstance(m, MessagePassing)}
+    steps = (program.origins.get(s.output) for s in program.whole_steps)
+    return any(o is not None and f"model.{o.what}".removesuffix(".") in convs for o in steps)
 
 
 def _better(one: Traced | None, other: Traced | None) -> Traced | None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pyg_incremental.call import full_pass
+from pyg_incremental.call.held_graphs import held_rows
 from pyg_incremental.call.members import (
     count_of,
     counted,
@@ -23,7 +24,7 @@ from pyg_incremental.call.state import relations_of, site_of
 from pyg_incremental.call.untold import ask_what_is_read
 from pyg_incremental.delta.journal import State
 from pyg_incremental.delta.resolve.derived import with_derived
-from pyg_incremental.errors import warn
+from pyg_incremental.errors import InvalidDeltaError, warn
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.storage import Storage
 from pyg_incremental.kernels.takeover import KERNELS
@@ -65,7 +66,7 @@ def from_call(site: CallSite, settings: Settings) -> Session:
         site: The call; its tensors are taken over.
         settings: What the user chose.
     """
-    site, roles = classified(site, settings)
+    site, roles = _with_held(site, *classified(site, settings), settings)
     nodes = {name: site.tensors[name].detach() for name in roles.nodes}
     for name in roles.others:  # as of now, like features and edges, whatever becomes of them
         if isinstance(site.tensors[name], Tensor):
@@ -99,6 +100,35 @@ def from_call(site: CallSite, settings: Settings) -> Session:
             site.whole, session.checked = found.why, found.where
             _say_if_skipped(session, found.skipped)
     return from_session(session) if site.whole else session
+
+
+def _with_held(
+    site: CallSite, found: CallSite, roles: Roles, settings: Settings
+) -> tuple[CallSite, Roles]:
+    """The call, with rows of edges that the model holds if it is followed with these alone.
+
+    Args:
+        site: The call as it came.
+        found: The same with pairs in the place of ids.
+        roles: What its tensors are.
+        settings: What the user chose.
+    """
+    counts = {edges.shape[1] for edges in roles.edge_index.values()}
+    held = held_rows(site.model, counts) if counts else {}
+    held = {path: rows for path, rows in held.items() if path not in site.tensors}
+    quiet = replace(settings, strict=False)
+    if not held or not prepare(found, roles, quiet).fallback:
+        return found, roles
+    try:
+        more = classified(site.with_held(held), settings)
+        plan = prepare(*more, quiet)
+        if plan.fallback:
+            return found, roles
+        read = {v.name for s in plan.program.steps for v in s.inputs}
+        held = {path: rows for path, rows in held.items() if path in read}
+        return classified(site.with_held(held), settings)
+    except InvalidDeltaError:  # they may be rows of nodes as well
+        return found, roles
 
 
 def _say_if_skipped(session: Session, why: str) -> None:

@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -83,6 +83,8 @@ _OPENED = (
     norm.MeanSubtractionNorm,
 )
 """Modules that add up and compare the rows of graphs; what they do inside is recorded."""
+Opens = Literal["", "without a program", "all"]
+"""Which convs count as what they do: none, those without a program, or all."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Trial:
         copied: The copy.
         output: What it returned.
         calls: What it called that gave tensors, in order.
-        is_open: Whether convs without a program count as what they do, and not as one call.
+        opens: Which convs count as what they do, and not as one call.
         least_edges: So many edges every graph is taken to have at least, from here on.
     """
 
@@ -102,7 +104,7 @@ class Trial:
     copied: ModelCopy
     output: Any
     calls: list[str]
-    is_open: bool = False
+    opens: Opens = ""
     least_edges: int = 0
 
 
@@ -111,7 +113,7 @@ def tried_on(
     roles: Roles,
     probe: Probe,
     copied: ModelCopy,
-    is_open: bool = False,
+    opens: Opens = "",
     least_edges: int = 0,
 ) -> Trial:
     """Call a copy of the model on a probe; see `Trial` for the arguments.
@@ -122,11 +124,11 @@ def tried_on(
     listener, on_copy = Listener(), site.on(copied.model)
     on_copy.takes_dense = True
     given = [t.clone() if isinstance(t, Tensor) else t for t in probe.arguments(site, roles)]
-    if is_open:
+    if opens:
         given = list(map(opened, given))
-    with _calls_seen_by(listener, on_copy, is_open):
+    with _calls_seen_by(listener, on_copy, opens):
         output = on_copy(*given)
-    return Trial(probe, copied, output, listener.calls, is_open, least_edges)
+    return Trial(probe, copied, output, listener.calls, opens, least_edges)
 
 
 def trace(site: CallSite, roles: Roles, trial: Trial, in_one: bool = False) -> Traced:
@@ -183,7 +185,7 @@ def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
     for name, real in zip(site.names, probe.arguments(site, roles), strict=True):
         own = real.clone() if isinstance(real, Tensor) else real
         relation = next((r for r in roles.given if r.graph == name), None)
-        if trial.is_open and relation is not None and is_matrix(own):
+        if trial.opens and relation is not None and is_matrix(own):
             counts = [sizes.nodes[relation.target], sizes.nodes[relation.source]]
             given.append(recorder.matrix(name, own, sizes.edges[name], counts))
             continue
@@ -193,7 +195,7 @@ def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
     drawn = rng_state()
     try:
         counted = counted_by(recorder.count, on_copy.modules())
-        with _calls_seen_by(recorder, on_copy, trial.is_open), counted:
+        with _calls_seen_by(recorder, on_copy, trial.opens), counted:
             result = on_copy(*given)
         recorder.returns(result)
     except MemoryError:
@@ -210,9 +212,9 @@ def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
 
 
 @contextlib.contextmanager
-def _calls_seen_by(observer: Observer, site: CallSite, is_open: bool) -> Iterator[None]:
+def _calls_seen_by(observer: Observer, site: CallSite, opens: Opens) -> Iterator[None]:
     """Let calls of torch and of whole modules be seen."""
-    names = {path: m for path, m in site.named_modules() if _is_one_call(m, is_open)}
+    names = {path: m for path, m in site.named_modules() if _is_one_call(m, opens)}
     convs = {
         path: m
         for path, m in site.named_modules()
@@ -224,7 +226,7 @@ def _calls_seen_by(observer: Observer, site: CallSite, is_open: bool) -> Iterato
         for context in (
             torch.no_grad(), plainly(site.model), _grouping_seen_by(observer),
             merging_seen_by(observer, site.modules()),
-            recorded_modules(observer, names, _asks_for_weights if is_open else _never),
+            recorded_modules(observer, names, _asks_for_weights if opens else _never),
             opened_modules(observer, convs), matrices_seen_by(observer), observer,
         ):  # fmt: skip
             stack.enter_context(context)
@@ -321,12 +323,13 @@ def _is_over_steps(module: nn.Module, rows: Tensor) -> bool:
     return over_rows and rows.dim() == 3 and isinstance(rows.shape[0], int)
 
 
-def _is_one_call(module: nn.Module, is_open: bool) -> bool:
+def _is_one_call(module: nn.Module, opens: Opens) -> bool:
     """Whether a module is written down as one call, and not what it does inside."""
     if isinstance(module, CallSite):
         return False
     if isinstance(module, MessagePassing):
-        return not is_open or has_program(module) or bool(why_watched(module))
+        closed = not opens or (has_program(module) and opens != "all")
+        return closed or bool(why_watched(module))
     if isinstance(module, (MLP, MaskLabel)):
         return True
     if isinstance(module, Aggregation) and type(module) not in _OPENED:
