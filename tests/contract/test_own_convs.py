@@ -486,7 +486,7 @@ def test_a_gcn_without_its_program_is_followed(seed, monkeypatch):
     monkeypatch.delitem(registry._BUILDERS, gnn.GCNConv)
     sides = SideBySide(Case("gcn", lambda: gnn.GCNConv(CHANNELS, 4)), seed=seed)
     assert sides.inc.mode == "incremental"
-    assert {s.kind for s in sides.inc.program.steps} == {"input", "map", "sum"}
+    assert {s.kind for s in sides.inc.program.steps} == {"input", "map", "ones", "sum"}
     sides.walk()
 
 
@@ -1015,7 +1015,7 @@ def test_the_first_step_that_differs_from_forward_is_named():
 
 @torch.no_grad()
 def test_the_first_step_that_deltas_have_left_wrong_is_named():
-    graph = trials.Graph(torch.randn(4, 2).double(), ((0, 1), (1, 2), (3, 2)), {})
+    graph = trials.TrialGraph(torch.randn(4, 2).double(), ((0, 1), (1, 2), (3, 2)), {})
     held = subject.Subject(gnn.GraphConv(2, 3), None, graph, None)
     plan = steps.with_all_rows(held.plan)
     kept, afresh = (held.start(graph, plan=plan) for _ in range(2))
