@@ -16,8 +16,8 @@ from torch_geometric.data import Data, HeteroData
 from typing_extensions import Unpack
 
 from pyg_incremental.blocks.given import bytes_of, call_of
+from pyg_incremental.call.bound_call import BoundCall, bind
 from pyg_incremental.call.method import module_of
-from pyg_incremental.call.site import CallSite, bind
 from pyg_incremental.delta.describe import BY_ID, Fields, GraphDelta, with_fields_of
 from pyg_incremental.delta.journal import Committed, checked_id
 from pyg_incremental.delta.resolve.plain import PlainDelta, described
@@ -137,7 +137,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
 
     def _begin(
         self,
-        call: Callable[[], CallSite],
+        call: Callable[[], BoundCall],
         settings: Settings,
         node_ids: Any,
         edge_ids: Mapping[str, Any] | None = None,

@@ -14,8 +14,8 @@ from torch_geometric.data import Data
 
 from pyg_incremental.blocks.evaluate import evaluate, evaluate_call
 from pyg_incremental.call.agreement import Agreement, gap_of
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.said import Role
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.delta.read.edges import short_name
 from pyg_incremental.engine.drift import drift_of
 from pyg_incremental.engine.memory import MemoryReport, memory_of
@@ -416,7 +416,7 @@ class Readings(WhatIfs[Out]):
         if data is not None:
             return evaluate(self.model, data, **options)
 
-        def look() -> tuple[CallSite, Callable[[Any], Any]]:
+        def look() -> tuple[BoundCall, Callable[[Any], Any]]:
             self._refuse_training()
             session = self._require()
             site = session.plan.site.on(self.model)

@@ -105,6 +105,16 @@ def class_checks(package: Path = PACKAGE) -> list[str]:
     return found
 
 
+def names_of_several(package: Path = PACKAGE) -> dict[str, list[str]]:
+    """The files of each name that stands for more than one class; private ones are of one file."""
+    homes: dict[str, list[str]] = {}
+    for file in sorted(package.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(file.relative_to(package).as_posix())
+    return {name: files for name, files in homes.items() if len(files) > 1}
+
+
 def functions() -> dict[str, int]:
     """The lines of each function, without its docstring; the longest of those of one name."""
     found: dict[str, int] = {}

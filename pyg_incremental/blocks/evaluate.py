@@ -24,10 +24,10 @@ from pyg_incremental.blocks.node_wise import NodeWise
 from pyg_incremental.blocks.order import orders_of
 from pyg_incremental.blocks.readouts import has_node_rows, with_readouts
 from pyg_incremental.blocks.sample import sampled
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.method import module_of
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.torchscript import refuse_torchscript
 from pyg_incremental.errors import StaleStateError, UnsupportedModelError
 from pyg_incremental.program.steps import Program
@@ -121,7 +121,7 @@ def evaluate(
 
 
 def evaluate_call(
-    site: CallSite,
+    site: BoundCall,
     *,
     nodes: Any = None,
     num_neighbors: int | Sequence[int] | None = None,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
-from pyg_incremental.call.site import CallSite, bind
+from pyg_incremental.call.bound_call import BoundCall, bind
 from pyg_incremental.delta.given import chosen_ids
 from pyg_incremental.errors import InvalidDeltaError
 
@@ -21,7 +21,7 @@ _ADVICE = "ask for nodes of the graph that is evaluated"
 _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
-def call_of(model: nn.Module, data: Data | HeteroData | Mapping[str, Any]) -> CallSite:
+def call_of(model: nn.Module, data: Data | HeteroData | Mapping[str, Any]) -> BoundCall:
     """The call of a model on a graph.
 
     Args:

@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import MessagePassing
 
 from pyg_incremental.call import full_pass
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import UnsupportedModelError, warn
 
 TRIED = 16
@@ -52,7 +52,7 @@ class NodeWise:
         batches: How many neighbourhoods were computed.
     """
 
-    def __init__(self, site: CallSite, roles: Roles, memory: int) -> None:
+    def __init__(self, site: BoundCall, roles: Roles, memory: int) -> None:
         self.site, self.roles, self.memory = site, roles, memory
         self.batches = 0
 

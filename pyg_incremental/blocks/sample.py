@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from pyg_incremental.blocks.kernels.choice import keep_some
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.ops import aggregations
 from pyg_incremental.program.steps import Program
@@ -19,7 +19,7 @@ AT_ONCE = 1 << 20
 """Edges that are looked at at a time, which bounds what is held beside the sample."""
 
 
-def sampled(site: CallSite, roles: Roles, program: Program, most: int, seed: int) -> Roles:
+def sampled(site: BoundCall, roles: Roles, program: Program, most: int, seed: int) -> Roles:
     """The roles on a graph in which at most some edges are gathered at each node.
 
     One graph is drawn for all layers. So a degree, or the number by which a mean divides, is that

@@ -13,9 +13,9 @@ from torch.utils import _pytree as pytree
 from torch_geometric import EdgeIndex
 from torch_geometric.inspector import Inspector
 
+from pyg_incremental.call.bound_call import BoundCall, device_of
 from pyg_incremental.call.formats import to_format
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.call.site import CallSite, device_of
 from pyg_incremental.program.steps import Relation
 
 CACHES = ("_cached_edge_index", "_cached_adj_t", "_cached_x", "_cached_h")
@@ -64,7 +64,7 @@ def plainly(model: nn.Module) -> Iterator[None]:
 
 
 @torch.no_grad()
-def run(site: CallSite, tensors: list[Any], *, fresh: bool = False) -> Any:
+def run(site: BoundCall, tensors: list[Any], *, fresh: bool = False) -> Any:
     """The model's own output. It is given copies, since some models write to their inputs.
 
     Args:
@@ -125,7 +125,7 @@ def deep_copy(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
 
 
 def arguments(
-    site: CallSite,
+    site: BoundCall,
     roles: Roles,
     nodes: Mapping[str, Tensor],
     graphs: Mapping[str, Mapping[str, Tensor]],

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
 
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.objects import is_sparse_tensor
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import InvalidDeltaError
 
 HYPEREDGE = "hyperedge"
@@ -39,7 +39,7 @@ class Hyperedges:
     fixed: dict[str, str] = field(default_factory=dict)
 
 
-def hyperedges_of(site: CallSite, graphs: list[str], rest: list[str], where: str) -> Hyperedges:
+def hyperedges_of(site: BoundCall, graphs: list[str], rest: list[str], where: str) -> Hyperedges:
     """The hyperedges of a call.
 
     A graph leads to hyperedges if its name says so, or if every message passing layer of the model
@@ -85,7 +85,7 @@ def hyperedges_of(site: CallSite, graphs: list[str], rest: list[str], where: str
     )
 
 
-def _takes_only_hyperedges(site: CallSite) -> bool:
+def _takes_only_hyperedges(site: BoundCall) -> bool:
     """Whether every message passing layer of the model takes a `hyperedge_index`."""
     layers = [m for m in site.model.modules() if isinstance(m, MessagePassing)]
     return bool(layers) and all(
@@ -101,7 +101,7 @@ def _ids_seen(index: Tensor) -> int:
     return max(int(index[1].max()) + 1, 0) if is_index else 0
 
 
-def _fits(name: str, site: CallSite, index: Tensor, seen: int) -> bool:
+def _fits(name: str, site: BoundCall, index: Tensor, seen: int) -> bool:
     """Whether an edge argument has a row for each hyperedge, and not for each incidence."""
     rows: int = site.tensors[name].shape[0]
     return rows >= seen and (rows != index.shape[1] or rows == seen)

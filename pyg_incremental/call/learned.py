@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch_geometric import EdgeIndex
 
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.misgiven import misgiven
 from pyg_incremental.call.objects import is_sparse_tensor
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import UnsupportedModelError
 
 
@@ -57,13 +57,13 @@ _MOST_TABLES, _MOST_STACKS = 4, 64
 """How many tables are taken to be stacked, and how many such stacks are looked at, at most."""
 
 
-def count_told(site: CallSite, least: int = 0) -> int | None:
+def count_told(site: BoundCall, least: int = 0) -> int | None:
     """The number of nodes that a call says, at least `least`; None if it says none."""
     told = site.constants.get("num_nodes")
     return told if type(told) is int and told >= least else None
 
 
-def learned_count(site: CallSite, graphs: list[str], where: str) -> int:
+def learned_count(site: BoundCall, graphs: list[str], where: str) -> int:
     """The number of nodes of a call without node features.
 
     Raises:
@@ -88,7 +88,7 @@ def learned_count(site: CallSite, graphs: list[str], where: str) -> int:
     )
 
 
-def learned_counts(site: CallSite, graphs: list[str]) -> set[int]:
+def learned_counts(site: BoundCall, graphs: list[str]) -> set[int]:
     """The numbers of nodes that a call without node features may have.
 
     Graphs that know their size tell it; else the model does: its `num_nodes`, or its embedding, or
@@ -103,14 +103,14 @@ def learned_counts(site: CallSite, graphs: list[str]) -> set[int]:
     )
 
 
-def heights(site: CallSite, graphs: list[str]) -> set[int]:
+def heights(site: BoundCall, graphs: list[str]) -> set[int]:
     """The numbers of rows of parameters, `[rows, width]`, as far as there are ids that high."""
     least = max((ids_in(site.tensors[name]) for name in graphs), default=0)
     held = (p for p in site.model.parameters() if not is_lazy(p) and p.dim() == 2)
     return {p.shape[0] for p in held if p.shape[0] >= least}
 
 
-def _no_graphs(site: CallSite, graphs: list[str]) -> str:
+def _no_graphs(site: BoundCall, graphs: list[str]) -> str:
     """What was taken for a graph, though it hardly is one."""
     for name in graphs:
         value, is_x = site.tensors[name], name.rpartition("/")[2] == "x"

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.roles import Roles, is_label
 from pyg_incremental.call.said import Role
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import Traced
 from pyg_incremental.program.origin import in_brackets
 from pyg_incremental.program.steps import Program
@@ -21,7 +21,7 @@ class CallPlan:
         fallback: Why the whole model runs as one step, or an empty string.
     """
 
-    site: CallSite
+    site: BoundCall
     roles: Roles
     traced: Traced
     fallback: str

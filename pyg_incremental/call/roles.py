@@ -9,13 +9,13 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 
 from pyg_incremental.call.asked import IDS
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.formats import edges_of_graph
 from pyg_incremental.call.graphs import graphs_of
 from pyg_incremental.call.hyperedges import hyperedges_of
 from pyg_incremental.call.learned import count_told, ids_in, learned_count, why_fixed
 from pyg_incremental.call.misgiven import misgiven
 from pyg_incremental.call.said import Role
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
 from pyg_incremental.program.steps import Domain, Program, Relation, Value
 
@@ -135,7 +135,7 @@ class Roles:
         return data
 
 
-def unsaid_pairs(site: CallSite) -> list[str]:
+def unsaid_pairs(site: BoundCall) -> list[str]:
     """Arguments with pairs to be looked at that do not say which of several kinds they join."""
     kinds = {key for key in site.keys.values() if isinstance(key, str)}
     return [
@@ -150,7 +150,7 @@ def unsaid_pairs(site: CallSite) -> list[str]:
 
 
 def classify(
-    site: CallSite,
+    site: BoundCall,
     pairs: Mapping[str, tuple[str, str]] | None = None,
     said: Mapping[str, Role] | None = None,
 ) -> Roles:
@@ -224,7 +224,7 @@ def classify(
     return replace(roles, others=tuple(others))
 
 
-def _only_ids(site: CallSite) -> str:
+def _only_ids(site: BoundCall) -> str:
     """What to say of a call with nothing but ids: no graph reaches what it returns."""
     given = [site.tensors[name] for name in site.names]
     if not given or any(t.layout is not torch.strided or t.is_floating_point() for t in given):
@@ -235,7 +235,7 @@ def _only_ids(site: CallSite) -> str:
     )
 
 
-def _as_said(site: CallSite, name: str, roles: Roles, role: Role, where: str) -> bool:
+def _as_said(site: BoundCall, name: str, roles: Roles, role: Role, where: str) -> bool:
     """Note an argument whose role is known; returns whether it has rows.
 
     Raises:
@@ -275,7 +275,7 @@ def are_ones(values: Tensor | None) -> bool:
 
 
 def _nodes(
-    site: CallSite, rest: list[str], graphs: list[str], where: str, said: Mapping[str, Role]
+    site: BoundCall, rest: list[str], graphs: list[str], where: str, said: Mapping[str, Role]
 ) -> tuple[dict[str, str], dict[str, int], dict[str, str]]:
     """The features of each kind of nodes, their numbers, and why there can be no more of some."""
     keyed = [
@@ -308,17 +308,17 @@ def _nodes(
     return {x: ""}, {"": _features(site, x, where, x in told).shape[0]}, {}
 
 
-def counts_nodes(site: CallSite, name: str) -> bool:
+def counts_nodes(site: BoundCall, name: str) -> bool:
     """Whether an argument may have a row for each node, as far as names and PyG's rules tell."""
     return _may_be_of_nodes(site, name, name) and _rows(site.tensors[name]) is not None
 
 
-def _may_be_of_nodes(site: CallSite, argument: str, name: str) -> bool:
+def _may_be_of_nodes(site: BoundCall, argument: str, name: str) -> bool:
     """Whether a tensor may have a row for each node, as far as names and PyG's rules tell."""
     return site.levels.get(name, "edge" if argument.startswith("edge") else "node") == "node"
 
 
-def _features(site: CallSite, name: str, where: str, is_said: bool = False) -> Tensor:
+def _features(site: BoundCall, name: str, where: str, is_said: bool = False) -> Tensor:
     """Node features, `[num_nodes, ...]`; of more than two dimensions the first may be another.
 
     Raises:
@@ -378,7 +378,7 @@ def ends_of(key: Any, num_nodes: dict[str, int], where: str, name: str) -> tuple
     )
 
 
-def _edge_input(site: CallSite, name: str, roles: Roles, where: str) -> bool:
+def _edge_input(site: BoundCall, name: str, roles: Roles, where: str) -> bool:
     """Note an argument with one row per edge; returns whether it is one."""
     value, argument = site.tensors[name], name.rpartition("/")[2]
     rows, key = _rows(value), site.keys.get(name)
@@ -408,7 +408,7 @@ def _edge_input(site: CallSite, name: str, roles: Roles, where: str) -> bool:
     return False
 
 
-def _more_nodes(site: CallSite, name: str, roles: Roles) -> bool:
+def _more_nodes(site: BoundCall, name: str, roles: Roles) -> bool:
     """Note a further argument with one row per node; returns whether it is one."""
     if site.levels.get(name, "node") != "node":
         return False

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from pyg_incremental.call.asked import Asked
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.listed import ByKey
 from pyg_incremental.call.members import leaving
 from pyg_incremental.call.object_state import plain_parts, restored, written
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.program.steps import Relation
 
 _FIELDS = [f.name for f in fields(Relation)].index("members")
@@ -21,7 +21,7 @@ _FIELDS = [f.name for f in fields(Relation)].index("members")
 _MAKES = {"list": list, "tuple": tuple}
 
 
-def described(site: CallSite, roles: Roles) -> dict[str, Any]:
+def described(site: BoundCall, roles: Roles) -> dict[str, Any]:
     """Everything about a call but its tensors and numbers of nodes: lists, dicts, and constants."""
     rare = {
         "lists": [[name, _made_by(made), parts] for name, (made, parts) in site.lists.items()],
@@ -49,7 +49,7 @@ def described(site: CallSite, roles: Roles) -> dict[str, Any]:
     }
 
 
-def constants_of(site: CallSite) -> dict[str, Any]:
+def constants_of(site: BoundCall) -> dict[str, Any]:
     """The arguments that are no tensors, and what objects among them hold beside tensors."""
     found = dict(site.constants)
     for held in site.objects.values():
@@ -62,7 +62,7 @@ def relations_of(content: Mapping[str, Any]) -> tuple[Relation, ...]:
     return tuple(_relation(r) for r in content["relations"])
 
 
-def site_of(content: Mapping[str, Any], model: nn.Module, tensors: Mapping[str, Any]) -> CallSite:
+def site_of(content: Mapping[str, Any], model: nn.Module, tensors: Mapping[str, Any]) -> BoundCall:
     """The call.
 
     Args:
@@ -84,7 +84,7 @@ def site_of(content: Mapping[str, Any], model: nn.Module, tensors: Mapping[str, 
     objects = [restored(held, given) for held in content["objects"]]
     inside |= {name for held in objects for name in held.places}
     arguments |= {n: given[n] for n in names if n not in inside}
-    site = CallSite(model, arguments, content["positional"], (), content["beside"])
+    site = BoundCall(model, arguments, content["positional"], (), content["beside"])
     for held in objects:
         site.hold(held, {name: given[name] for name in held.places})
     site.names, site.unread, site.counted = names, content["unread"], content["counted"]

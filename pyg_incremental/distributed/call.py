@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from pyg_incremental.call import full_pass
+from pyg_incremental.call.bound_call import BoundCall, device_of
 from pyg_incremental.call.learned import why_fixed
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.call.site import CallSite, device_of
 from pyg_incremental.call.state import described, relations_of, site_of
 from pyg_incremental.encoding.framing import record
 from pyg_incremental.errors import UnsupportedModelError
@@ -57,7 +57,7 @@ class SharedCall:
         sample: A few rows.
     """
 
-    site: CallSite
+    site: BoundCall
     roles: Roles
     sample: SampleRows
 
@@ -74,7 +74,7 @@ class SharedCall:
         }
 
 
-def call_of(site: CallSite, roles: Roles) -> SharedCall:
+def call_of(site: BoundCall, roles: Roles) -> SharedCall:
     """What has to be kept of a call that is all there; its tensors are given up."""
     tensors = site.tensors
     nodes = {name: tensors[name].detach()[:NODES].clone() for name in roles.nodes}

@@ -11,8 +11,8 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from pyg_incremental.blocks import given
+from pyg_incremental.call.bound_call import device_of
 from pyg_incremental.call.plan import CallPlan
-from pyg_incremental.call.site import device_of
 from pyg_incremental.distributed.call import SharedCall, plan_of
 from pyg_incremental.distributed.part.in_blocks import INSTEAD, Budget, PartInBlocks
 from pyg_incremental.distributed.placement.ownership import Ownership

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from pyg_incremental.blocks.given import bytes_of
+from pyg_incremental.call.bound_call import BoundCall, bind, device_of
 from pyg_incremental.call.full_pass import gap, lacks_memory
 from pyg_incremental.call.roles import Roles, classify
 from pyg_incremental.call.said import said_of
-from pyg_incremental.call.site import CallSite, bind, device_of
 from pyg_incremental.distributed import verify
 from pyg_incremental.distributed.call import SharedCall, call_from, call_of, most_of, plan_of
 from pyg_incremental.distributed.errors import PartitionError, on_all_ranks
@@ -140,7 +140,7 @@ class Starting(RankReadings):
         self._check(whole=False)
 
     def _cut(
-        self, given: Callable[[], CallSite], partition_by: Ownership
+        self, given: Callable[[], BoundCall], partition_by: Ownership
     ) -> tuple[SharedCall, Shard]:
         """This rank's part of a call that every rank has been given."""
 

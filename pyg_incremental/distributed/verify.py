@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from pyg_incremental.call import full_pass
 from pyg_incremental.call.agreement import gap_of
-from pyg_incremental.call.site import CallSite
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.distributed.numbering.ids import joined
 from pyg_incremental.distributed.part.part import Part
 from pyg_incremental.encoding.framing import record
@@ -117,7 +117,7 @@ def _around(part: Part, asked: Ids, most: int | None) -> Gathered | None:
     return Gathered({kind: mine}, nodes, {name: (pairs, data)}, {kind: chosen}, out)
 
 
-def both(part: Part, site: CallSite, got: list[Gathered]) -> tuple[list[Tensor], list[Tensor]]:
+def both(part: Part, site: BoundCall, got: list[Gathered]) -> tuple[list[Tensor], list[Tensor]]:
     """Run the original model on what `gather` has brought.
 
     Args:
@@ -158,7 +158,7 @@ def both(part: Part, site: CallSite, got: list[Gathered]) -> tuple[list[Tensor],
     return ours, want
 
 
-def found(part: Part, site: CallSite, got: list[Gathered]) -> tuple[Any, ...]:
+def found(part: Part, site: BoundCall, got: list[Gathered]) -> tuple[Any, ...]:
     """How far both are apart, as `agreement.Gap` has it, and the node where that is, or None."""
     gap = gap_of(*both(part, site, got))
     if gap.row < 0:

@@ -8,8 +8,8 @@ from pyg_incremental.program.derived import Compared, EdgeRows
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
     Gather,
-    Ids,
     Input,
+    NodeIds,
     NotIncremental,
     Program,
     RowMap,
@@ -37,7 +37,7 @@ def edge_rows(program: Program, rows: Value) -> EdgeRows:
         step = makers[value]
         if value in data or value in ends or step in order:
             return
-        if isinstance(step, Gather) and isinstance(makers[step.inputs[0]], Ids):
+        if isinstance(step, Gather) and isinstance(makers[step.inputs[0]], NodeIds):
             ends[value] = step.at_target
         elif isinstance(step, Input) and value.domain is Domain.EDGE:
             data[value] = value.name
@@ -108,6 +108,6 @@ def asks_for_order(program: Program) -> bool:
     if any(r.graph in used and r.format != "coo" for r in program.graphs.values()):
         return True  # entries of a matrix stand in an order of their own
     read = [v for s in program.steps if isinstance(s, Whole) for v in s.inputs]
-    return any(isinstance(s, Ids) for s in program.steps) or any(
+    return any(isinstance(s, NodeIds) for s in program.steps) or any(
         v.name in derived or v.kind in derived for v in (*read, *program.outputs)
     )

@@ -64,7 +64,7 @@ class EdgeRows:
 
 
 @dataclass(frozen=True)
-class Part:
+class DerivedEdges:
     """Edges of another graph.
 
     Attributes:
@@ -108,7 +108,7 @@ class Derived:
         part: Name of the column that says of which part an edge is, int64; empty if nobody asks.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[DerivedEdges, ...]
     loops: bool = False
     own: str = ""
     merged: bool = False

@@ -155,7 +155,7 @@ class Ones(Step):
 
 
 @dataclass(frozen=True, eq=False)
-class Ids(Step):
+class NodeIds(Step):
     """The id of every node, int64 `[num_nodes]`.
 
     It never runs: which edges a derived graph has may depend on it, and nothing else.
@@ -309,7 +309,7 @@ class Program:
 
     def ids(self, kind: str = "") -> Value:
         """The id of every node of some kind."""
-        return self.add(("ids", kind), lambda: Ids(self.value("ids", Domain.NODE, kind), ()))
+        return self.add(("ids", kind), lambda: NodeIds(self.value("ids", Domain.NODE, kind), ()))
 
     def map(
         self,

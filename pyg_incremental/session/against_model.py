@@ -19,7 +19,7 @@ from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.ops import NeighborhoodRows
 from pyg_incremental.program.steps import Domain, Program
 from pyg_incremental.session.compact import left_over, new_ids
-from pyg_incremental.session.near import Part, complete_around
+from pyg_incremental.session.near import NearPart, complete_around
 from pyg_incremental.session.session import Session
 
 CHECKED = 16
@@ -85,7 +85,7 @@ def everywhere(session: Session) -> Comparison:
     return Comparison(session.outputs.chosen(ours, here), model)
 
 
-def on_part(session: Session, asked: Mapping[str, Ids], part: Part) -> Comparison:
+def on_part(session: Session, asked: Mapping[str, Ids], part: NearPart) -> Comparison:
     """Our rows of some nodes, int64 `[k]` by kind, and the model's on the part that they see."""
     arguments = session.arguments_on(*part.state(session))
     kinds = session.outputs.kinds

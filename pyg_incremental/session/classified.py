@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, product
 
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.roles import Roles, classify, unsaid_pairs
 from pyg_incremental.call.said import Role, said_of
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.settings import Settings
@@ -19,7 +19,7 @@ MOST = 64
 """Pairs of kinds of nodes that are tried at most."""
 
 
-def classified(site: CallSite, settings: Settings) -> tuple[CallSite, Roles]:
+def classified(site: BoundCall, settings: Settings) -> tuple[BoundCall, Roles]:
     """The call with pairs in the place of ids, and the roles of its tensors; see `classify`.
 
     Watched pairs among several kinds of nodes do not say which kinds they join. The model does, by
@@ -55,7 +55,7 @@ def classified(site: CallSite, settings: Settings) -> tuple[CallSite, Roles]:
     return site, best or settled(site, classify(site, choice.pairs, told))
 
 
-def _choices(site: CallSite, names: list[str], choice: Choice) -> Iterator[Roles]:
+def _choices(site: BoundCall, names: list[str], choice: Choice) -> Iterator[Roles]:
     """The roles with each pair of kinds that the ids of the pairs allow."""
     types = (key for key in site.keys.values() if isinstance(key, tuple))
     joined = [(key[0], key[-1]) for key in types]

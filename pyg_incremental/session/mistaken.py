@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from pyg_incremental.call import full_pass
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.misgiven import types_taken
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.trace.probe import probe_of
 
@@ -28,11 +28,11 @@ _WIDTHS = ("in_channels", "in_features", "edge_dim", "num_features")
 _MOST = 48
 """Changes of one argument that are tried at most."""
 
-Changed = Iterator[tuple[str, CallSite, dict[str, Any]]]
+Changed = Iterator[tuple[str, BoundCall, dict[str, Any]]]
 """What was wrong and what to pass, the call, and its tensors by name."""
 
 
-def refuse_mistaken(site: CallSite, roles: Roles, error: Exception) -> None:
+def refuse_mistaken(site: BoundCall, roles: Roles, error: Exception) -> None:
     """Say which argument of a call is wrong, if one is.
 
     Args:
@@ -51,7 +51,7 @@ def refuse_mistaken(site: CallSite, roles: Roles, error: Exception) -> None:
         raise InvalidDeltaError(f"call of {type(site.model).__name__}: {told}") from error
 
 
-def _missing(site: CallSite, error: Exception) -> str:
+def _missing(site: BoundCall, error: Exception) -> str:
     """Weights, a field or a type that the model reads, and that are not there."""
     empty = next((name for name, p in site.model.named_parameters() if p.is_meta), None)
     if empty is not None:
@@ -84,7 +84,7 @@ def _missing(site: CallSite, error: Exception) -> str:
     return ""
 
 
-def _found(site: CallSite, roles: Roles) -> str:
+def _found(site: BoundCall, roles: Roles) -> str:
     """What is wrong with the argument that lets the model run if it is changed."""
     try:
         probe = probe_of(site, roles).arguments(site, roles)
@@ -97,7 +97,7 @@ def _found(site: CallSite, roles: Roles) -> str:
     return next((told for told, call, changed in changes if _runs(call, changed)), "")
 
 
-def _runs(site: CallSite, given: dict[str, Any]) -> bool:
+def _runs(site: BoundCall, given: dict[str, Any]) -> bool:
     try:
         full_pass.run(site, [given[name] for name in site.names], fresh=True)
     except Exception:  # whatever a user's model raises
@@ -105,7 +105,7 @@ def _runs(site: CallSite, given: dict[str, Any]) -> bool:
     return True
 
 
-def _changes(site: CallSite, roles: Roles, given: dict[str, Any]) -> Changed:
+def _changes(site: BoundCall, roles: Roles, given: dict[str, Any]) -> Changed:
     """The call with what is likely wrong changed, the likeliest first."""
     rows = {**dict.fromkeys(roles.nodes, "num_nodes"), **dict.fromkeys(roles.edges, "num_edges")}
     rows = {n: count for n, count in rows.items() if n in given}
@@ -144,7 +144,7 @@ def _dtype(model: nn.Module) -> torch.dtype | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _elsewhere(site: CallSite, roles: Roles, given: dict[str, Any]) -> Changed:
+def _elsewhere(site: BoundCall, roles: Roles, given: dict[str, Any]) -> Changed:
     """Tensors on another device than the parameters."""
     devices = {p.device for p in site.model.parameters()}
     if len(devices) != 1:
@@ -200,7 +200,7 @@ def _method(dtype: torch.dtype) -> str:
 
 
 def _widths(
-    site: CallSite, rows: dict[str, str], given: dict[str, Any], dtype: torch.dtype | None
+    site: BoundCall, rows: dict[str, str], given: dict[str, Any], dtype: torch.dtype | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Arguments with rows of another width, as some part of the model takes it."""
     wide = [n for n in rows if given[n].dim() in (1, 2) and given[n].dtype.is_floating_point]
@@ -225,7 +225,7 @@ def _widths(
             yield told, {**given, **new}
 
 
-def _lengths(site: CallSite, roles: Roles, given: dict[str, Any]) -> Changed:
+def _lengths(site: BoundCall, roles: Roles, given: dict[str, Any]) -> Changed:
     """Arguments with a number for each row: of another length, or in columns."""
     nodes = next((given[n].shape[0] for n in roles.nodes if n in given), None)
     for name, rows in given.items():
@@ -259,7 +259,7 @@ def _taken(model: nn.Module) -> dict[int, str]:
 
 
 def _not_given(
-    site: CallSite, roles: Roles, given: dict[str, Any], dtype: torch.dtype | None
+    site: BoundCall, roles: Roles, given: dict[str, Any], dtype: torch.dtype | None
 ) -> Changed:
     """Arguments that the model could do without, as its signature says."""
     if len(roles.given) != 1 or site.objects:
@@ -288,11 +288,11 @@ def _not_given(
             yield told, call, {**given, name: rows}
 
 
-def _homogeneous(site: CallSite, roles: Roles, given: dict[str, Any]) -> Changed:
+def _homogeneous(site: BoundCall, roles: Roles, given: dict[str, Any]) -> Changed:
     """Dicts by type, for a model of one type of nodes and edges."""
     rows, edges = next(iter(roles.nodes)), roles.given[0].graph
     plain = {"x": given[rows], "edge_index": given[edges].clamp(max=0)}
-    call = CallSite(site.model, dict(zip(site.packed, plain.values(), strict=False)))
+    call = BoundCall(site.model, dict(zip(site.packed, plain.values(), strict=False)))
     argument = next(iter(site.packed))
     told = (
         f"'{argument}' is a dict by type, but the model takes one type of nodes; wrap "

@@ -23,7 +23,7 @@ AT_ONCE = 4
 
 
 @dataclass(frozen=True)
-class Part:
+class NearPart:
     """Some nodes and edges.
 
     Attributes:
@@ -72,7 +72,7 @@ class Part:
 
 def complete_around(
     session: Session, asked: Mapping[str, Ids], most: int | None = None
-) -> Part | None:
+) -> NearPart | None:
     """All that some nodes see; None if that has more than so many edges.
 
     `asked` are their ids, int64 `[k]` by kind.
@@ -80,7 +80,7 @@ def complete_around(
     return _Search(session, asked, most).part(fewer=False)
 
 
-def some_around(session: Session, asked: Mapping[str, Ids], most: int) -> Part:
+def some_around(session: Session, asked: Mapping[str, Ids], most: int) -> NearPart:
     """Nodes and edges around some nodes, of at most so many edges.
 
     A node of which not all edges are taken keeps some from everywhere in its list. All nodes of a
@@ -134,7 +134,7 @@ class _Search:
         self.found: dict[str, list[Ids]] = {r.graph: [] for r in session.roles.relations}
         self.seen = {kind: np.zeros(n, bool) for kind, n in session.num_nodes.items()}
 
-    def part(self, fewer: bool) -> Part | None:
+    def part(self, fewer: bool) -> NearPart | None:
         """What is found; None where that is too much and there may be no `fewer` edges."""
         roles, graphs = self.session.roles, self.session.graphs
         self._ends_of_pairs()
@@ -164,7 +164,7 @@ class _Search:
             for r in roles.relations
             if r.derived is None
         }
-        return Part(ids, places)
+        return NearPart(ids, places)
 
     def _ends_of_pairs(self) -> None:
         """Begin at the nodes, and where the model answers for edges at the ends of the first."""

@@ -13,11 +13,11 @@ from torch.utils import _pytree as pytree
 from torch_geometric.nn import MessagePassing
 
 from pyg_incremental.call import full_pass
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.learned import why_fixed
 from pyg_incremental.call.members import with_members
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import NotTraceable, Output, Traced
 from pyg_incremental.conv import has_program
 from pyg_incremental.delta.describe import GraphDelta
@@ -30,7 +30,7 @@ from pyg_incremental.session.against_model import found_by_trying
 from pyg_incremental.session.mistaken import refuse_mistaken
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.settings import Settings
-from pyg_incremental.trace.copies import Kept, ModelCopy
+from pyg_incremental.trace.copies import ModelCopies, ModelCopy
 from pyg_incremental.trace.probe import Probe, edged, probe_of
 from pyg_incremental.trace.trace import Opens, Trial, trace, tried_on
 from pyg_incremental.trace.where import raised_at
@@ -42,7 +42,7 @@ class _NotCopied(Exception):
     """A model that cannot be tried without touching it."""
 
 
-def prepare(site: CallSite, roles: Roles, settings: Settings, in_one: bool = True) -> CallPlan:
+def prepare(site: BoundCall, roles: Roles, settings: Settings, in_one: bool = True) -> CallPlan:
     """Trace a call, and hold the program against the model on a small probe before it is trusted.
 
     Args:
@@ -105,7 +105,7 @@ def _lean(roles: Roles) -> Roles:
     return replace(roles, edge_index={}, values=dict.fromkeys(roles.values, _NO_VALUES))
 
 
-def _tried(site: CallSite, roles: Roles) -> tuple[Roles, Trial]:
+def _tried(site: BoundCall, roles: Roles) -> tuple[Roles, Trial]:
     """What a copy of the model does on a probe.
 
     A model that fails on it, but runs on its own number of nodes, and has a parameter with as many
@@ -128,7 +128,7 @@ def _tried(site: CallSite, roles: Roles) -> tuple[Roles, Trial]:
         raise
 
 
-def _on_probe(site: CallSite, roles: Roles) -> Trial:
+def _on_probe(site: BoundCall, roles: Roles) -> Trial:
     """Call a copy of the model on a probe, and see whether anything stays in it."""
     probe = probe_of(site, roles)
     with warnings.catch_warnings():
@@ -142,13 +142,13 @@ def _on_probe(site: CallSite, roles: Roles) -> Trial:
             raise
         except Exception as error:  # whatever a user's module holds
             raise _NotCopied(f"it cannot be copied ({_written(error)})") from error
-        kept = Kept(copied.model)
+        kept = ModelCopies(copied.model)
         trial = tried_on(site, roles, probe, copied)
     site.keeps = kept.changed() or copied.written()
     return trial
 
 
-def _traced(site: CallSite, roles: Roles, tried: Trial, in_one: bool) -> Traced:
+def _traced(site: BoundCall, roles: Roles, tried: Trial, in_one: bool) -> Traced:
     """The program of a call.
 
     Convs without a program are written down as what they do, where all of that can be followed;
@@ -193,7 +193,7 @@ def _traced(site: CallSite, roles: Roles, tried: Trial, in_one: bool) -> Traced:
     return best
 
 
-def _is_of_conv(program: Program, site: CallSite) -> bool:
+def _is_of_conv(program: Program, site: BoundCall) -> bool:
     """Whether a conv runs on all rows that has a program."""
     convs = {path for path, m in site.named_modules() if isinstance(m, MessagePassing)}
     steps = (program.origins.get(s.output) for s in program.whole_steps)
@@ -218,7 +218,7 @@ def _num_edges(graph: Any) -> int:
     return graph.shape[1] if plain else 0
 
 
-def _sizes(site: CallSite, roles: Roles) -> str:
+def _sizes(site: BoundCall, roles: Roles) -> str:
     return ", ".join(map(str, probe_of(site, roles).num_nodes.values()))
 
 
@@ -226,7 +226,7 @@ def _written(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _one_step(site: CallSite, roles: Roles, expected: Any, place: Place | None) -> Traced:
+def _one_step(site: BoundCall, roles: Roles, expected: Any, place: Place | None) -> Traced:
     """The program that runs the whole model; `place` is the line because of which it does.
 
     Nothing is known of what it returns: another graph may give another number of rows.

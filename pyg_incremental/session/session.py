@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from pyg_incremental.call import full_pass
+from pyg_incremental.call.bound_call import device_of
 from pyg_incremental.call.members import naming_graphs, set_apart
 from pyg_incremental.call.plan import CallPlan
-from pyg_incremental.call.site import device_of
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.journal import (
     Committed,

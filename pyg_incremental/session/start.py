@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pyg_incremental.call import full_pass
+from pyg_incremental.call.bound_call import BoundCall, device_of
 from pyg_incremental.call.held_graphs import held_rows
 from pyg_incremental.call.members import (
     count_of,
@@ -19,7 +20,6 @@ from pyg_incremental.call.members import (
     with_everyone,
 )
 from pyg_incremental.call.roles import Roles, are_ones
-from pyg_incremental.call.site import CallSite, device_of
 from pyg_incremental.call.state import relations_of, site_of
 from pyg_incremental.call.untold import ask_what_is_read
 from pyg_incremental.delta.journal import State
@@ -59,7 +59,7 @@ def say_if_made() -> None:
         _log.info("compiled kernels serve now")
 
 
-def from_call(site: CallSite, settings: Settings) -> Session:
+def from_call(site: BoundCall, settings: Settings) -> Session:
     """Trace a call and compute all rows.
 
     Args:
@@ -103,8 +103,8 @@ def from_call(site: CallSite, settings: Settings) -> Session:
 
 
 def _with_held(
-    site: CallSite, found: CallSite, roles: Roles, settings: Settings
-) -> tuple[CallSite, Roles]:
+    site: BoundCall, found: BoundCall, roles: Roles, settings: Settings
+) -> tuple[BoundCall, Roles]:
     """The call, with rows of edges that the model holds if it is followed with these alone.
 
     Args:
@@ -236,7 +236,7 @@ def from_fewer_nodes(session: Session, removed: Removed) -> tuple[Session, dict[
 def _on(
     state: State,
     session: Session,
-    site: CallSite | None = None,
+    site: BoundCall | None = None,
     others: dict[str, Any] | None = None,
 ) -> tuple[Session, dict[str, Tensor]]:
     """A session on some graphs and node inputs, in the place of another; no row is computed yet.

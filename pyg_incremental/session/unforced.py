@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.call.asked import Asked, grouped
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.graphs import graphs_of
 from pyg_incremental.call.learned import heights, learned_count, learned_counts
 from pyg_incremental.call.roles import classify, counts_nodes, is_label
 from pyg_incremental.call.said import Role
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
 from pyg_incremental.trace.reading import reads_of
 
@@ -42,13 +42,13 @@ class Choice:
         why: How each of these became known, in words.
     """
 
-    site: CallSite
+    site: BoundCall
     roles: dict[str, Role]
     pairs: dict[str, tuple[str, str]] = field(default_factory=dict)
     why: dict[str, str] = field(default_factory=dict)
 
 
-def decided(site: CallSite, said: Mapping[str, Role]) -> Choice:
+def decided(site: BoundCall, said: Mapping[str, Role]) -> Choice:
     """The roles of the arguments that do not show theirs.
 
     Args:
@@ -63,7 +63,7 @@ def decided(site: CallSite, said: Mapping[str, Role]) -> Choice:
     return _Undecided(site, said).decided()
 
 
-def _on_names(site: CallSite, said: Mapping[str, Role]) -> dict[str, Role]:
+def _on_names(site: BoundCall, said: Mapping[str, Role]) -> dict[str, Role]:
     """What is said, by the names of the tensors of a call."""
     found: dict[str, Role] = {}
     for name, role in said.items():
@@ -86,7 +86,7 @@ class _Undecided:
         said: What the user says of some.
     """
 
-    def __init__(self, site: CallSite, said: dict[str, Role]) -> None:
+    def __init__(self, site: BoundCall, said: dict[str, Role]) -> None:
         self._site, self._said = site, said
         self._where = f"call of {type(site.model).__name__}"
         self._graphs = graphs_of(site, said)
@@ -383,7 +383,7 @@ def _may_be_ids(value: Any) -> bool:
     )
 
 
-def _may_be_pairs(name: str, site: CallSite) -> bool:
+def _may_be_pairs(name: str, site: BoundCall) -> bool:
     """Whether a graph is one by its shape alone, and may as well be pairs to be looked at."""
     value, argument = site.tensors[name], name.rpartition("/")[2].removesuffix("_dict")
     named = argument.endswith("edge_index") or argument in ("adj", "adj_t") or is_label(name)

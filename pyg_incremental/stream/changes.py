@@ -8,7 +8,7 @@ import torch
 
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.given import Ids
-from pyg_incremental.stream.naming import Numbered
+from pyg_incremental.stream.naming import NumberedEvents
 from pyg_incremental.stream.schema import AnySchema, ByKind, Columns, OfKind, Type, ends_of
 
 _NONE: Ids = np.empty(0, np.int64)
@@ -47,7 +47,7 @@ def nothing(taken: int, delta: GraphDelta | None = None) -> Changes:
 
 
 def changes_of(
-    schema: AnySchema, named: Numbered, count: int, counts: Mapping[Type, int]
+    schema: AnySchema, named: NumberedEvents, count: int, counts: Mapping[Type, int]
 ) -> Changes:
     """One delta for as many of the events as one can say.
 

@@ -10,7 +10,7 @@ from pyg_incremental.encoding.whole_file import LockedFile, remove_asides
 from pyg_incremental.errors import IncrementalError
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.sources.sqlite import Durability
-from pyg_incremental.stream.journal import Entry, Journal, entries_after
+from pyg_incremental.stream.journal import Entry, UpdateLog, entries_after
 
 STATE = "state"
 
@@ -43,7 +43,7 @@ class Folder:
                 "of its own"
             )
         remove_asides(path / STATE)
-        self._journal: Journal | None = None
+        self._journal: UpdateLog | None = None
         self._writer: threading.Thread | None = None
         self._failed: Exception | None = None
 
@@ -59,7 +59,7 @@ class Folder:
             StateFileError: If it is damaged, or belongs to another model.
         """
         inc.restore(self._path / STATE)
-        self._journal = Journal(self._path, inc.version, self._is_synced)
+        self._journal = UpdateLog(self._path, inc.version, self._is_synced)
         return entries_after(self._path, inc.version)
 
     def note(self, entry: Entry) -> None:
@@ -87,7 +87,7 @@ class Folder:
         if write is None:
             write = partial(inc.copied(extra=extra()), path)
         if self._journal is None:
-            self._journal = Journal(self._path, version, self._is_synced)
+            self._journal = UpdateLog(self._path, version, self._is_synced)
         else:
             self._journal.begin(version)
         if wait:

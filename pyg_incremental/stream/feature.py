@@ -9,7 +9,7 @@ _HALF_LIVES = 64
 """What is older by so many has lost more than a float64 holds."""
 
 
-class Part(NamedTuple):
+class Contribution(NamedTuple):
     """What one edge gives to one node; the later one is the larger.
 
     Attributes:
@@ -83,12 +83,14 @@ class Feature:
         """Those of the ends of an edge that have the feature."""
         return {"src": ends[:1], "dst": ends[1:], "both": ends}[self.at]
 
-    def kept(self) -> "Kept":
+    def kept(self) -> "FeatureState":
         """The value at a node of which no event is known."""
-        return {"count": Kept, "sum": Sum, "last": Last, "decayed": Decayed}[self.what](self)
+        return {"count": FeatureState, "sum": ExactSum, "last": Last, "decayed": Decayed}[
+            self.what
+        ](self)
 
 
-class Kept:
+class FeatureState:
     """A feature of one node: how many parts it has."""
 
     __slots__ = ("count", "feature")
@@ -96,11 +98,11 @@ class Kept:
     def __init__(self, feature: Feature) -> None:
         self.feature, self.count = feature, 0
 
-    def add(self, part: Part) -> None:
+    def add(self, part: Contribution) -> None:
         """A part comes."""
         self.count += 1
 
-    def take(self, part: Part) -> None:
+    def take(self, part: Contribution) -> None:
         """A part that is there leaves."""
         self.count -= 1
 
@@ -109,7 +111,7 @@ class Kept:
         return base + self.count
 
 
-class Sum(Kept):
+class ExactSum(FeatureState):
     """The sum of the parts, exactly, as floats that do not overlap (Shewchuk 1997, Figure 6)."""
 
     __slots__ = ("_floats",)
@@ -118,12 +120,12 @@ class Sum(Kept):
         super().__init__(feature)
         self._floats: list[float] = []
 
-    def add(self, part: Part) -> None:
+    def add(self, part: Contribution) -> None:
         """A part comes."""
         super().add(part)
         self._grow(part.value)
 
-    def take(self, part: Part) -> None:
+    def take(self, part: Contribution) -> None:
         """A part that is there leaves."""
         super().take(part)
         self._grow(-part.value)
@@ -145,21 +147,21 @@ class Sum(Kept):
         return math.fsum([base, *self._floats])
 
 
-class Last(Kept):
+class Last(FeatureState):
     """The value of the latest part; parts in their order."""
 
     __slots__ = ("parts",)
 
     def __init__(self, feature: Feature) -> None:
         super().__init__(feature)
-        self.parts: list[Part] = []
+        self.parts: list[Contribution] = []
 
-    def add(self, part: Part) -> None:
+    def add(self, part: Contribution) -> None:
         """A part comes."""
         super().add(part)
         insort(self.parts, part)
 
-    def take(self, part: Part) -> None:
+    def take(self, part: Contribution) -> None:
         """A part that is there leaves."""
         super().take(part)
         del self.parts[bisect_left(self.parts, part)]

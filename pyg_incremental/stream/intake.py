@@ -55,7 +55,7 @@ class Taken(NamedTuple):
     latest: float = -math.inf
 
 
-class Intake:
+class EventIntake:
     """Takes events in; one that does not fit never costs the others.
 
     Args:

@@ -48,7 +48,7 @@ class Entry(NamedTuple):
         return {n: reason for n, reason in at.items() if reason is not None}
 
 
-class Journal:
+class UpdateLog:
     """The updates since a checkpoint.
 
     Args:

@@ -15,7 +15,7 @@ from pyg_incremental.errors import IncrementalError
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.stream.by_type import ByType
 from pyg_incremental.stream.changes import Changes
-from pyg_incremental.stream.feature import Kept, Part
+from pyg_incremental.stream.feature import Contribution, FeatureState
 from pyg_incremental.stream.schema import AnySchema, Rows, Type, ends_of
 from pyg_incremental.stream.window import Window, Windows
 
@@ -74,7 +74,7 @@ class LiveEdges:
         self._edges: dict[int, Edge] = {}
         self._of_pair: dict[Any, list[int]] = {}
         self._pairs_at: dict[Node, dict[Any, None]] = {}
-        self._kept: list[dict[Node, Kept]] = [{} for _ in self._features]
+        self._kept: list[dict[Node, FeatureState]] = [{} for _ in self._features]
         self._base: dict[Node, list[float]] = {}
         self._next = 0
         self._undo: list[tuple[Callable[..., Any], Any]] = []
@@ -199,7 +199,7 @@ class LiveEdges:
         value = 1.0
         if feature.of is not None:
             value = edge.values[self._schema.types[edge.type].fields.index(feature.of)]
-        part = Part(edge.time, edge.number, value)
+        part = Contribution(edge.time, edge.number, value)
         for node in dict.fromkeys(feature.ends(edge.ends)):
             self._touched[node] = None
             of = kept.get(node)

@@ -11,7 +11,7 @@ from pyg_incremental.stream.schema import Columns, OfKind, Type, ends_of
 UNKNOWN = -1
 
 
-class Numbered(NamedTuple):
+class NumberedEvents(NamedTuple):
     """Events with numbers in the place of names.
 
     Attributes:
@@ -31,7 +31,7 @@ def numbered(
     rows: Mapping[Type, Mapping[Any, int]],
     counts: Mapping[Type, int],
     brought: Collection[Type],
-) -> Numbered:
+) -> NumberedEvents:
     """Put numbers in the place of names.
 
     Args:
@@ -41,7 +41,7 @@ def numbered(
         brought: The types of nodes that are not there, and that a new edge brings.
     """
     if not rows:
-        return Numbered(columns, {}, {})
+        return NumberedEvents(columns, {}, {})
     unknown: dict[Type, list[tuple[int, int, Any]]] = {of: [] for of in rows}
     for of, kinds in columns.items():
         for kind in ("node", "edge_add"):
@@ -83,4 +83,4 @@ def numbered(
             for end, (node, names) in enumerate(zip(ends_of(of), events.ids, strict=False)):
                 ids[end] = in_numbers(node, names)
             done[of][kind] = OfKind(events.at, ids, events.data, events.values)
-    return Numbered(done, born, called)
+    return NumberedEvents(done, born, called)

@@ -21,7 +21,7 @@ from pyg_incremental.stream.alerts import Alert, Watch, finder
 from pyg_incremental.stream.by_type import ByType
 from pyg_incremental.stream.checkpoint import Folder
 from pyg_incremental.stream.history import History
-from pyg_incremental.stream.intake import Intake, Taken
+from pyg_incremental.stream.intake import EventIntake, Taken
 from pyg_incremental.stream.journal import Entry
 from pyg_incremental.stream.pace import Pace
 from pyg_incremental.stream.schema import AnySchema, HeteroSchema, Schema, Type
@@ -114,7 +114,7 @@ class Stream:
         self.dead_letters: deque[DeadLetter] = deque(maxlen=1000)
         self._dead = None if dead_letters is None else Deliveries(dead_letters)
         self._watches: list[Watch] = []
-        self._intake = Intake(self.inc, self._schema, self._windows)
+        self._intake = EventIntake(self.inc, self._schema, self._windows)
         self._history = History(self.inc, keep) if keep else None
         self._rest: deque[Event] = deque()
         self._read_at = self._waited = 0.0

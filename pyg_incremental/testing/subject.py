@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from pyg_incremental.call import full_pass
+from pyg_incremental.call.bound_call import bind
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import classify
-from pyg_incremental.call.site import bind
 from pyg_incremental.call.traced import NotTraceable
 from pyg_incremental.errors import IncrementalError, UnsupportedModelError
 from pyg_incremental.graph.dynamic import DynamicGraph

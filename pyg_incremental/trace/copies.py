@@ -77,7 +77,7 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
-class Kept:
+class ModelCopies:
     """What a model holds now, to find out what a call has changed.
 
     Args:

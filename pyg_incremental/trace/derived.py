@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx
 
 from pyg_incremental.program.derivations import edge_rows
-from pyg_incremental.program.derived import Column, Compared, Derived, Part, carried
+from pyg_incremental.program.derived import Column, Compared, Derived, DerivedEdges, carried
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
     Gather,
@@ -214,11 +214,11 @@ class DerivedGraphs:
         self._written.turned[made] = graph
         return made
 
-    def _as_part(self, relation: Relation, turned: bool) -> Part:
+    def _as_part(self, relation: Relation, turned: bool) -> DerivedEdges:
         """A graph as a part of another one: what is only filtered is filtered there."""
         made = relation.derived
         if made is None or made.loops or made.merged or len(made.parts) > 1:
-            return Part(relation.graph, turned)
+            return DerivedEdges(relation.graph, turned)
         (part,) = made.parts
         return replace(part, turned=part.turned != turned)
 
@@ -298,7 +298,7 @@ class DerivedGraphs:
         key = "keep", self.recorded.meaning(mask)
         if key in self._known:
             return self._sized(self._known[key], size)
-        derived = Derived((Part(of.graph, False, edge_rows(self.program, keep)),))
+        derived = Derived((DerivedEdges(of.graph, False, edge_rows(self.program, keep)),))
         made = self._sized(self._made(node, of, derived, key), size)
         self._masks[self.program.graphs[made].graph] = keep
         return made
@@ -313,7 +313,7 @@ class DerivedGraphs:
         relation, size = self.program.graphs[found[0]], self.recorded.fake[node][0].shape[1]
         try:
             of = self._made(
-                node, relation, Derived((Part(relation.graph, found[1]),), merged=True),
+                node, relation, Derived((DerivedEdges(relation.graph, found[1]),), merged=True),
                 ("merge", relation.graph, found[1], reduce, *held),
             )  # fmt: skip
             graph = self._sized(of, size)
@@ -537,7 +537,7 @@ class DerivedGraphs:
         self.spread_of[made] = Spread(ahead[0], fill, None if own is None else own.rows)
         return made
 
-    def _is_turned(self, kind: str, part: Part) -> bool:
+    def _is_turned(self, kind: str, part: DerivedEdges) -> bool:
         """Whether the edges of a graph are turned around in a part that is made of it."""
         if kind == part.graph:
             return part.turned

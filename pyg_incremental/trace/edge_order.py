@@ -9,13 +9,13 @@ import torch
 from torch_geometric import EdgeIndex
 
 from pyg_incremental.call import full_pass
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.program.steps import Relation
 from pyg_incremental.trace.probe import probe_of
 
 
-def settled(site: CallSite, roles: Roles) -> Roles:
+def settled(site: BoundCall, roles: Roles) -> Roles:
     """The roles, with edges sorted by target only where the model wants them so.
 
     Some aggregations fail on edges in any other order, and an `EdgeIndex` may say that it is
@@ -43,7 +43,7 @@ def settled(site: CallSite, roles: Roles) -> Roles:
     return roles
 
 
-def _may_be_loose(site: CallSite, relation: Relation) -> bool:
+def _may_be_loose(site: BoundCall, relation: Relation) -> bool:
     graph = site.tensors[relation.graph]
     return relation.by_target and not (isinstance(graph, EdgeIndex) and graph.is_sorted_by_col)
 
@@ -56,7 +56,7 @@ def _with_loose(roles: Roles, loose: Sequence[Relation]) -> Roles:
     return replace(roles, relations=tuple(relations))
 
 
-def _turned_over(site: CallSite, roles: Roles, loose: Sequence[Relation]) -> list[Any]:
+def _turned_over(site: BoundCall, roles: Roles, loose: Sequence[Relation]) -> list[Any]:
     """The arguments of the call, with the last edges of some graphs first."""
     names = {r.graph for r in loose}
     given = dict(site.tensors)
@@ -68,7 +68,7 @@ def _turned_over(site: CallSite, roles: Roles, loose: Sequence[Relation]) -> lis
     return [given[name] for name in site.names]
 
 
-def _runs(site: CallSite, arguments: list[Any]) -> bool:
+def _runs(site: BoundCall, arguments: list[Any]) -> bool:
     """Whether a copy of the model runs."""
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")

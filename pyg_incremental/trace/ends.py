@@ -30,7 +30,7 @@ from pyg_incremental.program.steps import (  # fmt: skip
 from pyg_incremental.trace.derived import DerivedGraphs, Spread
 from pyg_incremental.trace.factors import total_of
 from pyg_incremental.trace.ids import End, EndIds, arguments_of, is_fixed, same_shape
-from pyg_incremental.trace.looped import Joined, Looped, lists_all, with_own_row
+from pyg_incremental.trace.looped import CatRows, Looped, lists_all, with_own_row
 from pyg_incremental.trace.matrices import Matrices
 from pyg_incremental.trace.names import name_of
 from pyg_incremental.trace.sides import Sides, beside, of_sides
@@ -151,7 +151,7 @@ class Ends:
 
     # Gathers -------------------------------------------------------------------------------------
 
-    def _gathered(self, node: fx.Node, name: str) -> Value | Looped | Joined | Sides | None:
+    def _gathered(self, node: fx.Node, name: str) -> Value | Looped | CatRows | Sides | None:
         """`rows[ids]`, the row of a node for every edge."""
         given = arguments_of(node, ("input", "dim", "index"))
         rows, ids = given.get("input"), given.get("index")
@@ -177,13 +177,13 @@ class Ends:
         if ids in self._ids.of:
             return self._at(node, self.env[rows], ids)
         several = self._at_sides(node, self.env[rows], ids)
-        if several or not isinstance(graph, Joined):
+        if several or not isinstance(graph, CatRows):
             return several or self._picked(node, self.env[rows], graph)
         made = [self._picked(node, self.env[rows], part) for part in graph.parts]
         there = tuple(part for part in made if part is not None)
-        return Joined(there) if len(there) == len(made) else None
+        return CatRows(there) if len(there) == len(made) else None
 
-    def _at_sides(self, node: fx.Node, held: Any, ids: fx.Node) -> Joined | None:
+    def _at_sides(self, node: fx.Node, held: Any, ids: fx.Node) -> CatRows | None:
         """`rows[cat([a, b])]`, for ids at the ends of pairs that a model is asked for."""
         sides = [] if self._derived is None else self._derived.sides_of(ids)
         on_nodes = isinstance(held, Value) and held.domain is Domain.NODE
@@ -196,9 +196,9 @@ class Ends:
             self.program.gather(f"{node.name}_{i}", held, end.relation.graph, end.at_target)
             for i, end in enumerate(ends)
         ]
-        return Joined(tuple(parts))
+        return CatRows(tuple(parts))
 
-    def _behind_each_other(self, node: fx.Node) -> Joined | None:
+    def _behind_each_other(self, node: fx.Node) -> CatRows | None:
         """`cat` of rows that a model is asked for, or of ids of such, along the first dimension."""
         given = arguments_of(node, ("tensors", "dim"))
         parts, fake = given["tensors"], self._ids.fake(node)
@@ -206,11 +206,11 @@ class Ends:
         if not first or not isinstance(parts, (list, tuple)):
             return None
         held = [self.env.get(part) if isinstance(part, fx.Node) else None for part in parts]
-        rows = [p for h in held for p in (h.parts if isinstance(h, Joined) else (h,))]
+        rows = [p for h in held for p in (h.parts if isinstance(h, CatRows) else (h,))]
         on_pairs = all(
             isinstance(v, Value) and v.domain is Domain.EDGE and is_label(v.kind) for v in rows
         )
-        return Joined(tuple(v for v in rows if v is not None)) if on_pairs else None
+        return CatRows(tuple(v for v in rows if v is not None)) if on_pairs else None
 
     def _picked(self, node: fx.Node, rows: Any, ids: Any) -> Value | None:
         """`rows[ids]`, for ids that stand beside the pairs that a model is asked for."""

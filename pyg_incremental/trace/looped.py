@@ -44,7 +44,7 @@ class Looped:
 
 
 @dataclass(frozen=True)
-class Joined:
+class CatRows:
     """Rows of several kinds, one behind the other: `cat([h[a], h[b]])`, or `h[cat([a, b])]`.
 
     Attributes:
@@ -53,25 +53,25 @@ class Joined:
 
     parts: tuple[Value, ...]
 
-    def of(self, parts: Sequence[Value]) -> "Joined":
+    def of(self, parts: Sequence[Value]) -> "CatRows":
         """Other rows of the same kinds."""
-        return Joined(tuple(parts))
+        return CatRows(tuple(parts))
 
 
-def in_parts(held: Sequence[Any]) -> Looped | Joined | None:
+def in_parts(held: Sequence[Any]) -> Looped | CatRows | None:
     """One of some rows, if all are in the same parts; None if they are not."""
     first = held[0]
-    if not isinstance(first, Looped | Joined):
+    if not isinstance(first, Looped | CatRows):
         return None
 
     def places(rows: Any) -> Any:
         return type(rows), getattr(rows, "drops", None), [(v.domain, v.kind) for v in rows.parts]
 
-    alike = all(isinstance(h, Looped | Joined) and places(h) == places(first) for h in held)
+    alike = all(isinstance(h, Looped | CatRows) and places(h) == places(first) for h in held)
     return first if alike else None
 
 
-def joined_rows(program: Program, name: str, rows: Joined) -> Value:
+def joined_rows(program: Program, name: str, rows: CatRows) -> Value:
     """Rows of several kinds as they leave; nothing is computed."""
     out = program.value(f"{name}_out", Domain.WHOLE)
     return program.add(None, lambda: Returned(out, rows.parts, _cat, pure=True))

@@ -8,7 +8,7 @@ from torch import Tensor, fx
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldTensor:
     """A tensor that the model has in hand.
 
     Attributes:

@@ -28,7 +28,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Operation:
+class RowOperation:
     """A call of a function on rows.
 
     Attributes:
@@ -58,11 +58,11 @@ class Operation:
         return self.args[0].dim if self.args and isinstance(self.args[0], RowArgument) else 0
 
 
-Rule = Callable[[Operation], bool]
+Rule = Callable[[RowOperation], bool]
 """Whether a call works row by row."""
 
 
-def why_not_row_function(call: Operation) -> str:
+def why_not_row_function(call: RowOperation) -> str:
     """Why a call may mix rows, or an empty string if it cannot."""
     name = call.name.removesuffix("_") if not call.name.endswith("__") else call.name
     rule = _TABLE.get(name)
@@ -78,7 +78,7 @@ def why_not_row_function(call: Operation) -> str:
 # Rules ###########################################################################################
 
 
-def _elementwise(call: Operation) -> bool:
+def _elementwise(call: RowOperation) -> bool:
     """With broadcasting: rows meet rows, and nothing else is aligned with them."""
     return all(
         v.dim == call.dim if isinstance(v, RowArgument) else _stays_inside(v, call.dim)
@@ -104,7 +104,7 @@ def _inside(dim: Any, rank: int) -> bool:
 def _over(place: int = 1, default: Any = None, name: str = "dim") -> Rule:
     """Over dimensions of the first argument, which is the only one with rows."""
 
-    def rule(call: Operation) -> bool:
+    def rule(call: RowOperation) -> bool:
         return len(call.rows) == 1 and _inside(call.argument(name, place, default), call.first)
 
     return rule
@@ -113,7 +113,7 @@ def _over(place: int = 1, default: Any = None, name: str = "dim") -> Rule:
 def _every(*dims: tuple[str, int]) -> Rule:
     """Over several dimensions, each an argument of its own."""
 
-    def rule(call: Operation) -> bool:
+    def rule(call: RowOperation) -> bool:
         return len(call.rows) == 1 and all(
             _inside(call.argument(name, place), call.first) for name, place in dims
         )
@@ -121,39 +121,39 @@ def _every(*dims: tuple[str, int]) -> Rule:
     return rule
 
 
-def _over_or_pairs(call: Operation) -> bool:
+def _over_or_pairs(call: RowOperation) -> bool:
     """The maximum or minimum over a dimension, or of two tensors."""
     if isinstance(call.argument("other", 1), (RowArgument, Fixed)):
         return _elementwise(call)
     return _over()(call)
 
 
-def _flip(call: Operation) -> bool:
+def _flip(call: RowOperation) -> bool:
     dims = call.kwargs.get("dims", call.args[1:])
     return len(call.rows) == 1 and all(_inside(d, call.first) for d in dims) and len(dims) > 0
 
 
-def _cast(call: Operation) -> bool:
+def _cast(call: RowOperation) -> bool:
     """To the dtype or device of something else."""
     return call.first > 0
 
 
-def _unsqueeze(call: Operation) -> bool:
+def _unsqueeze(call: RowOperation) -> bool:
     return len(call.rows) == 1 and _inside(call.argument("dim", 1), call.dim)
 
 
-def _permute(call: Operation) -> bool:
+def _permute(call: RowOperation) -> bool:
     dims = call.argument("dims", 1)
     dims = call.args[1:] if isinstance(dims, int) else dims
     return len(call.rows) == 1 and dims[0] in (0, -call.first)
 
 
-def _flatten(call: Operation) -> bool:
+def _flatten(call: RowOperation) -> bool:
     return len(call.rows) == 1 and _inside(call.argument("start_dim", 1, 0), call.first)
 
 
 def _join(default: int) -> Rule:
-    def rule(call: Operation) -> bool:
+    def rule(call: RowOperation) -> bool:
         parts = call.argument("tensors", 0)
         dim = call.argument("dim", 1, default)
         return all(isinstance(p, RowArgument) for p in parts) and _inside(dim, call.dim)
@@ -161,16 +161,16 @@ def _join(default: int) -> Rule:
     return rule
 
 
-def _join_columns(call: Operation) -> bool:
+def _join_columns(call: RowOperation) -> bool:
     return all(isinstance(p, RowArgument) and p.dim > 1 for p in call.argument("tensors", 0))
 
 
-def _reshape(call: Operation) -> bool:
+def _reshape(call: RowOperation) -> bool:
     """The number of rows stays, as the symbolic size of the result says."""
     return len(call.rows) == 1 and call.first > 0
 
 
-def _product(call: Operation) -> bool:
+def _product(call: RowOperation) -> bool:
     """Of rows with a matrix, or of a matrix for each row with another one."""
     a, b = call.argument("input", 0), call.argument("other", 1, call.kwargs.get("mat2"))
     if isinstance(a, RowArgument) and isinstance(b, Fixed):
@@ -178,11 +178,11 @@ def _product(call: Operation) -> bool:
     return isinstance(a, RowArgument) and isinstance(b, RowArgument) and a.dim == b.dim >= 3
 
 
-def _linear(call: Operation) -> bool:
+def _linear(call: RowOperation) -> bool:
     return call.first >= 2 and len(call.rows) == 1
 
 
-def _einsum(call: Operation) -> bool:
+def _einsum(call: RowOperation) -> bool:
     equation, *operands = call.args
     operands = list(operands[0]) if isinstance(operands[0], (tuple, list)) else operands
     left, arrow, right = equation.replace(" ", "").partition("->")
@@ -196,45 +196,45 @@ def _einsum(call: Operation) -> bool:
     )
 
 
-def _normalized(call: Operation) -> bool:
+def _normalized(call: RowOperation) -> bool:
     shape = call.argument("normalized_shape", 1)
     return len(call.rows) == 1 and 0 < len(shape) < call.first
 
 
-def _batch_norm(call: Operation) -> bool:
+def _batch_norm(call: RowOperation) -> bool:
     """With statistics that were learned."""
     given = isinstance(call.argument("running_mean", 1), Fixed)
     return given and call.argument("training", 5, False) is False and len(call.rows) == 1
 
 
-def _group_norm(call: Operation) -> bool:
+def _group_norm(call: RowOperation) -> bool:
     return call.first >= 2 and len(call.rows) == 1
 
 
-def _dropout(call: Operation) -> bool:
+def _dropout(call: RowOperation) -> bool:
     return call.argument("training", 2, True) is False and call.first > 0
 
 
-def _where(call: Operation) -> bool:
+def _where(call: RowOperation) -> bool:
     return len(call.args) == 3 and _elementwise(call)
 
 
-def _expand(call: Operation) -> bool:
+def _expand(call: RowOperation) -> bool:
     sizes = call.args[1] if isinstance(call.args[1], (tuple, list)) else call.args[1:]
     return len(call.rows) == 1 and sizes[0] == -1 and len(sizes) == call.first
 
 
-def _expand_as(call: Operation) -> bool:
+def _expand_as(call: RowOperation) -> bool:
     other = call.argument("other", 1)
     return call.first > 0 and isinstance(other, RowArgument) and call.first == other.dim
 
 
-def _repeat(call: Operation) -> bool:
+def _repeat(call: RowOperation) -> bool:
     times = call.args[1] if isinstance(call.args[1], (tuple, list)) else call.args[1:]
     return len(call.rows) == 1 and times[0] == 1 and len(times) == call.first
 
 
-def _index(call: Operation) -> bool:
+def _index(call: RowOperation) -> bool:
     """Columns are picked, after a full slice; or a row of a table for each row of ids."""
     table, ids = call.args[:2]
     if isinstance(table, Fixed):
@@ -251,13 +251,13 @@ def _index(call: Operation) -> bool:
     return isinstance(index[0], slice) and index[0] == slice(None)
 
 
-def _along(call: Operation) -> bool:
+def _along(call: RowOperation) -> bool:
     """Picks along a dimension that is not the rows, by ids that have the same rows or none."""
     dim, ids = call.argument("dim", 1), call.argument("index", 2)
     return _inside(dim, call.first) and isinstance(ids, RowArgument) and ids.dim == call.first
 
 
-def _select_columns(call: Operation) -> bool:
+def _select_columns(call: RowOperation) -> bool:
     """Columns are picked; or a row of a table for each id."""
     table, ids = call.args[0], call.argument("index", 2)
     if isinstance(table, Fixed):
@@ -270,12 +270,12 @@ def _select_columns(call: Operation) -> bool:
     )
 
 
-def _one_hot(call: Operation) -> bool:
+def _one_hot(call: RowOperation) -> bool:
     classes = call.argument("num_classes", 1, -1)
     return isinstance(classes, int) and classes > 0 and call.first > 0
 
 
-def _embedding(call: Operation) -> bool:
+def _embedding(call: RowOperation) -> bool:
     """A row of a table for each id; without `max_norm`, which writes to the table."""
     plain = call.argument("max_norm", 3) is None
     return plain and call.first > 0 and isinstance(call.argument("weight", 1), Fixed)
@@ -284,14 +284,14 @@ def _embedding(call: Operation) -> bool:
 def _pairs_of_rows(place: int, default: int) -> Rule:
     """A number for two rows, over a dimension that is not the rows."""
 
-    def rule(call: Operation) -> bool:
+    def rule(call: RowOperation) -> bool:
         dim = call.argument("dim", place, default)
         return _elementwise_ranks(call) and _inside(dim, call.first)
 
     return rule
 
 
-def _elementwise_ranks(call: Operation) -> bool:
+def _elementwise_ranks(call: RowOperation) -> bool:
     return call.first > 1 and all(
         v.dim == call.first if isinstance(v, RowArgument) else _stays_inside(v, call.first)
         for v in call.args[:2]

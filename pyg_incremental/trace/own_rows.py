@@ -30,7 +30,7 @@ from pyg_incremental.ops import (  # fmt: skip
 from pyg_incremental.ops.base import Loops
 from pyg_incremental.ops.message import flat_messages
 from pyg_incremental.program.derivations import in_use
-from pyg_incremental.program.derived import LOOP, Part
+from pyg_incremental.program.derived import LOOP, DerivedEdges
 from pyg_incremental.program.messages import reads_nodes
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
@@ -126,7 +126,7 @@ class _Table:
         self.edges_of: dict[Value, Rows] = {}
         self.nodes_of: dict[Value, Value] = {}
 
-    def _only_part(self, relation: Relation) -> tuple[Part, bool]:
+    def _only_part(self, relation: Relation) -> tuple[DerivedEdges, bool]:
         """The part that a table has, and whether the self-loops in it are left out."""
         derived = relation.derived
         if derived is None or derived.merged or len(derived.parts) != 1:

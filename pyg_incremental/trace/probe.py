@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
+from pyg_incremental.call.bound_call import BoundCall, device_of
 from pyg_incremental.call.formats import to_format
 from pyg_incremental.call.members import counted, edges_of, may_name_graphs, with_everyone
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.call.site import CallSite, device_of
 from pyg_incremental.program.steps import Relation
 
 _EDGES = 200  # of a graph whose number of nodes cannot be chosen, at most about as many
@@ -35,7 +35,7 @@ class Probe:
     edge_index: dict[str, Tensor]
     num_nodes: dict[str, int]
 
-    def arguments(self, site: CallSite, roles: Roles) -> list[Any]:
+    def arguments(self, site: BoundCall, roles: Roles) -> list[Any]:
         """The tensors of the call, in the order of `site.names`."""
         given: dict[str, Any] = dict(self.tensors)
         device = device_of(site.model, [self.tensors[n] for n in roles.nodes])
@@ -47,7 +47,7 @@ class Probe:
         return [given[name] for name in site.names]
 
 
-def probe_of(site: CallSite, roles: Roles) -> Probe:
+def probe_of(site: BoundCall, roles: Roles) -> Probe:
     """A call on graphs with a few dozen nodes.
 
     Its numbers of nodes and of edges differ from each other and occur nowhere in the model, so that

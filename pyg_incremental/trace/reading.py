@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.full_pass import plainly
 from pyg_incremental.call.roles import Roles, is_label
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.trace.copies import ModelCopy
 from pyg_incremental.trace.names import name_of
 from pyg_incremental.trace.nested import leaves
@@ -52,7 +52,7 @@ class Reads:
     shifted: set[str] = field(default_factory=set)
 
 
-def reads_of(site: CallSite, roles: Roles, on_probe: bool = True) -> Reads | None:
+def reads_of(site: BoundCall, roles: Roles, on_probe: bool = True) -> Reads | None:
     """What a copy of the model does with integers; None if it does not run.
 
     Args:

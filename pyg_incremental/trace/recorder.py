@@ -25,7 +25,7 @@ from pyg_incremental.trace.called import Call, depends_on_ones
 from pyg_incremental.trace.counting import largest_of
 from pyg_incremental.trace.functions import SizeFormula, set_item, size_of
 from pyg_incremental.trace.listener import gives_tensors
-from pyg_incremental.trace.memory import Held, counts_writes, is_same_place, memory_of
+from pyg_incremental.trace.memory import HeldTensor, counts_writes, is_same_place, memory_of
 from pyg_incremental.trace.merging import merged
 from pyg_incremental.trace.names import asks_for_values, either_way, name_of
 from pyg_incremental.trace.nested import alike, holds_tensors, leaves, rebuilt, tensors_as
@@ -87,7 +87,7 @@ class Recorder(TorchFunctionMode):
         self._leaf_sizes = leaf_sizes
         self._originals = constants
         self._attributes: dict[int, tuple[str, Tensor]] = {}
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, HeldTensor] = {}
         self._torn: dict[int, str] = {}
         self._sized: dict[Any, tuple[fx.Node, int]] = {}
         self._members: dict[fx.Node, Relation] = {}
@@ -331,7 +331,9 @@ class Recorder(TorchFunctionMode):
 
     # Writing -------------------------------------------------------------------------------------
 
-    def _written(self, call: Call, before: list[tuple[Held, int]], real: Any) -> Held | None:
+    def _written(
+        self, call: Call, before: list[tuple[HeldTensor, int]], real: Any
+    ) -> HeldTensor | None:
         """The argument that a call has written to."""
         changed = {id(h.fake) for h, version in before if h.real._version != version}
         given = [self._held[id(v)] for v in call.leaves if id(v) in self._held]
@@ -348,7 +350,7 @@ class Recorder(TorchFunctionMode):
             self.refuse(f"'{call.shown}' writes to several tensors")
         return hit[0]
 
-    def _write(self, call: Call, written: Held, real: Any) -> Any:
+    def _write(self, call: Call, written: HeldTensor, real: Any) -> Any:
         """From here on, what was written to is the result of the call."""
         memory = memory_of(written.real)
         is_result = real is written.real or call.name == "__setitem__"
@@ -388,7 +390,7 @@ class Recorder(TorchFunctionMode):
     # Keeping -------------------------------------------------------------------------------------
 
     def _hold(self, fake: Any, node: fx.Node, real: Any) -> None:
-        self._held[id(fake)] = Held(fake, node, real)
+        self._held[id(fake)] = HeldTensor(fake, node, real)
         self.fake[node] = fake
         # A copy, because what is here may be written to later.
         plain = isinstance(real, Tensor) and real.layout is torch.strided

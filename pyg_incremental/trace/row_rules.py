@@ -64,7 +64,7 @@ def why_not_by_rows(written: Written, node: fx.Node, fn: Any) -> str:
         return ""
     if fn is set_item and _sets_masked(written, node):
         return ""
-    call = operations.Operation(
+    call = operations.RowOperation(
         name_of(fn),
         _abstract(written, node.args),
         _abstract(written, node.kwargs),

@@ -22,7 +22,7 @@ _LAYERS = (nn.RNN, nn.GRU, nn.LSTM)
 
 
 @dataclass(frozen=True)
-class Layers:
+class LayerRows:
     """Node rows of several layers, `[layers, num_nodes, channels]`.
 
     Attributes:
@@ -57,7 +57,7 @@ def of_series(written: Written, node: fx.Node, fn: Any) -> Any:
     """
     first = node.args[0] if node.args else None
     held = written.env.get(first) if isinstance(first, fx.Node) else None
-    if isinstance(held, Layers):
+    if isinstance(held, LayerRows):
         return _one_of(held, node)
     if not isinstance(held, Value) or held.domain is not Domain.NODE:
         return None
@@ -67,7 +67,7 @@ def of_series(written: Written, node: fx.Node, fn: Any) -> Any:
         return None
     add = partial(written.program.map, inputs=[held], costly=True)
     states = [
-        Layers(
+        LayerRows(
             tuple(add(f"{node.name}_{part}_{k}", partial(_state, fn, part, k)) for k in range(n))
         )
         for part, n in enumerate([_count(fn)] * (2 if isinstance(fn, nn.LSTM) else 1))
@@ -76,7 +76,7 @@ def of_series(written: Written, node: fx.Node, fn: Any) -> Any:
     return out, (states[0] if len(states) == 1 else tuple(states))
 
 
-def _one_of(held: Layers, node: fx.Node) -> Value | None:
+def _one_of(held: LayerRows, node: fx.Node) -> Value | None:
     """The rows of one layer, if an operation picks these."""
     name = name_of(node.target) if node.op == "call_function" else ""  # type: ignore[arg-type]
     at: Any = None

@@ -14,10 +14,10 @@ from torch import Tensor, fx
 
 from pyg_incremental.program.steps import Domain, Value
 from pyg_incremental.trace.ids import arguments_of, swaps
-from pyg_incremental.trace.looped import Joined, Looped
+from pyg_incremental.trace.looped import CatRows, Looped
 from pyg_incremental.trace.one_step import OneStep
 from pyg_incremental.trace.picked import Picked
-from pyg_incremental.trace.series import Layers
+from pyg_incremental.trace.series import LayerRows
 from pyg_incremental.trace.written import Written
 
 _REDUCES = ("sum", "prod", "mean", "amax", "amin")
@@ -35,7 +35,7 @@ class Sides:
     rows: Value
 
 
-ARRANGED = (Looped, Joined, OneStep, Sides, Layers, Picked)
+ARRANGED = (Looped, CatRows, OneStep, Sides, LayerRows, Picked)
 """What stands for rows in another arrangement."""
 
 

@@ -50,7 +50,7 @@ class Reduced:
 
 
 @dataclass(frozen=True)
-class Weighted:
+class WeightedBySoftmax:
     """Edge rows that are values times the softmax of their logits.
 
     Attributes:
@@ -81,7 +81,7 @@ class Softmaxes:
         self._written, self._ids = written, ids
         self.reduced: dict[fx.Node, Reduced] = {}
 
-    def read(self, rows: fx.Node, end: End) -> Weighted | None:
+    def read(self, rows: fx.Node, end: End) -> WeightedBySoftmax | None:
         """What edge rows, `[num_edges, ...]`, are that are added up at an end of the edges.
 
         None if they are not weighted by a softmax over the edges of that end.
@@ -103,7 +103,7 @@ class Softmaxes:
             return None
         ones = self._written.program.map(f"{weights.name}_ones", torch.ones_like, [held[2]])
         values = with_others(self._written.program, held[0], {held[1]: ones})
-        return Weighted(held[2], values, heads, wide)
+        return WeightedBySoftmax(held[2], values, heads, wide)
 
     # What is a softmax ---------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class Softmaxes:
 
 def attended(
     call: ConvCall,
-    found: Weighted,
+    found: WeightedBySoftmax,
     moved: Callable[[Value], Value | None],
     function: Callable[[Value], EdgeFunction],
     by_pointer: bool,

@@ -25,10 +25,10 @@ from torch_geometric.nn.aggr.fused import FusedAggregation
 from torch_geometric.nn.conv import hetero_conv
 from torch_geometric.nn.conv.hetero_conv import group
 
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.full_pass import plainly
 from pyg_incremental.call.members import may_name_graphs, membership
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import NotTraceable, Traced
 from pyg_incremental.conv import has_program
 from pyg_incremental.conv.watched import why_watched
@@ -109,7 +109,7 @@ class Trial:
 
 
 def tried_on(
-    site: CallSite,
+    site: BoundCall,
     roles: Roles,
     probe: Probe,
     copied: ModelCopy,
@@ -131,7 +131,7 @@ def tried_on(
     return Trial(probe, copied, output, listener.calls, opens, least_edges)
 
 
-def trace(site: CallSite, roles: Roles, trial: Trial, in_one: bool = False) -> Traced:
+def trace(site: BoundCall, roles: Roles, trial: Trial, in_one: bool = False) -> Traced:
     """Write the program of a call.
 
     Args:
@@ -168,7 +168,7 @@ def trace(site: CallSite, roles: Roles, trial: Trial, in_one: bool = False) -> T
 _ASKS = "what it does depends on a number of rows, or on a value, that a delta may change"
 
 
-def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
+def _recorded(site: BoundCall, roles: Roles, trial: Trial) -> Recorder:
     """Call the copy once more, and write down what it does."""
     if any(isinstance(m, torch.jit.ScriptModule) for m in site.model.modules()):
         raise NotTraceable("it is scripted, so that its Python code is not there any more")
@@ -212,7 +212,7 @@ def _recorded(site: CallSite, roles: Roles, trial: Trial) -> Recorder:
 
 
 @contextlib.contextmanager
-def _calls_seen_by(observer: Observer, site: CallSite, opens: Opens) -> Iterator[None]:
+def _calls_seen_by(observer: Observer, site: BoundCall, opens: Opens) -> Iterator[None]:
     """Let calls of torch and of whole modules be seen."""
     names = {path: m for path, m in site.named_modules() if _is_one_call(m, opens)}
     convs = {
@@ -325,7 +325,7 @@ def _is_over_steps(module: nn.Module, rows: Tensor) -> bool:
 
 def _is_one_call(module: nn.Module, opens: Opens) -> bool:
     """Whether a module is written down as one call, and not what it does inside."""
-    if isinstance(module, CallSite):
+    if isinstance(module, BoundCall):
         return False
     if isinstance(module, MessagePassing):
         closed = not opens or (has_program(module) and opens != "all")

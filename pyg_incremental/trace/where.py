@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 import torch
 import torch_geometric
 
-from pyg_incremental.call import site
+from pyg_incremental.call import bound_call
 from pyg_incremental.program.origin import Place
 
 
@@ -33,7 +33,7 @@ _OURS = str(Path(__file__).parents[1])
 _TORCH, _PYG = (str(Path(m.__file__ or "").parent) for m in (torch, torch_geometric))
 _WRITTEN = ("_propagate", "_edge_updater")
 """How the names of modules end that PyG writes for a conv, to files of its own."""
-_whose: dict[str, _Whose] = {site.__file__: _Whose.CALL}
+_whose: dict[str, _Whose] = {bound_call.__file__: _Whose.CALL}
 
 
 def here() -> Place | None:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch_geometric.nn import MessagePassing
 
+from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.members import count_of
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.call.site import CallSite
 from pyg_incremental.call.traced import NotTraceable, Output, Traced
 from pyg_incremental.program.derivations import leave_out_unused
 from pyg_incremental.program.origin import Origin
@@ -32,7 +32,7 @@ from pyg_incremental.trace.edge_rows import keep_edge_rows
 from pyg_incremental.trace.ends import Ends
 from pyg_incremental.trace.every_node import EveryNode
 from pyg_incremental.trace.functions import SizeFormula, size_of
-from pyg_incremental.trace.looped import Joined, Looped, in_parts, joined_rows, listed
+from pyg_incremental.trace.looped import CatRows, Looped, in_parts, joined_rows, listed
 from pyg_incremental.trace.names import name_of, shown
 from pyg_incremental.trace.one_step import OneStep, OneSteps
 from pyg_incremental.trace.own_rows import without_tables
@@ -50,7 +50,7 @@ from pyg_incremental.trace.products import of_all_rows
 from pyg_incremental.trace.recorder import Recorder
 from pyg_incremental.trace.row_rules import squeezes_all, why_not_by_rows
 from pyg_incremental.trace.sealed import edges_of_matrix, values_of_matrix
-from pyg_incremental.trace.series import Layers, joined, of_series
+from pyg_incremental.trace.series import LayerRows, joined, of_series
 from pyg_incremental.trace.sides import ARRANGED, Sides, as_sides
 from pyg_incremental.trace.sizes import is_fake, is_symbolic
 from pyg_incremental.trace.written import Written
@@ -70,7 +70,7 @@ class Writer:
 
     def __init__(
         self,
-        site: CallSite,
+        site: BoundCall,
         roles: Roles,
         recorded: Recorder,
         probe: Probe,
@@ -180,7 +180,7 @@ class Writer:
             held = self.env[result]
             if isinstance(held, Looped) and held.drops:
                 result = self._listed(result, held)
-            elif isinstance(held, Joined):
+            elif isinstance(held, CatRows):
                 result = joined_rows(self.program, result.name, held)
             elif isinstance(held, Picked):
                 result = leaving(self.written, result.name, held)
@@ -293,7 +293,7 @@ class Writer:
 
     def _remember_parts(self, made: Any, result: Tensor) -> None:
         """Keep the probe's rows of edges and of the loops behind them, or of other parts."""
-        if isinstance(made, Looped | Joined):
+        if isinstance(made, Looped | CatRows):
             counts = [self._count(part) for part in made.parts]
             counts[0] += len(result) - sum(counts)  # of edges with loops some may be left out
             for part, rows in zip(made.parts, result.split(counts), strict=True):
@@ -354,7 +354,7 @@ class Writer:
             return as_picked(self.written, node.name, rows)
         if isinstance(rows, Sides):
             return as_sides(self.written, node.name, rows)
-        if isinstance(rows, OneStep | Layers):
+        if isinstance(rows, OneStep | LayerRows):
             return joined(rows.rows, self.written, node.name)
         reason = f"{node.name}: rows of edges and of loops leave, or are not worked on row by row"
         if isinstance(rows, Looped) and rows.drops:

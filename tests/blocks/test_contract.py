@@ -13,8 +13,8 @@ from pyg_incremental.blocks.given import ids_of
 from pyg_incremental.blocks.layer_store import LayerStore
 from pyg_incremental.blocks.node_order import NodeOrder
 from pyg_incremental.blocks.readouts import has_node_rows
+from pyg_incremental.call.bound_call import bind
 from pyg_incremental.call.roles import classify
-from pyg_incremental.call.site import bind
 from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.trace.edge_order import settled

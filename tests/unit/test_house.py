@@ -2,7 +2,15 @@
 
 import pytest
 
-from tests.house import PACKAGE, class_checks, code_lines, files, unstated_in, ways
+from tests.house import (
+    PACKAGE,
+    class_checks,
+    code_lines,
+    files,
+    names_of_several,
+    unstated_in,
+    ways,
+)
 
 AT_THE_ROOT = 9
 CLASS_CHECKS = 101
@@ -53,6 +61,13 @@ def test_a_check_for_the_class_of_a_step_is_found(tmp_path):
     assert class_checks(tmp_path) == ["engine/file.py:6 Sum"]
     assert code_lines(STEPS) == 4
     assert code_lines(ELSEWHERE) == 4
+
+
+def test_a_name_stands_for_one_class(tmp_path):
+    assert not names_of_several(), "a class that is another one has another name"
+    for room in ("ops", "engine"):
+        (tmp_path / f"{room}.py").write_text("class Sum: ...\nclass _Own: ...\n")
+    assert names_of_several(tmp_path) == {"Sum": ["engine.py", "ops.py"]}
 
 
 TAKES_TENSORS = '''

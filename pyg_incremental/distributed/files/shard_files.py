@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pyg_incremental.call.bound_call import BoundCall, bind
 from pyg_incremental.call.checked import Checked
 from pyg_incremental.call.roles import Roles, classify
-from pyg_incremental.call.site import CallSite, bind
 from pyg_incremental.distributed.call import EDGES, NODES, SampleRows, SharedCall, call_of
 from pyg_incremental.distributed.errors import PartitionError
 from pyg_incremental.distributed.files import manifests
@@ -300,7 +300,7 @@ class ShardFiles:
             "" if "" in self.manifest.num_nodes else graph.of
         )  # fmt: skip
 
-    def _compare(self, roles: Roles, site: CallSite) -> None:
+    def _compare(self, roles: Roles, site: BoundCall) -> None:
         """See that the model takes nodes for nodes and edges for edges."""
         m = self.manifest
         said = {leaf.name: leaf.of for leaf in (*m.nodes, *m.graphs, *m.edges)}

@@ -16,9 +16,9 @@ from torch import Tensor
 from pyg_incremental.blocks.evaluator import Evaluator
 from pyg_incremental.blocks.files import Files
 from pyg_incremental.blocks.layer_store import LayerStore
+from pyg_incremental.call.bound_call import device_of
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.call.site import device_of
 from pyg_incremental.call.traced import Output
 from pyg_incremental.distributed.boundary.rewrite import directions, name_of, suffix_of
 from pyg_incremental.distributed.part.local_plan import agree, local_plan

@@ -12,7 +12,7 @@ _KEPT = 8
 
 
 @dataclass(frozen=True)
-class Step:
+class ServiceStep:
     """What was read from the source at once.
 
     Attributes:

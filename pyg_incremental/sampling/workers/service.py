@@ -19,7 +19,7 @@ from pyg_incremental.sampling.workers.merge import merged
 from pyg_incremental.sampling.workers.messages import SampleQuery, TypedCounts
 from pyg_incremental.sampling.workers.owners import check_counts
 from pyg_incremental.sampling.workers.registration import registered
-from pyg_incremental.sampling.workers.results import ReadBy, ServiceStats, Step
+from pyg_incremental.sampling.workers.results import ReadBy, ServiceStats, ServiceStep
 from pyg_incremental.sampling.workers.route import EdgesBy
 from pyg_incremental.sampling.workers.seeds import (
     SeedAges,
@@ -207,7 +207,7 @@ class SampleService:
 
     # Events --------------------------------------------------------------------------------------
 
-    def step(self, max_events: int = 100_000, *, wait: bool = True) -> Step:
+    def step(self, max_events: int = 100_000, *, wait: bool = True) -> ServiceStep:
         """Read some events from the source and hand them to the workers.
 
         A delta that does not fit is left out and reported; edges that are to be deleted and are not
@@ -232,7 +232,7 @@ class SampleService:
                 self.checkpoint()  # of what is visible
             return step
 
-    def _take(self, supervisor: Supervisor, given: list[Event], wait: bool) -> Step:
+    def _take(self, supervisor: Supervisor, given: list[Event], wait: bool) -> ServiceStep:
         parts, events, refused = self._splitter.read_all(given, len(supervisor.sampling))
         position = self._source.position()
         self._counts.events += events
@@ -241,7 +241,7 @@ class SampleService:
         token = self._round(parts, stale) if events or stale else supervisor.round
         if wait:
             supervisor.finish_all()
-        return Step(token, events, position, tuple(refused))
+        return ServiceStep(token, events, position, tuple(refused))
 
     def expire(self, before: float) -> int:
         """Delete edges with times below `before`; a token for it. No earlier checkpoint has it.

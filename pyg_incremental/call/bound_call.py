@@ -38,7 +38,7 @@ _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 _DICTS = ("x_dict", "edge_index_dict", "adj_t_dict")
 
 
-class CallSite(nn.Module):
+class BoundCall(nn.Module):
     """A model with all arguments of one call fixed, but for the tensors named in `names`.
 
     Tracing this module instead of the model bakes in what was not a tensor (and that optional
@@ -178,7 +178,7 @@ class CallSite(nn.Module):
         self.tensors |= self.held
         self.names = list(self.tensors)
 
-    def with_held(self, more: Mapping[str, Tensor]) -> "CallSite":
+    def with_held(self, more: Mapping[str, Tensor]) -> "BoundCall":
         """The same call with tensors, of any shape, that the model holds, by their paths in it."""
         made = self.on(self.model)
         made.held, made.tensors = {**self.held, **more}, {**self.tensors, **more}
@@ -216,13 +216,13 @@ class CallSite(nn.Module):
                 )
         refuse_constants(self.constants.items(), counts, {*said, *self.fixed})
 
-    def on(self, model: nn.Module) -> "CallSite":
+    def on(self, model: nn.Module) -> "BoundCall":
         """The same call of another model, such as a copy."""
-        made = CallSite.__new__(CallSite)
+        made = BoundCall.__new__(BoundCall)
         made.__dict__ = {**self.__dict__, "_modules": {"model": model}}
         return made
 
-    def asking(self, asked: Iterable[Asked]) -> "CallSite":
+    def asking(self, asked: Iterable[Asked]) -> "BoundCall":
         """The same call with pairs in the place of arguments with ids."""
         made, groups = self.on(self.model), list(asked)
         made.asked = {**self.asked, **{a.name: a for a in groups}}
@@ -323,7 +323,7 @@ def bind(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     roles: Mapping[str, Any] | None = None,
-) -> CallSite:
+) -> BoundCall:
     """The call site of `model(*args, **kwargs)`, of which the user says some roles.
 
     Raises:
@@ -361,7 +361,7 @@ def bind(
     fixed = [name for name, role in told.items() if role.what in ("constant", "value")]
     sparse = {n: v.layout for n, v in arguments.items() if _is_sparse_rows(n, v, told.get(n))}
     arguments |= {n: arguments[n].to_dense() for n in sparse}
-    site = CallSite(model, arguments | beside, positional, fixed, beside)
+    site = BoundCall(model, arguments | beside, positional, fixed, beside)
     site.sparse = sparse
     graphs = [name for name, role in told.items() if role.what == "graph"]
     if not graphs and not any(map(site.is_graph, site.names)):
@@ -400,14 +400,14 @@ def _refuse_plain(model: nn.Module, arguments: Mapping[str, Any]) -> None:
             )
 
 
-def _read(site: CallSite, arguments: Mapping[str, Any]) -> Collection[str]:
+def _read(site: BoundCall, arguments: Mapping[str, Any]) -> Collection[str]:
     """The tensors of a call that its model reads; labels and masks it often does not.
 
     That is found by running it, on a few nodes where it does run on these.
     """
     try:
         few = {k: part_of(v) if isinstance(v, BaseData) else v for k, v in arguments.items()}
-        return names_read(CallSite(site.model, few, site.positional, site.fixed))
+        return names_read(BoundCall(site.model, few, site.positional, site.fixed))
     except Exception:  # PyG cannot take a part of it, or the model does not run on that
         try:
             return names_read(site)
