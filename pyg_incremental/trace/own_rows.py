@@ -219,9 +219,8 @@ class _Table:
         inputs = (step.source, step.target, *(() if edge is None else (edge,)))
         if not looped:
             return _Over({"edge": edge}, inputs)
-        heads = self.written.examples[step.target].shape[1]
         given = [step.source, step.target, *([] if step.edge is None else [self.nodes(step.edge)])]
-        loop = self.program.map(f"{step.output}_loop", partial(_logits, heads), given)
+        loop = self.program.map(f"{step.output}_loop", _logits, given)
         return _Over({"edge": edge, "loop": loop}, (*inputs, loop))
 
     def _of_rows(self, step: NeighborhoodRows, looped: bool) -> _Over:
@@ -349,7 +348,10 @@ class _Table:
         if derived.own:
             raise NotIncremental("some loops have data of their own")
         number = LOOP if rows.name == derived.part else 0
-        fill = full_rows(self.written.examples[rows], number)
+        like = self.written.examples.get(rows)
+        if like is None:
+            raise NotIncremental(f"'{rows}' was not tried")
+        fill = full_rows(like, number)
         return self.program.map(f"{rows}_loops", fill, [self.program.ones(self.of.source)])
 
     def _own_rows(self, spread: Spread, rows: Value) -> Value:
@@ -418,8 +420,8 @@ def _times(rows: Tensor, weight: Tensor) -> Tensor:
     return rows * weight.view(-1, *[1] * (rows.dim() - 1))
 
 
-def _logits(heads: int, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
-    own = source[:, -heads:] + target
+def _logits(source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
+    own = source[:, -target.shape[1] :] + target
     return own if edge is None else own + edge
 
 

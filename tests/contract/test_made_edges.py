@@ -49,6 +49,7 @@ class Makes(nn.Module):
         self.plain = gnn.GCNConv(CHANNELS, 4, normalize=False)
         self.graph = gnn.GraphConv(CHANNELS, 4)
         self.gat = gnn.GATConv(CHANNELS, 2, heads=2, edge_dim=3)
+        self.bare = gnn.GATConv(CHANNELS, 2, heads=2, add_self_loops=False)
         self.gine = gnn.GINEConv(nn.Linear(CHANNELS, 4), edge_dim=3)
         self.cut, self.own, self.own_max = nn.Parameter(torch.tensor(0.4)), Own(), Own("max")
 
@@ -164,6 +165,7 @@ CASES = [
         "loops, mean", lambda m, x, e, w: m.graph(x, *add_self_loops(e, w, "mean", x.size(0)))
     ),
     with_attr("loops, attr", lambda m, x, e, w: m.gine(x, *add_self_loops(e, w, 2.0, x.size(0)))),
+    weighted("loops, GAT", lambda m, x, e, w: m.bare(x, add_self_loops(e, num_nodes=x.size(0))[0])),
     weighted("loops, own", lambda m, x, e, w: m.own(x, *add_self_loops(e, w, 3.0, x.size(0)))),
     weighted(
         "remaining",
@@ -233,7 +235,7 @@ def test_made_edges_are_followed(case):
 
 BESIDE = [
     "gcn_norm", "gcn_norm, improved", "gcn_norm, unit", "gcn_norm, by hand", "loops", "loops, mean",
-    "loops, attr", "remaining", "no loops", "attended",
+    "loops, attr", "loops, GAT", "remaining", "no loops", "attended",
 ]  # fmt: skip
 
 
