@@ -181,6 +181,14 @@ def a_delta(rng, there):
     return [there[i] for i in at], sorted(drawn - set(there))
 
 
+def exact(rows):
+    """Numbers whose products and sums are exact in float64, in whatever order they are added.
+
+    Else a row that is computed in another order than before has changed by rounding.
+    """
+    return (64 * rows).round() / 64
+
+
 @pytest.mark.parametrize("backend", ["compiled", "reference"])
 @pytest.mark.parametrize("name", MODELS)
 def test_reads_no_more_than_inkstream(name, backend, seed):
@@ -188,7 +196,9 @@ def test_reads_no_more_than_inkstream(name, backend, seed):
     torch.manual_seed(seed)
     rng = generator([seed, list(MODELS).index(name)])
     model = make().double().eval()
-    x = torch.randn(NODES, WIDTH).double()
+    x = exact(torch.randn(NODES, WIDTH).double())
+    for parameter in model.parameters():
+        parameter.data = exact(parameter.data)
     pairs = sorted({(int(u), int(v)) for u, v in rng.integers(0, NODES, (EDGES, 2))})
     world = World(x, pairs)
     inc = to_incremental(model, backend=backend)

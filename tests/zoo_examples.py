@@ -23,7 +23,6 @@ STANDS = {
     "smoothed": (FULL, "depends on the values of a tensor"),  # scaled by sums over the mask
     "nearest": (MIXED, "cdist: its rows grow with the graph"),  # the graph is made of rows
     "han": (MIXED, "conv: HANConv has no program"),  # relations are weighed by means over all nodes
-    "gae-all-pairs": (MIXED, "matmul: its rows grow with the graph"),
     "dense-adjacency": (FULL, "what it does depends on"),
     "above-the-mean": (MIXED, "mean: its result does not have one row for each input row"),
     "positions": (MIXED, "size_of: it reads how large the graph is"),  # every row, with a new node

@@ -126,7 +126,7 @@ class ReturnedDataclass:
         return self.kind(**{f.name: made.get(f.name) for f in fields(self.kind) if f.init})
 
 
-Returned = ReturnedObject | ReturnedDataclass
+KeptObject = ReturnedObject | ReturnedDataclass
 
 
 def objects_in(result: Any, kept: Callable[[BaseData], ReturnedObject]) -> Any:
@@ -144,11 +144,11 @@ def objects_in(result: Any, kept: Callable[[BaseData], ReturnedObject]) -> Any:
     return None
 
 
-def with_objects(value: Any, kept: Any, put: Callable[[Returned, Any], Any]) -> Any:
+def with_objects(value: Any, kept: Any, put: Callable[[KeptObject, Any], Any]) -> Any:
     """A result with `put(what is kept, what stands there)` in the place of each object."""
     if kept is None:
         return value
-    if isinstance(kept, Returned):
+    if isinstance(kept, KeptObject):
         return put(kept, value)
     if isinstance(kept, dict):
         return {k: with_objects(v, kept[k], put) for k, v in value.items()}

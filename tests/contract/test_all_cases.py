@@ -35,7 +35,7 @@ FACTORS = {
     "scrub_rows": (0, 3),
 }
 ATTENTION = {str(case) for case in ATTENTION_CASES}
-BY_ROWS = {"agnn-list", "rgat-f-additive", "point-list"}
+BY_ROWS = {"rgat-f-additive"}
 """Cases computed by the conv's own forward, row by row."""
 PART = {"part": (2048, 2)}  # rows that a map computes at a time
 
