@@ -39,7 +39,7 @@ Changes = tuple[Nodes, Numbers]
 """Nodes, `[c]`, and their rows, `[c, ...]`."""
 EdgeChanges = tuple[Pairs, Mapping[str, Numbers]] | Table
 """Edges, and new data for them."""
-Identifiers = Tensor | NDArray[np.object_]
+Identifiers = Tensor | NDArray[np.generic]
 """Ids that users gave to nodes or edges: int64 `[k]` if they are integers, else objects `[k]`."""
 Array = Any
 """A NumPy array (compiled kernels) or a tensor (reference kernels): what a kernel takes."""

@@ -21,7 +21,7 @@ class Alert(NamedTuple):
     """A row of the output that somebody asked to hear of.
 
     It comes at least once: after a crash those since the last checkpoint come again, with the same
-    `version` and `node`, and `type` where there are several.
+    `version` and `node`, and `node_type` where there are several.
 
     Attributes:
         version: The version that changed the row.
@@ -31,7 +31,7 @@ class Alert(NamedTuple):
             for `'flipped'`.
         new: The same now.
         position: The position of the source behind the last event of the update.
-        type: The type of the node, where the output is a dict by type.
+        node_type: The type of the node, where the output is a dict by type.
     """
 
     version: int
@@ -40,7 +40,7 @@ class Alert(NamedTuple):
     old: Any
     new: Any
     position: Any
-    type: Any = None
+    node_type: Any = None
 
 
 class Watch:

@@ -286,7 +286,7 @@ def test_a_restart(tmp_path, cut):
 
     def opened():
         stream = stream_of(7, events, windows, made, directory=tmp_path / "a", max_size=9)
-        stream.on(lambda a: heard.append((a.version, a.type, a.node)), changed=0.0)
+        stream.on(lambda a: heard.append((a.version, a.node_type, a.node)), changed=0.0)
         return stream
 
     stream = opened()
@@ -301,7 +301,7 @@ def test_a_restart(tmp_path, cut):
         versions = stream.inc.version, stream.stats.applied, stream.stats.repeated
     heard.clear()
     whole = stream_of(7, events, windows, made, max_size=9)
-    whole.on(lambda a: heard.append((a.version, a.type, a.node)), changed=0.0)
+    whole.on(lambda a: heard.append((a.version, a.node_type, a.node)), changed=0.0)
     whole.drain()
     assert versions == (whole.inc.version, whole.stats.applied, whole.stats.repeated)
     assert again == {*heard}
@@ -326,8 +326,8 @@ def test_alerts_name_the_type():
         if (before[kind][rows[kind][node]] != stream.inc.out[kind][rows[kind][node]]).any()
     ]  # fmt: skip
     assert ("film", 2) in moved
-    assert sorted((a.type, a.node) for a in heard["all"]) == sorted(moved)
-    assert sorted((a.type, a.node) for a in heard["film"]) == [
+    assert sorted((a.node_type, a.node) for a in heard["all"]) == sorted(moved)
+    assert sorted((a.node_type, a.node) for a in heard["film"]) == [
         m for m in sorted(moved) if m[0] == "film"
     ]
     assert {a.node for a in heard["watched"]} == {n for k, n in moved if n in ("u2", "u3")}
