@@ -75,6 +75,11 @@ def _loops(
         return call.format != "csr", fill
     if weight is None:
         return True, 1.0
+    made = call.relation.derived
+    if made is not None and (made.loops or len({part.graph for part in made.parts}) > 1):
+        raise NotIncremental(
+            "the last loop of edges that the model has made need not be the youngest"
+        )
 
     def last_or_fill(around: Neighborhood) -> Tensor:
         values = around.edge[0].new_full((around.num_rows, 1), fill)

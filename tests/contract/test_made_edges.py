@@ -16,7 +16,7 @@ from torch_geometric.utils import (
     to_undirected,
 )
 
-from pyg_incremental import IncrementalModel
+from pyg_incremental import IncrementalModel, IncrementalWarning, to_incremental
 from pyg_incremental.ops import Sum
 from tests.closeness import assert_close
 from tests.oracle import full
@@ -278,3 +278,30 @@ def test_kept_refreshed_and_tried(name, tmp_path):
         run.check_all()
         assert run.inc.mode == "incremental"
         assert run.inc.verify() < 1e-9
+
+
+class LoopsTwice(nn.Module):
+    """A GCN that adds the loops that are missing to edges that have some of the model's already."""
+
+    def __init__(self):
+        super().__init__()
+        self.gcn = gnn.GCNConv(CHANNELS, 4)
+
+    def forward(self, x, edge_index, edge_weight):
+        return self.gcn(x, *add_self_loops(edge_index, edge_weight, 2.0, x.size(0)))
+
+
+def test_a_younger_loop_still_stands_before_those_of_the_model():
+    """PyG keeps the weight of the last loop, and the model's are behind all others."""
+    torch.manual_seed(0)
+    model, x = LoopsTwice().double().eval(), torch.randn(5, CHANNELS).double()
+    edge_index, weight = (
+        torch.tensor([[0, 1, 2], [1, 2, 2]]),
+        torch.tensor([0.5, 0.7, 0.3]).double(),
+    )
+    inc = to_incremental(model)
+    with pytest.warns(IncrementalWarning, match="runs that on all rows"):
+        inc(x, edge_index, weight)
+    inc.apply_delta(edge_index_add=torch.tensor([[3, 0], [3, 3]]), edge_weight_add=[0.25, 1.5])
+    now = inc.graph.to_edge_index(), inc.edge_data("edge_weight")
+    torch.testing.assert_close(inc.out, model(x, *now), rtol=1e-12, atol=1e-12)
