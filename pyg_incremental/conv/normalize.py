@@ -9,6 +9,8 @@ The degree is an aggregation like any other, so a changed degree dirties the row
 nothing else is needed.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch_geometric.nn import aggr
@@ -16,6 +18,7 @@ from torch_geometric.nn import aggr
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.hop import Hop
 from pyg_incremental.ops import Neighborhood
+from pyg_incremental.program.derived import DerivedEdges
 from pyg_incremental.program.steps import NotIncremental, Value
 
 
@@ -76,7 +79,8 @@ def _loops(
     if weight is None:
         return True, 1.0
     made = call.relation.derived
-    if made is not None and (made.loops or len({part.graph for part in made.parts}) > 1):
+    # The last part of a table is behind all others, whenever its edges came.
+    if made is not None and (made.loops or _differ(made.parts)):
         raise NotIncremental(
             "the last loop of edges that the model has made need not be the youngest"
         )
@@ -96,6 +100,12 @@ def _loops(
         return values
 
     return True, call.rows(f"loop_{fill:g}", last_or_fill, edges=(weight,), loops="only")
+
+
+def _differ(parts: Sequence[DerivedEdges]) -> bool:
+    """Whether an edge may be in one part of a table, and a younger one not in a later part."""
+    same = len({part.graph for part in parts}) <= 1 and all(part.keep is None for part in parts)
+    return len(parts) > 1 and not same
 
 
 def inverse_sqrt(degree: Tensor) -> Tensor:

@@ -281,20 +281,27 @@ def test_kept_refreshed_and_tried(name, tmp_path):
 
 
 class LoopsTwice(nn.Module):
-    """A GCN that adds the loops that are missing to edges that have some of the model's already."""
+    """A GCN that adds the loops that are missing to edges that a function makes."""
 
-    def __init__(self):
+    def __init__(self, made):
         super().__init__()
-        self.gcn = gnn.GCNConv(CHANNELS, 4)
+        self.gcn, self.made = gnn.GCNConv(CHANNELS, 4), made
 
     def forward(self, x, edge_index, edge_weight):
-        return self.gcn(x, *add_self_loops(edge_index, edge_weight, 2.0, x.size(0)))
+        return self.gcn(x, *self.made(edge_index, edge_weight, x.size(0)))
 
 
-def test_a_younger_loop_still_stands_before_those_of_the_model():
-    """PyG keeps the weight of the last loop, and the model's are behind all others."""
+def with_light_ones_again(e, w, _):
+    return torch.cat([e, e[:, w < 0.8]], 1), torch.cat([w, 5 * w[w < 0.8]])
+
+
+@pytest.mark.parametrize(
+    "made", [lambda e, w, count: add_self_loops(e, w, 2.0, count), with_light_ones_again]
+)
+def test_a_younger_loop_need_not_be_the_last_one(made):
+    """PyG keeps the weight of the last loop: of the last part, whenever its edges came."""
     torch.manual_seed(0)
-    model, x = LoopsTwice().double().eval(), torch.randn(5, CHANNELS).double()
+    model, x = LoopsTwice(made).double().eval(), torch.randn(5, CHANNELS).double()
     edge_index, weight = (
         torch.tensor([[0, 1, 2], [1, 2, 2]]),
         torch.tensor([0.5, 0.7, 0.3]).double(),
@@ -302,6 +309,8 @@ def test_a_younger_loop_still_stands_before_those_of_the_model():
     inc = to_incremental(model)
     with pytest.warns(IncrementalWarning, match="runs that on all rows"):
         inc(x, edge_index, weight)
-    inc.apply_delta(edge_index_add=torch.tensor([[3, 0], [3, 3]]), edge_weight_add=[0.25, 1.5])
+    inc.apply_delta(
+        edge_index_add=torch.tensor([[2, 0, 3], [2, 3, 3]]), edge_weight_add=[0.9, 0.25, 1.5]
+    )
     now = inc.graph.to_edge_index(), inc.edge_data("edge_weight")
     torch.testing.assert_close(inc.out, model(x, *now), rtol=1e-12, atol=1e-12)
