@@ -294,6 +294,18 @@ def change_of_a_new_edge(world, rng):
     return {**delta, "edge_changes": (delta["edge_index_add"], fresh_rows(world, rng, count))}
 
 
+def oldest_changes(world, rng):
+    """The oldest of several edges of a pair gets other data, or leaves where there are none."""
+    pairs = world.pairs()
+    several = sorted({pair for pair in pairs if pairs.count(pair) > 1})
+    if not several:
+        return duplicate_edges(world, rng)
+    some = [several[i] for i in rng.permutation(len(several))[:2]]
+    if not world.names or rng.random() < 0.3:
+        return {"edge_index_del": index(some), "which": "oldest"}
+    return {"edge_changes": (index(some), fresh_rows(world, rng, len(some))), "which": "oldest"}
+
+
 def zero_degree(world, rng):
     """The weights into one node come to zero (without weights: its edges leave)."""
     if "edge_weight" not in world.names or not world.edges:
@@ -363,6 +375,7 @@ DELTAS = {
         undirected_mix, missing_ignored, all_edges_leave, refill, mixed,
     )
 }  # fmt: skip
+"""Kinds that may follow each other in one joined delta."""
 
 SPOILERS = ("nan_comes", "infinity_comes", "not_finite_goes")
 

@@ -9,16 +9,13 @@ The degree is an aggregation like any other, so a changed degree dirties the row
 nothing else is needed.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from torch_geometric.nn import aggr
 
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.hop import Hop
-from pyg_incremental.ops import Neighborhood
-from pyg_incremental.program.derived import DerivedEdges
+from pyg_incremental.conv.last_loop import last_loop
 from pyg_incremental.program.steps import NotIncremental, Value
 
 
@@ -78,34 +75,7 @@ def _loops(
         return call.format != "csr", fill
     if weight is None:
         return True, 1.0
-    made = call.relation.derived
-    # The last part of a table is behind all others, whenever its edges came.
-    if made is not None and (made.loops or _differ(made.parts)):
-        raise NotIncremental(
-            "the last loop of edges that the model has made need not be the youngest"
-        )
-
-    def last_or_fill(around: Neighborhood) -> Tensor:
-        values = around.edge[0].new_full((around.num_rows, 1), fill)
-        by_age = around.order.argsort()
-        for_row, value = around.index[by_age], around.edge[0][by_age]
-        # Of equal indices the last one has to win, so all but the youngest loop of each row are
-        # left out.
-        youngest = torch.zeros(around.num_rows, dtype=torch.int64, device=values.device)
-        youngest.scatter_reduce_(
-            0, for_row, torch.arange(len(for_row), device=values.device), "amax"
-        )
-        rows = for_row.unique()
-        values[rows, 0] = value[youngest[rows]]
-        return values
-
-    return True, call.rows(f"loop_{fill:g}", last_or_fill, edges=(weight,), loops="only")
-
-
-def _differ(parts: Sequence[DerivedEdges]) -> bool:
-    """Whether an edge may be in one part of a table, and a younger one not in a later part."""
-    same = len({part.graph for part in parts}) <= 1 and all(part.keep is None for part in parts)
-    return len(parts) > 1 and not same
+    return True, last_loop(call, weight, fill)
 
 
 def inverse_sqrt(degree: Tensor) -> Tensor:

@@ -1,10 +1,12 @@
 """What derived graphs are made of, read off the steps of a program."""
 
 from collections.abc import Mapping
+from functools import partial
 
+import torch
 from torch import Tensor
 
-from pyg_incremental.program.derived import Compared, EdgeRows
+from pyg_incremental.program.derived import Compared, EdgeRows, of_parts
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
     Gather,
@@ -12,6 +14,7 @@ from pyg_incremental.program.steps import (  # fmt: skip
     NodeIds,
     NotIncremental,
     Program,
+    Relation,
     RowMap,
     Value,
     Whole,
@@ -60,7 +63,57 @@ def edge_rows(program: Program, rows: Value) -> EdgeRows:
 
     readers = [s.fn for s in order if ends.keys() & set(s.inputs)]
     compares = rows not in ends and all(isinstance(f, Compared) and f.of_ends for f in readers)
-    return EdgeRows(fn, frozenset(data.values()), compares)
+    return EdgeRows(rows.name, fn, frozenset(data.values()), compares)
+
+
+def rows_of_part(program: Program, rows: Value, relation: Relation, k: int) -> Value:
+    """Rows of the edges of a derived graph as rows of the edges that its k-th part is made of.
+
+    Args:
+        program: The program with the steps that make them, to which others are added.
+        rows: A value of domain `EDGE`.
+        relation: The derived graph.
+        k: Which of its parts.
+
+    Raises:
+        NotIncremental: If they are made of anything but data of edges and rows at their ends.
+    """
+    makers = {s.output: s for s in program.steps}
+    derived = relation.derived
+    assert derived is not None
+    part = derived.parts[k]
+
+    def visit(value: Value) -> Value:
+        step = makers[value]
+        if value.domain is not Domain.EDGE:
+            return value
+        name = f"{value}_{k}"
+        if isinstance(step, Gather):
+            at_target = step.at_target != part.turned
+            return program.gather(name, step.inputs[0], part.graph, at_target)
+        if isinstance(step, RowMap) and step.fn is of_parts:
+            return visit(step.inputs[1 + k])
+        if isinstance(step, RowMap):
+            given = [visit(v) for v in step.inputs]
+            return program.map(name, step.fn, given, costly=step.costly, key=("of part", value, k))
+        column = derived.columns.get(value.name)
+        if column is not None and column.graph == part.graph:
+            return value_of(program, column.rows)
+        if value.name != derived.part:
+            raise NotIncremental(f"'{value}' is no row of an edge")
+        ones = program.gather(name, program.ones(relation.target), part.graph, True)
+        return program.map(name, partial(_all_are, k), [ones])
+
+    return visit(rows)
+
+
+def _all_are(number: int, rows: Tensor) -> Tensor:
+    return torch.full((len(rows),), number, device=rows.device)
+
+
+def value_of(program: Program, rows: EdgeRows) -> Value:
+    """The value of a program that has these rows."""
+    return next(s.output for s in program.steps if s.output.name == rows.name)
 
 
 def run_over(program: Program) -> set[str]:

@@ -45,11 +45,13 @@ class EdgeRows:
     """Rows of edges, computed from what stands at each edge alone.
 
     Attributes:
+        name: The value of the program that has these rows.
         fn: Of data, `[k, ...]` by name, and ends, int64 `[k]` each, the rows, `[k, ...]`.
         reads: The names of the data that it looks at.
         compares: Whether of ids it only knows which is larger, or that they are equal.
     """
 
+    name: str
     fn: Callable[[Mapping[str, Tensor], Tensor, Tensor], Tensor]
     reads: frozenset[str]
     compares: bool = False
@@ -84,13 +86,11 @@ class Column:
 
     Attributes:
         graph: The graph from whose edges they come; zeros at all other edges.
-        name: What is carried along, if `rows` is just that.
         rows: What they are there.
         reduce: How those of merged edges become one, as PyG's `scatter` calls it.
     """
 
     graph: str
-    name: str
     rows: EdgeRows
     reduce: str = ""
 
@@ -123,4 +123,17 @@ class Derived:
 
 def carried(name: str) -> EdgeRows:
     """The data of that name."""
-    return EdgeRows(lambda data, src, dst: data[name], frozenset([name]))
+    return EdgeRows(name, lambda data, src, dst: data[name], frozenset([name]))
+
+
+def as_wide(mask: Tensor, rows: Tensor) -> Tensor:
+    """A mask `[k]` of edges as one of rows `[k, ...]`."""
+    return mask.view(-1, *[1] * (rows.dim() - 1))
+
+
+def of_parts(part: Tensor, *rows: Tensor) -> Tensor:
+    """For each edge the row of its part, int64 `[k]`."""
+    made = rows[0]
+    for k, of in enumerate(rows[1:], 1):
+        made = torch.where(as_wide(part == k, of), of, made)
+    return made

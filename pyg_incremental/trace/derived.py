@@ -14,7 +14,15 @@ import torch
 from torch import Tensor, fx
 
 from pyg_incremental.program.derivations import edge_rows
-from pyg_incremental.program.derived import Column, Compared, Derived, DerivedEdges, carried
+from pyg_incremental.program.derived import (  # fmt: skip
+    Column,
+    Compared,
+    Derived,
+    DerivedEdges,
+    as_wide,
+    carried,
+    of_parts,
+)
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
     Gather,
@@ -287,7 +295,7 @@ class DerivedGraphs:
             return None
         if isinstance(held, Value) and held.domain is Domain.EDGE and held.kind == keep.kind:
             kept = self._kept(node, mask, keep, result.shape[0])
-            return self.carry(held, self.program.graphs[kept], False)
+            return self.carry(held, self.program.graphs[kept], keep.kind)
         return None
 
     def _kept(self, node: fx.Node, mask: fx.Node, keep: Value, size: Any) -> Value:
@@ -325,7 +333,7 @@ class DerivedGraphs:
     def _reduced(self, made: Relation, of: Relation, rows: Any, reduce: str) -> Value:
         if not isinstance(rows, Value) or rows.domain is not Domain.EDGE or rows.kind != of.graph:
             raise NotIncremental("rows of something else are merged")
-        column = Column(of.graph, rows.name, edge_rows(self.program, rows), reduce)
+        column = Column(of.graph, edge_rows(self.program, rows), reduce)
         return self._column(made, column, rows, (rows, reduce))
 
     # Rows of their edges -------------------------------------------------------------------------
@@ -414,7 +422,7 @@ class DerivedGraphs:
         assert made.derived is not None
         key = made.graph, column.graph, key
         if key not in self._columns:
-            name = f"{made.graph}/{column.name}"
+            name = f"{made.graph}/{column.rows.name}"
             while name in self.program.inputs:
                 name += "_"
             made.derived.columns[name] = column
@@ -423,12 +431,13 @@ class DerivedGraphs:
             self._columns[key] = value
         return self._columns[key]
 
-    def carry(self, rows: Value, to: Relation, turned: bool) -> Value:
+    def carry(self, rows: Value, to: Relation, source: str, turned: bool = False) -> Value:
         """Rows of the edges of a graph as rows of one that is made of it.
 
         Args:
             rows: Their value, of domain `EDGE`.
             to: The other graph.
+            source: That of the graphs it is made of whose edges, or some of them, have these rows.
             turned: Whether the edges are turned around there.
         """
         makers = {s.output: s for s in self.program.steps}
@@ -445,7 +454,7 @@ class DerivedGraphs:
                     f"{value}_there", step.inputs[0], to.graph, step.at_target != turned
                 )
             elif isinstance(step, Input):
-                found = self._input_carried(value, to)
+                found = self._input_carried(value, to, source)
             elif isinstance(step, RowMap):
                 inputs = [visit(v) for v in step.inputs]
                 found = self.program.map(
@@ -460,20 +469,19 @@ class DerivedGraphs:
 
         return visit(rows)
 
-    def _input_carried(self, value: Value, to: Relation) -> Value:
+    def _input_carried(self, value: Value, to: Relation, source: str) -> Value:
         of = next(r for r in self.program.graphs.values() if r.graph == value.kind)
-        assert to.derived is not None
-        if of.graph in to.derived.sources:
-            column = Column(of.graph, value.name, carried(value.name))
+        if of.graph == source:
+            column = Column(of.graph, carried(value.name))
             return self._column(to, column, value, value.name)
         if of.derived is None:
             raise NotIncremental("rows of another graph")
         if value.name == of.derived.part:
             return self.parts(to)
         column = of.derived.columns[value.name]
-        if column.graph not in to.derived.sources or column.reduce:
+        if column.graph != source or column.reduce:
             raise NotIncremental("rows of another graph")
-        key: Hashable = column.name if not column.reduce else column
+        key: Hashable = column.rows.name if not column.reduce else column
         return self._column(to, column, value, key)
 
     def _rows_joined(self, node: fx.Node, parts: list[Any], fake: Tensor) -> Any:
@@ -514,13 +522,13 @@ class DerivedGraphs:
         if len(ahead) != len(derived.parts):
             raise NotIncremental("rows of other parts")
         rows = [
-            self.carry(v, to, self._is_turned(v.kind, part))
+            self.carry(v, to, part.graph, self._is_turned(v.kind, part))
             for v, part in zip(ahead, derived.parts, strict=True)
         ]
         if loop is None:
             if all(r is rows[0] for r in rows):
                 return rows[0]
-            return self.program.map(node.name, _of_parts, [self.parts(to), *rows])
+            return self.program.map(node.name, of_parts, [self.parts(to), *rows])
         more: list[Value] = []
         number = self._written.numbers.get(own.fill if own is not None else loop)
         if number is None:
@@ -530,7 +538,7 @@ class DerivedGraphs:
             if derived.own not in ("", own.graph):
                 raise NotIncremental("loops of several graphs")
             derived.own = own.graph
-            more.append(self.carry(own.rows, to, False))
+            more.append(self.carry(own.rows, to, own.graph))
         fn = partial(_of_looped, len(rows), number, own is not None)
         made = self.program.map(node.name, fn, [self.parts(to), *rows, *more])
         fill = loop if own is None else own.fill
@@ -572,24 +580,12 @@ def _full(tail: tuple[int, ...], number: Any, dtype: torch.dtype, rows: Tensor) 
     return torch.full((len(rows), *tail), number, dtype=dtype, device=rows.device)
 
 
-def _as_wide(mask: Tensor, rows: Tensor) -> Tensor:
-    return mask.view(-1, *[1] * (rows.dim() - 1))
-
-
-def _of_parts(part: Tensor, *rows: Tensor) -> Tensor:
-    """For each edge the row of its part, int64 `[k]`."""
-    made = rows[0]
-    for k, of in enumerate(rows[1:], 1):
-        made = torch.where(_as_wide(part == k, of), of, made)
-    return made
-
-
 def _of_looped(count: int, number: Any, has_own: bool, part: Tensor, *rows: Tensor) -> Tensor:
     """The same with loops, which have rows of nodes or a number, or rows of their own."""
     edges, more = rows[:count], list(rows[count:])
-    made = _of_parts(part, *edges)
+    made = of_parts(part, *edges)
     fill: Any = more.pop(0) if number is None else torch.full_like(made, number)
-    made = torch.where(_as_wide(part < 0, made), fill, made)
+    made = torch.where(as_wide(part < 0, made), fill, made)
     if has_own:
-        made = torch.where(_as_wide(part == -2, made), more.pop(0), made)
+        made = torch.where(as_wide(part == -2, made), more.pop(0), made)
     return made

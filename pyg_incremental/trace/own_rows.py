@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyg_incremental.conv.last_loop import youngest_or_fill
 from pyg_incremental.ops import (  # fmt: skip
     Aggregate,
     EdgeFunction,
     Extremum,
     FunctionSoftmax,
     FunctionSum,
-    Neighborhood,
     NeighborhoodRows,
     PaddedRows,
     SoftmaxSum,
@@ -285,7 +285,7 @@ class _Table:
         if rows.name == derived.part:
             return torch.zeros(1, dtype=torch.int64)
         if rows.name in derived.columns:
-            return self._given(derived.columns[rows.name].name)
+            return self._given(derived.columns[rows.name].rows.name)
         if type(step) is not RowMap:
             raise NotIncremental(f"'{rows}' is no row of an edge")
         same = filled_rows(step)
@@ -370,20 +370,6 @@ class _Table:
                 graph=self.of.graph,
             ),
         )  # fmt: skip
-
-
-def youngest_or_fill(around: Neighborhood) -> Tensor:
-    """The row of the youngest edge into each node, `[num_rows, ...]`; else what is filled in.
-
-    Of equal indices the last one has to win, so all but the youngest of each row are left out.
-    """
-    (fill,), (rows,), at = around.target, around.edge, around.by_age
-    for_row, places = around.index[at], torch.arange(len(at), device=at.device)
-    youngest = places.new_full((around.num_rows,), -1).scatter_reduce_(0, for_row, places, "amax")
-    there = youngest >= 0
-    made = fill.clone()
-    made[there] = rows[at[youngest[there]]].to(made.dtype)
-    return made
 
 
 def _with_same(

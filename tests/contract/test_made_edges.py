@@ -21,7 +21,7 @@ from pyg_incremental.ops import Sum
 from tests.closeness import assert_close
 from tests.oracle import full
 from tests.side_by_side import SideBySide, clone
-from tests.strategies import DELTAS, generator, make_world
+from tests.strategies import DELTAS, generator, make_world, oldest_changes
 from tests.zoo import ATTR, CHANNELS, INCREMENTAL, WEIGHT, Case
 
 
@@ -295,22 +295,59 @@ def with_light_ones_again(e, w, _):
     return torch.cat([e, e[:, w < 0.8]], 1), torch.cat([w, 5 * w[w < 0.8]])
 
 
-@pytest.mark.parametrize(
-    "made", [lambda e, w, count: add_self_loops(e, w, 2.0, count), with_light_ones_again]
-)
+def both_ways(e, w, _):
+    return torch.cat([e, e.flip(0)], 1), torch.cat([w, w])
+
+
+def heavy_ones(e, w, _):
+    return e[:, w > 0.5], w[w > 0.5]
+
+
+def light_ones_of_heavy_ones_first(e, w, _):
+    e, w = e[:, w > 0.2], w[w > 0.2]
+    return torch.cat([e[:, w < 0.9].flip(0), e], 1), torch.cat([2 * w[w < 0.9], w.sqrt()])
+
+
+PARTS = [with_light_ones_again, both_ways, heavy_ones, light_ones_of_heavy_ones_first]
+
+
+@pytest.mark.parametrize("made", [lambda e, w, n: add_self_loops(e, w, 2.0, n), *PARTS])
 def test_a_younger_loop_need_not_be_the_last_one(made):
     """PyG keeps the weight of the last loop: of the last part, whenever its edges came."""
     torch.manual_seed(0)
     model, x = LoopsTwice(made).double().eval(), torch.randn(5, CHANNELS).double()
-    edge_index, weight = (
-        torch.tensor([[0, 1, 2], [1, 2, 2]]),
-        torch.tensor([0.5, 0.7, 0.3]).double(),
-    )
+    ends = [[0, 1, 2, 4, 4, 3], [1, 2, 2, 4, 4, 4]]
+    weight = torch.tensor([0.5, 0.7, 0.3, 0.6, 0.85, 0.7]).double()
     inc = to_incremental(model)
-    with pytest.warns(IncrementalWarning, match="runs that on all rows"):
-        inc(x, edge_index, weight)
+    if made in PARTS:
+        inc(x, torch.tensor(ends), weight)
+        assert inc.mode == "incremental"
+    else:
+        with pytest.warns(IncrementalWarning, match="runs that on all rows"):
+            inc(x, torch.tensor(ends), weight)
+
+    def check():
+        now = inc.graph.to_edge_index(), inc.edge_data("edge_weight")
+        torch.testing.assert_close(inc.out, model(x, *now), rtol=1e-12, atol=1e-12)
+
     inc.apply_delta(
         edge_index_add=torch.tensor([[2, 0, 3], [2, 3, 3]]), edge_weight_add=[0.9, 0.25, 1.5]
     )
-    now = inc.graph.to_edge_index(), inc.edge_data("edge_weight")
-    torch.testing.assert_close(inc.out, model(x, *now), rtol=1e-12, atol=1e-12)
+    check()
+    loops = [[2, 4], [2, 4]]  # the older one of each pair
+    for weights in ([0.95, 0.1], [0.4, 0.7], [0.1, 1.0], [0.85, 0.15]):
+        changes = torch.tensor(loops), {"edge_weight": torch.tensor(weights).double()}
+        inc.apply_delta(edge_changes=changes, which="oldest")
+        check()
+    inc.apply_delta(edge_index_del=loops, edge_index_add=[[4, 4], [4, 0]], edge_weight_add=[0.6, 1])
+    check()
+
+
+@pytest.mark.parametrize("made", PARTS)
+def test_last_loops_along_deltas(made):
+    run = wide(weighted("last loop", lambda m, x, e, w: m.gcn(x, *made(e, w, x.size(0)))), 5)
+    assert run.inc.mode == "incremental"
+    for kind in ["self_loops", "duplicate_edges", "change_edge_data", "self_loops_leave"] * 3:
+        run.step(DELTAS[kind](run.world, run.rng), kind)
+        run.step(oldest_changes(run.world, run.rng), "oldest_changes")
+    run.check_all()

@@ -18,6 +18,7 @@ UNUSUAL = {
 EDGE_INPUTS = ((), (), ("edge_weight",), ("edge_attr",), ("edge_type",),
                ("edge_weight", "edge_attr"), ("edge_weight", "edge_attr", "edge_type"))  # fmt: skip
 CHANNELS = 4
+MADE = 0.5  # share of models with weights that make edges of their edges
 DEAD = 0.1  # share of models that keep statements whose result nothing reads
 EFFECTS = ("in place", "aliases", "made and filled", "memory")
 WRITES = ("in place", "aliases", "made and filled")
@@ -52,15 +53,28 @@ class Author:
         self.rng.shuffle(plan)
         for name in plan:
             self.add(name)
+        if "edge_weight" in self.data and self.rng.random() < MADE:
+            for name in self._over_made_edges():
+                self.add(name)
         several = self.rng.random() < 0.25
         self.add("several outputs" if several else "one output", last=True)
         drawn = Drawn(self.data, tuple(self.statements))
         return drawn if self.rng.random() < DEAD else drawn.live(EFFECTS)
 
+    def _over_made_edges(self):
+        """Edges made of edges in one to four steps, and one or two convs over some of them."""
+        yield from ["made edges"] * int(self.rng.integers(2, 6))
+        yield from ["over made edges"] * int(self.rng.integers(1, 3))
+
     def around(self, op, name):
         """A model of two convs with one operation between them, and what that needs."""
         self.add("convs")
-        for slot, family in {"{v}": "vectors", "{m}": "columns", "{e}": "to edges"}.items():
+        for slot, family in {
+            "{v}": "vectors",
+            "{m}": "columns",
+            "{e}": "to edges",
+            "{q}": "made edges",
+        }.items():
             if slot in op.lines:
                 self._write(FAMILIES[family][0], family)
         self._write(op, name)
@@ -121,16 +135,18 @@ class Author:
         """A variable for each slot that stands for one; None if there is none of its kind."""
         chosen = {}
         rows = "n" if "r" in slots else "ne"  # inputs that are compared are rows of nodes
-        for slot in sorted(slots & set("hnevmrab"), key="hnevmrab".index):
+        for slot in sorted(slots & set("hnevmrabqp"), key="hnevmrabqp".index):
             kinds = {
                 "h": lambda t: t.rows in rows and t.width,
                 "n": lambda t: t.rows == "n" and t.width,
                 "e": lambda t: t.rows == "e" and t.width,
-                "v": lambda t: t.rows != "-" and not t.width,
+                "v": lambda t: t.rows in "ne" and not t.width,
                 "m": lambda t: t.rows == "-" and t.width == chosen["h"].type.width,
                 "r": lambda t: t == Type("n", CHANNELS),
-                "a": lambda t: t.rows != "-",
-                "b": lambda t: t.rows != "-",
+                "a": lambda t: t.rows in "ne",
+                "b": lambda t: t.rows in "ne",
+                "q": lambda t: t.rows == "g",
+                "p": lambda t: t.rows == "g",
             }[slot]
             found = [v for v in self.scope if kinds(v.type) and (slot != "r" or v.exact)]
             if not found:

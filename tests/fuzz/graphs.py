@@ -8,9 +8,10 @@ import torch
 
 from tests.fuzz.draw import CHANNELS
 from tests.oracle import World
-from tests.strategies import DELTAS, SPOILERS
+from tests.strategies import DELTAS, SPOILERS, oldest_changes
 
-CALM = [name for name in DELTAS if name not in SPOILERS]
+KINDS = {**DELTAS, "oldest_changes": oldest_changes}
+CALM = [name for name in KINDS if name not in SPOILERS]
 ROWS_OF = {
     "edge_weight": "rng.integers(1, 17, len(pairs)) / 8",
     "edge_attr": "rng.standard_normal((len(pairs), 3))",

@@ -2,7 +2,8 @@
 
 Slots: `{h}` rows of nodes or edges, `{g}` rows of the same type, `{n}` node rows, `{e}` edge rows,
 `{v}` a vector with one number per row, `{m}` one number per column of `{h}`, `{s}` a scalar, `{r}`
-values that are inputs bit by bit (safe to sort or compare). `{w}` is the width of the first
+values that are inputs bit by bit (safe to sort or compare), `{q}` and `{p}` edges that the model
+made, with their weights. `{w}` is the width of the first
 of these, `{o}` a new width, `{k}` a number of its own for names on `self`, `{i}` a column,
 `{c}` a constant, `{size}` a number of rows, `{t:NAME}` a row-wise expression of NAME, and `{out}`
 the name to bind.

@@ -22,7 +22,7 @@ class Type(NamedTuple):
     """What a variable holds.
 
     Attributes:
-        rows: "n" one row per node, "e" one row per edge, "-" neither.
+        rows: "n" one row per node, "e" one row per edge, "g" edges and their weights, "-" neither.
         width: Columns of a row; 0 for a vector `[num_rows]` (without rows: for a scalar).
     """
 

@@ -12,10 +12,9 @@ import numpy as np
 import torch
 
 from tests.fuzz.draw import EDGE_INPUTS, Author, every_operation
-from tests.fuzz.graphs import Recipe, draw_deltas, draw_recipe
+from tests.fuzz.graphs import KINDS, Recipe, draw_deltas, draw_recipe
 from tests.fuzz.judge import Follower, Refused, Wrong, floats_of, run
 from tests.fuzz.statement import HEAD, Drawn
-from tests.strategies import DELTAS
 
 ALL_DATA = EDGE_INPUTS[-1]
 LARGEST = 1e4  # of an output: beyond, the rounding of sums would be seen
@@ -174,7 +173,7 @@ def _deltas(trial, world):
         return
     rng = np.random.default_rng(trial.seed)
     for kind in trial.kinds:
-        yield DELTAS[kind](world, rng)
+        yield KINDS[kind](world, rng)
 
 
 def with_deltas(trial, deltas):

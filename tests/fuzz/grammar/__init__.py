@@ -6,6 +6,7 @@ from tests.fuzz.grammar import (  # noqa: F401
     convs,
     graph_wide,
     hooks,
+    made_edges,
     memory,
     outputs,
     pyg_modules,
