@@ -22,6 +22,7 @@ MADE = 0.5  # share of models with weights that make edges of their edges
 DEAD = 0.1  # share of models that keep statements whose result nothing reads
 EFFECTS = ("in place", "aliases", "made and filled", "memory")
 WRITES = ("in place", "aliases", "made and filled")
+MAKERS = {"{v}": "vectors", "{m}": "columns", "{e}": "to edges", "{q}": "made edges"}
 SLOT = re.compile(r"\{(t:)?(\w+)\}")
 MAIN = "hnev"
 
