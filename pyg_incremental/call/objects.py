@@ -108,6 +108,7 @@ class HeldObject:
 
     Attributes:
         argument: The name of the argument.
+        kind: As above.
         template: A copy of it, without the tensors that are followed.
         places: Where the tensors that are followed belong: the type and the field, by name.
         levels: What PyG's own rules say of a field, by name: `'node'`, `'edge'`, `'constant'`, or
@@ -124,7 +125,7 @@ class HeldObject:
         self.keys: dict[str, Any] = {}
         self.joins: dict[str, tuple[str, str]] = {}
         self.counts_graphs: bool | None = None
-        self.argument, self._kind = argument, kind
+        self.argument, self.kind = argument, kind
 
     def taken_apart(
         self, taken: Collection[str], constants: Collection[str] = ()
@@ -176,8 +177,8 @@ class HeldObject:
         return {name: torch.stack([src, dst])}
 
     def _name(self, key: Any, field: str, taken: Collection[str]) -> str:
-        if key is not None or self._kind:
-            return name_in(field, self._kind if key is None else key)
+        if key is not None or self.kind:
+            return name_in(field, self.kind if key is None else key)
         return name_in(field, self.argument) if field in taken else field
 
     def _tell(self, name: str, key: Any, field: str, value: Any) -> None:
@@ -187,20 +188,20 @@ class HeldObject:
         if is_graph or is_index or not isinstance(value, Tensor):
             if isinstance(key, tuple) and not is_graph and is_index:
                 self.joins[name] = key[0], key[-1]
-            elif key is not None or self._kind:
-                self.keys[name] = (self._kind, self._kind) if key is None else key
+            elif key is not None or self.kind:
+                self.keys[name] = (self.kind, self.kind) if key is None else key
             return
         level = self._level(key, field, value)
         if level is not None:
             self.levels[name] = level
-        if level in ("node", "edge") and (key is not None or self._kind):
-            both = (self._kind, self._kind) if level == "edge" else self._kind
+        if level in ("node", "edge") and (key is not None or self.kind):
+            both = (self.kind, self.kind) if level == "edge" else self.kind
             self.keys[name] = both if key is None else key
 
     def _level(self, key: Any, field: str, value: Tensor) -> str | None:
         data, store = self.template, stores_of(self.template)[key]
         if field in USUAL and (not isinstance(data, HeteroData) or key is not None):
-            if isinstance(data, HeteroData) or self._kind:
+            if isinstance(data, HeteroData) or self.kind:
                 return "edge" if isinstance(key, tuple) or field.startswith("edge") else "node"
             return None  # their names tell
         if isinstance(data, HyperGraphData):

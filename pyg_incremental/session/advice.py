@@ -13,7 +13,7 @@ _ADVICE = (
     ("makes a tensor in a way", "make it with functions of torch, such as torch.zeros_like(h)"),
     (
         "must match the size of tensor",
-        "hold rows of nodes in one object, a.more = b.x, of edges by self.register_buffer('w', w)",
+        "hold rows of edges by self.register_buffer('w', w)",
     ),
     ("does not run on a probe", "let the model take a graph of any size with any ids in range"),
     ("edges left, with which the model does something else", "call the model again on more edges"),

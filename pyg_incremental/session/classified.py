@@ -14,6 +14,7 @@ from pyg_incremental.session.prepare import prepare
 from pyg_incremental.session.settings import Settings
 from pyg_incremental.session.unforced import Choice, decided
 from pyg_incremental.trace.edge_order import settled
+from pyg_incremental.trace.one_set import on_one_set
 
 MOST = 64
 """Pairs of kinds of nodes that are tried at most."""
@@ -36,7 +37,8 @@ def classified(site: BoundCall, settings: Settings) -> tuple[BoundCall, Roles]:
             things.
     """
     times = {n: Role(n.partition("_")[0]) for n in site.beside if n in site.tensors}
-    choice = decided(site, times | said_of(site.model, settings.roles))
+    site, views = on_one_set(site)
+    choice = decided(site, views | times | said_of(site.model, settings.roles))
     site, told = choice.site, choice.roles
     site.why = choice.why
     names = [name for name in unsaid_pairs(site) if name not in choice.pairs]

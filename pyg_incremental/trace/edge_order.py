@@ -31,14 +31,14 @@ def settled(site: BoundCall, roles: Roles) -> Roles:
     if not loose:
         return roles
     free = _with_loose(roles, loose)
-    if _runs(site, probe_of(site, free).arguments(site, free)):
+    if runs(site, probe_of(site, free).arguments(site, free)):
         return free
-    if not _runs(site, probe_of(site, roles).arguments(site, roles)):
+    if not runs(site, probe_of(site, roles).arguments(site, roles)):
         # It runs on no small graph, so its own one has to tell.
-        return free if _runs(site, _turned_over(site, roles, loose)) else roles
+        return free if runs(site, _turned_over(site, roles, loose)) else roles
     for relation in loose if len(loose) > 1 else ():  # only some of them are to be sorted
         free = _with_loose(roles, [relation])
-        if _runs(site, probe_of(site, free).arguments(site, free)):
+        if runs(site, probe_of(site, free).arguments(site, free)):
             roles = free
     return roles
 
@@ -68,7 +68,7 @@ def _turned_over(site: BoundCall, roles: Roles, loose: Sequence[Relation]) -> li
     return [given[name] for name in site.names]
 
 
-def _runs(site: BoundCall, arguments: list[Any]) -> bool:
+def runs(site: BoundCall, arguments: list[Any]) -> bool:
     """Whether a copy of the model runs."""
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")

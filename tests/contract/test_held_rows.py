@@ -121,24 +121,6 @@ def test_weights_that_are_parameters_are_asked_for_as_a_buffer(seed):
     assert "self.register_buffer('w', w)" in str(inc.explain())
 
 
-def test_rows_of_nodes_of_two_objects_are_asked_for_in_one(seed):
-    class Both(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = SAGEConv(5, 4)
-
-        def forward(self, a, b):
-            return self.conv(a.x + b.x, a.edge_index)
-
-    one, other = (Data(x=torch.randn(N, 5), edge_index=torch.randint(N, (2, E))) for _ in "ab")
-    inc, model = to_incremental(Both().eval()), Both()
-    with pytest.warns(match="does not run on a probe"):
-        out = inc(one, other)
-    model.load_state_dict(inc.model.state_dict())
-    assert_close(out, model.eval()(one, other))
-    assert "a.more = b.x" in str(inc.explain())
-
-
 class Validates(nn.Module):
     def __init__(self):
         super().__init__()

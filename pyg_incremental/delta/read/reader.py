@@ -231,6 +231,12 @@ class DeltaReader:
 
     # Who is meant --------------------------------------------------------------------------------
 
+    def _inputs_of(self, kind: str) -> dict[str, str]:
+        """The inputs of a kind of nodes by their short names, or whole where two are alike."""
+        names = [n for n, of in self._roles.nodes.items() if of == kind]
+        short = [short_name(n) for n in names]
+        return {s if short.count(s) == 1 else n: n for s, n in zip(short, names, strict=True)}
+
     def by_input(self, value: Any, field: str) -> dict[str, dict[str, Any]]:
         """What is said of each node input, by kind and name."""
         if value is None:
@@ -255,12 +261,13 @@ class DeltaReader:
                     f"values={{{key!r}: ...}}"
                 )
             if name is None:
-                by_name = [n for n in roles.handed_in.nodes if "/" not in n]  # others are by type
+                handed = roles.handed_in.nodes.items()
+                by_name = [n for n, of in handed if not of or "/" not in n]  # others are by type
                 raise self._unknown(field, key, list(dict.fromkeys([*self._known(), *by_name])))
             kind = roles.nodes[name]
-            own = {short_name(n): n for n, of in roles.nodes.items() if of == kind}
+            own = self._inputs_of(kind)
             if not isinstance(given, Mapping):
-                given = {short_name(name): given}
+                given = {next(short for short, n in own.items() if n == name): given}
             for short, part in given.items():
                 if short not in own:
                     raise self._unknown(f"{field}[{key!r}]", short, list(own))
