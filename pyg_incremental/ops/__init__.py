@@ -20,15 +20,26 @@ from pyg_incremental.ops.message import EdgeFunction, Message, Weighted
 from pyg_incremental.ops.padded import PaddedRows
 from pyg_incremental.ops.rows import Neighborhood, NeighborhoodRows
 from pyg_incremental.ops.softmax import SoftmaxSum, softmax_result
-from pyg_incremental.ops.sum import OwnMessage, Sum, added, divided, scaled
+from pyg_incremental.ops.sum import (
+    Biased,
+    Linear,
+    OwnMessage,
+    Sum,
+    added,
+    divided,
+    plain_sum,
+    scaled,
+)
 
 __all__ = [
     "Aggregate",
     "Aggregator",
+    "Biased",
     "EdgeFunction",
     "Extremum",
     "FunctionSoftmax",
     "FunctionSum",
+    "Linear",
     "Message",
     "Neighborhood",
     "NeighborhoodRows",
@@ -40,6 +51,7 @@ __all__ = [
     "added",
     "aggregations",
     "divided",
+    "plain_sum",
     "scaled",
     "softmax_result",
 ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pyg_incremental.graph.edge_store import Edges
@@ -17,7 +18,7 @@ from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.ops.base import Aggregate, Touched, channel_scale
 from pyg_incremental.ops.operator import At
 from pyg_incremental.ops.retracting import Retracting
-from pyg_incremental.program.steps import Value
+from pyg_incremental.program.steps import Step, Value
 from pyg_incremental.rows import Cell, Context, Ids
 from pyg_incremental.typing import Array
 
@@ -61,6 +62,12 @@ class Sum(Aggregate):
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "SumState":
         """The executor: it keeps the sum and the drift of every row."""
         return SumState(self, cell, context)
+
+
+def plain_sum(step: Step | None) -> Sum | None:
+    """A step, if it is a sum of rows that nothing is part of yet."""
+    is_plain = type(step) is Sum and step.own is None and step.factor is None and step.loop is None
+    return step if is_plain else None  # type: ignore[return-value]
 
 
 def divided(total: Tensor, count: Tensor) -> Tensor:
@@ -108,6 +115,38 @@ class OwnMessage:
         rows, bias = self.weight() * sent, self.bias()
         rows = rows if factor is None else rows * factor
         return rows if bias is None else rows + bias
+
+
+@dataclass(frozen=True)
+class Biased:
+    """Rows, `[k, channels]`, and a bias.
+
+    Attributes:
+        bias: Gives the bias, `[channels]`.
+    """
+
+    bias: Callable[[], Tensor]
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Their sum."""
+        return rows + self.bias()
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear layer, which reads its parameters when it runs.
+
+    Attributes:
+        weight: Gives the weight, `[out, in]`.
+        bias: Gives the bias, `[out]`; None for none.
+    """
+
+    weight: Callable[[], Tensor]
+    bias: Callable[[], Tensor] | None
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Of rows `[k, in]`, rows `[k, out]`."""
+        return F.linear(rows, self.weight(), None if self.bias is None else self.bias())
 
 
 class Summing(Retracting):

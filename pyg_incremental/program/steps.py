@@ -177,6 +177,11 @@ class RowMap(Step):
     costly: bool = False
 
 
+def fn_of(step: Step | None) -> Callable[..., Any] | None:
+    """What a row map computes; None for other steps."""
+    return step.fn if type(step) is RowMap else None
+
+
 @dataclass(frozen=True, eq=False)
 class Gather(Step):
     """Row `e` is that of the node at one end of edge `e`: `x[edge_index[0]]`, `[num_edges, ...]`.

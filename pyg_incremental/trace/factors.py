@@ -13,9 +13,11 @@ from torch import Tensor, fx
 
 from pyg_incremental.conv import ConvCall
 from pyg_incremental.conv.linear import flat_weight
+from pyg_incremental.ops import scaled
 from pyg_incremental.program.messages import at_node, message_of
 from pyg_incremental.program.steps import Domain, NotIncremental, Value
 from pyg_incremental.trace.ids import End, EndIds
+from pyg_incremental.trace.known import column
 from pyg_incremental.trace.names import name_of
 from pyg_incremental.trace.written import Written
 
@@ -122,15 +124,16 @@ def _at_node(call: ConvCall, rows: Value, at_target: bool) -> Value:
     made = at_node(call.program, rows, at_target)
     if call.example(made).dim() == 2:
         return made
-    return call.program.map(f"{made}_column", _column, [made], key="column")
+    return call.program.map(f"{made}_column", column, [made], key="column")
 
 
 def _product(call: ConvCall, factors: list[Value]) -> Value:
     """Rows that are multiplied with each other, the widest first."""
-    factors = sorted(factors, key=lambda v: -_width(call, v))
-    if len(factors) == 1:
-        return factors[0]
-    return call.program.map("product", _times, factors, key="product")
+    rows, *others = sorted(factors, key=lambda v: -_width(call, v))
+    for other in others:
+        fn = scaled if _width(call, other) == 1 else torch.mul
+        rows = call.program.map("product", fn, [rows, other], key="product")
+    return rows
 
 
 def _width(call: ConvCall, rows: Value) -> int:
@@ -142,10 +145,6 @@ def _times(*rows: Tensor) -> Tensor:
     for factor in more:
         first = first * factor
     return first
-
-
-def _column(rows: Tensor) -> Tensor:
-    return rows.reshape(-1, 1)
 
 
 def _where_any(factor: Tensor, count: Tensor) -> Tensor:

@@ -26,12 +26,14 @@ from pyg_incremental.program.steps import (  # fmt: skip
     Value,
 )
 from pyg_incremental.trace import operations
+from pyg_incremental.trace.closed_sums import with_closed_sums
 from pyg_incremental.trace.closures import Live, as_it_runs, closure
 from pyg_incremental.trace.convs import steps_of_conv
 from pyg_incremental.trace.edge_rows import keep_edge_rows
 from pyg_incremental.trace.ends import Ends
 from pyg_incremental.trace.every_node import EveryNode
 from pyg_incremental.trace.functions import SizeFormula, size_of
+from pyg_incremental.trace.known import known
 from pyg_incremental.trace.looped import CatRows, Looped, in_parts, joined_rows, listed
 from pyg_incremental.trace.names import name_of, shown
 from pyg_incremental.trace.one_step import OneStep, OneSteps
@@ -47,6 +49,7 @@ from pyg_incremental.trace.picked import (  # fmt: skip
 )
 from pyg_incremental.trace.probe import Probe
 from pyg_incremental.trace.products import of_all_rows
+from pyg_incremental.trace.pushed_down import with_pushed_down
 from pyg_incremental.trace.recorder import Recorder
 from pyg_incremental.trace.row_rules import squeezes_all, why_not_by_rows
 from pyg_incremental.trace.sealed import edges_of_matrix, values_of_matrix
@@ -112,6 +115,8 @@ class Writer:
                 self._finish_outputs()
                 keep_edge_rows(self.program)
                 without_tables(self.written, self.ends.spread_of)
+                with_pushed_down(self.program)
+                with_closed_sums(self.program)
                 leave_out_unused(self.program)
             else:
                 self._write(node)
@@ -412,7 +417,7 @@ class Writer:
             return self.program.map(
                 name, lambda rows: rows.reshape(rows.shape[0], *tail), self.written.values(node)[:1]
             )
-        run, values = closure(self.written, node, fn)
+        run, values = known(self.written, node, fn) or closure(self.written, node, fn)
         if isinstance(result, (tuple, list)):
             return tuple(
                 self.program.map(

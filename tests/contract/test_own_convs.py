@@ -1016,15 +1016,15 @@ def test_the_first_step_that_differs_from_forward_is_named():
 @torch.no_grad()
 def test_the_first_step_that_deltas_have_left_wrong_is_named():
     graph = trials.TrialGraph(torch.randn(4, 2).double(), ((0, 1), (1, 2), (3, 2)), {})
-    held = subject.Subject(gnn.GraphConv(2, 3), None, graph, None)
+    held = subject.Subject(gnn.SAGEConv(2, 3), None, graph, None)
     plan = steps.with_all_rows(held.plan)
     kept, afresh = (held.start(graph, plan=plan) for _ in range(2))
     assert steps.differs_from_afresh(kept, afresh, None) is None
     for value, cell in kept.engine.cells.items():
-        if str(value) in ("GraphConv.root", "GraphConv.out"):
+        if str(value) in ("SAGEConv.root", "SAGEConv.out"):
             cell.tensor[2, 1] += 1
     found = steps.differs_from_afresh(kept, afresh, None)
-    assert (found.name, found.row, found.channel) == ("GraphConv.root", 2, 1)
+    assert (found.name, found.row, found.channel) == ("SAGEConv.root", 2, 1)
     assert "if it is made afresh" in str(found)
 
 

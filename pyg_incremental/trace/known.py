@@ -1,0 +1,91 @@
+"""Operations that passes over a program know: linear layers, biases, sums of rows, and means."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, fx, nn
+from torch_geometric.nn import Linear as PyGLinear
+
+from pyg_incremental.ops import Biased, Linear, added, divided
+from pyg_incremental.program.steps import Value
+from pyg_incremental.trace.closures import Live
+from pyg_incremental.trace.names import name_of
+from pyg_incremental.trace.written import Written
+
+Known = tuple[Callable[..., Tensor], list[Value]]
+"""A function that passes over a program know, and what it reads."""
+
+
+def known(written: Written, node: fx.Node, fn: Any) -> Known | None:
+    """An operation on rows `[k, channels]` as a function that passes over a program know.
+
+    Args:
+        written: What is written so far.
+        node: The operation.
+        fn: The function or module that it calls.
+
+    Returns:
+        The function and the values that it reads; None if it is none of these.
+    """
+    env, real = written.env, written.recorded.real
+    given = [*node.args, *node.kwargs.values()]
+    nodes = [n for n in given if isinstance(n, fx.Node)]
+    if not nodes or node in written.recorded.writes:
+        return None
+    rows = next((n for n in nodes if isinstance(env[n], Value)), nodes[0])
+    if not isinstance(env[rows], Value) or real[rows].dim() != 2:
+        return None
+    if isinstance(fn, nn.Linear | PyGLinear):
+        layer = _layer(fn) if len(given) == 1 else None
+        return None if layer is None else (layer, [env[rows]])
+    name = name_of(fn) if node.op == "call_function" else ""
+    if name == "linear":
+        weights = [env[n].read for n in nodes if isinstance(env[n], Live)]
+        if nodes[0] is rows and weights and len(weights) == len(nodes) - 1:
+            return Linear(weights[0], weights[1] if weights[1:] else None), [env[rows]]
+    both = [real[n] for n in nodes if isinstance(real[n], Tensor)]
+    if len(given) != 2 or len(both) != 2 or both[0].dtype != both[1].dtype:
+        return None
+    (other,) = (n for n in nodes if n is not rows) if nodes[0] is not nodes[1] else (rows,)
+    if name == "div" and nodes[0] is rows and real[other].shape == real[rows].shape:
+        count = _clamped(written, other)
+        return None if count is None else (divided, [env[rows], count])
+    if name != "add":
+        return None
+    if isinstance(env[other], Live) and real[other].shape == real[rows].shape[1:]:
+        return Biased(env[other].read), [env[rows]]
+    alike = isinstance(env[other], Value) and real[other].shape == real[rows].shape
+    return (added, [env[n] for n in nodes]) if alike else None
+
+
+def _clamped(written: Written, node: fx.Node) -> Value | None:
+    """The numbers, `[k, 1]`, all of them at least 1, of which a node has one in each column."""
+    while isinstance(node, fx.Node) and name_of(node.target) in ("view", "expand_as"):  # type: ignore[arg-type]
+        node = node.args[0]  # type: ignore[assignment]
+    if not isinstance(node, fx.Node) or name_of(node.target) != "clamp":  # type: ignore[arg-type]
+        return None
+    limits = {**node.kwargs, **dict(zip(("min", "max"), node.args[1:], strict=False))}
+    held = written.env[node]
+    if (
+        limits != {"min": 1}
+        or not isinstance(held, Value)
+        or written.recorded.real[node].dim() != 1
+    ):
+        return None
+    return written.program.map(f"{held}_column", column, [held], key="column")
+
+
+def _layer(layer: nn.Module) -> Linear | None:
+    """A linear layer as it is in PyTorch and in PyG."""
+    plain = type(layer).forward in (nn.Linear.forward, PyGLinear.forward)
+    hooked = layer._forward_hooks or layer._forward_pre_hooks
+    if not plain or hooked or "weight" not in layer._parameters:  # made of others, by weight_norm
+        return None
+    held: dict[str, Any] = layer._parameters
+    bias = None if held.get("bias") is None else lambda: held["bias"]
+    return Linear(lambda: held["weight"], bias)
+
+
+def column(rows: Tensor) -> Tensor:
+    """A number `[k]` for each row as `[k, 1]`."""
+    return rows.reshape(-1, 1)
