@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from pyg_incremental.ops import Biased, OwnMessage, added, divided, plain_sum, scaled
 from pyg_incremental.program.steps import Program, RowMap, Step, Value, fn_of
+from pyg_incremental.trace.pushed_down import like
 
 Rewritten = Mapping[Value, Sequence[Step]]
 """Steps in the place of those that make some values."""
@@ -63,7 +64,7 @@ def _closed(program: Program, steps: _Steps, step: Step) -> Rewritten:
     last = biased if isinstance(bias, Biased) and biased is not None else scales
     message = OwnMessage(lambda: 1.0, bias.bias if isinstance(bias, Biased) else lambda: None)
     out, factor = last.output, scales.inputs[1]
-    apart, own = (program.value(f"{out}_{n}", out.domain, out.kind) for n in ("scaled", "own"))
+    apart, own = (like(program, f"{out}_{n}", out, out) for n in ("scaled", "own"))
     return {s.output: () for s in (step, scales, last)} | {
         out: (
             RowMap(apart, (rows, factor), scaled),
@@ -85,6 +86,6 @@ def _bias_aside(program: Program, steps: _Steps, step: Step) -> Rewritten:
         total = steps.makers.get(total.inputs[0])
     if plain_sum(total) is None:
         return {}
-    more = program.value(f"{own}_biased", own.domain, own.kind)
+    more = like(program, f"{own}_biased", own, rows)
     made = RowMap(more, (own,), bias), replace(step, inputs=(biased.inputs[0], more))
     return {rows: (), step.output: made}

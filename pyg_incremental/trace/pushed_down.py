@@ -30,14 +30,14 @@ def _is_moved(program: Program, layer: Step) -> bool:
     passed = _passed(program, layer.inputs[0])
     if not any(map(plain_sum, passed)):
         return False
-    of, domain, kind = layer.output, layer.output.domain, layer.output.kind
-    first = passed[-1].inputs[0]
-    rows = program.value(f"{of}_first", domain, kind)
+    of, first = layer.output, passed[-1].inputs[0]
+    rows = like(program, f"{of}_first", first, of)
     made: list[Step] = [RowMap(rows, (first,), replace(fn, bias=None), costly=True)]
     at = {first: rows}
     for step in reversed(passed):
         inputs = tuple(at.get(v, v) for v in step.inputs)
-        at[step.output] = rows = program.value(f"{step.output}_{of}", domain, kind)
+        out = step.output
+        at[out] = rows = like(program, f"{out}_{of}", out, out)
         source = {"source": inputs[0]} if plain_sum(step) else {}
         made.append(replace(step, output=rows, inputs=inputs, **source))
     if fn.bias is None:
@@ -51,6 +51,14 @@ def _is_moved(program: Program, layer: Step) -> bool:
         for new in (made if s is layer else () if s.output in gone else (s,))
     ]
     return True
+
+
+def like(program: Program, name: str, rows: Value, origin: Value) -> Value:
+    """A value with a row for each of these rows, which comes of the same line as another one."""
+    made = program.value(name, rows.domain, rows.kind)
+    if origin in program.origins:
+        program.origins[made] = program.origins[origin]
+    return made
 
 
 def _passed(program: Program, rows: Value) -> Sequence[Step]:
