@@ -56,8 +56,10 @@ def _is_moved(program: Program, layer: Step) -> bool:
 def like(program: Program, name: str, rows: Value, origin: Value) -> Value:
     """A value with a row for each of these rows, which comes of the same line as another one."""
     made = program.value(name, rows.domain, rows.kind)
-    if origin in program.origins:
-        program.origins[made] = program.origins[origin]
+    known = [*program.origins.items()]
+    program.origins.clear()
+    for value, of in known:  # in the order of the model
+        program.origins |= {value: of, made: of} if value is origin else {value: of}
     return made
 
 

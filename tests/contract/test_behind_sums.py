@@ -117,6 +117,13 @@ def test_what_a_node_sends_itself_joins_the_sum(name):
     assert last.inputs[1].name.endswith("_own")
 
 
+def test_a_line_is_explained_once():
+    """Steps that were moved stand with the line of the model that they come from."""
+    run = started(next(c for c in CASES if c.name == "SAGE"))
+    lines = [step.place for step in run.inc.explain().steps]
+    assert len({*lines}) == len(lines) == 3
+
+
 def test_layers_between_types_move_to_the_nodes_that_send(seed):
     """Each linear layer runs on the rows of its own type, of which there is another number."""
 
