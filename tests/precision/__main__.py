@@ -6,6 +6,7 @@ import sys
 import warnings
 
 import torch
+from tqdm import tqdm
 
 from tests.precision.streams import BOUND, MODELS, STREAMS, worst_of
 
@@ -23,13 +24,15 @@ def main():
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     failed = False
-    for stream, model in itertools.product(given.stream, given.model):
+    pairs = [*itertools.product(given.stream, given.model)]
+    for stream, model in tqdm(pairs, disable=None):
         worst = worst_of(
             stream, model, given.size, given.deltas, given.seed, compile_after=1,
             backend=given.backend,
         )  # fmt: skip
         failed |= not worst <= BOUND
-        print(f"{stream:20} {model:12} {worst:.1e}", flush=True)
+        tqdm.write(f"{stream:20} {model:12} {worst:.1e}")
+        sys.stdout.flush()
     sys.exit(failed)
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import torch
+from tqdm import tqdm
 
 from pyg_incremental.kernels import warm_up
 from tests.torture.apart import Lost, apart
@@ -67,23 +68,25 @@ def run(options):
     """Do all pieces of work that there is time for."""
     end = time.monotonic() + 60 * options.minutes
     counts, lost, running = Counter(), [], {}
-    with ThreadPoolExecutor(options.jobs) as pool:
+    total = options.pieces if options.only else None
+    with ThreadPoolExecutor(options.jobs) as pool, tqdm(total=total, disable=None) as bar:
         for kind, seed in pieces(options):
             work, size = WORK[kind]
             running[pool.submit(apart, work, LIMIT, seed, size)] = kind, seed
             while len(running) >= options.jobs:
-                take(running, counts, lost)
+                take(running, counts, lost, bar)
             if time.monotonic() > end:
                 break
         while running:
-            take(running, counts, lost)
+            take(running, counts, lost, bar)
     return counts, lost
 
 
-def take(running, counts, lost):
+def take(running, counts, lost, bar):
     """Wait for a piece of work, and count what it has done."""
     done, _ = wait(running, return_when=FIRST_COMPLETED)
     for future in done:
+        bar.update()
         kind, seed = running.pop(future)
         try:
             for name, count in future.result().items():
