@@ -155,7 +155,7 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
     ),
     "SAGEConv": ("incremental", "", ""),
     "CuGraphSAGEConv": ("refused", "", f"{_NO_KERNEL} `SAGEConv`"),
-    "GraphConv": ("incremental", "aggregated neighbours plus root term", ""),
+    "GraphConv": ("incremental", "", ""),
     "GravNetConv": ("refused", "", f"{_NO_KNN}; PyG needs pyg-lib"),
     "GatedGraphConv": ("incremental", "each layer a sum and a GRU cell", ""),
     "ResGatedGraphConv": (

@@ -253,7 +253,7 @@ def test_every_class_has_an_entry():
 TRACED = {
     "GatedGraphConv", "ResGatedGraphConv", "CGConv", "EdgeConv", "WLConvContinuous",
     "PointGNNConv", "GENConv", "GINEConv", "GeneralConv", "NNConv", "TransformerConv",
-    "PointNetConv", "PPFConv", "AGNNConv", "SuperGATConv", "PointTransformerConv", "GraphConv",
+    "PointNetConv", "PPFConv", "AGNNConv", "SuperGATConv", "PointTransformerConv",
 }  # fmt: skip
 """Classes of which the tracer finds the program in their `forward`."""
 
