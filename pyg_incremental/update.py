@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from html import escape
 from typing import Any, Generic, NamedTuple, overload
 
 import torch
@@ -168,14 +167,7 @@ class Update(Generic[Out]):
         return f"Update(version={self.version}, changed={changed} rows, {took}{again})"
 
     def _repr_html_(self) -> str:
-        names = ("step", "kind", "rows", "changed", "edges", "reread", "way")
-        head = "".join(f"<th>{name}</th>" for name in names)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>"
-            for s in self.stats.steps
-            for row in [(s.name, s.kind, s.rows, s.changed, s.edges, s.reread, s.way)]
-        )
-        return f"<p>{escape(repr(self))}</p><table><tr>{head}</tr>{body}</table>"
+        return self.stats._repr_html_(repr(self))
 
 
 class Flips(NamedTuple):

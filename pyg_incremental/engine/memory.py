@@ -9,6 +9,7 @@ from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.ops import Aggregator
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Cell, Rows
+from pyg_incremental.telemetry.table import html_table
 
 
 class MemoryUse(NamedTuple):
@@ -65,11 +66,18 @@ class MemoryReport:
             f"{'edge' if p.what == 'graph' else 'node'}"
             for p in self.parts
         ]
-        lines.append(
+        return "\n".join([*lines, self._head])
+
+    @property
+    def _head(self) -> str:
+        return (
             f"{self.total / 2**20:.2f} MiB: {self.bytes_per_node:.0f} bytes per node in rows, "
             f"{self.bytes_per_edge:.0f} bytes per edge in the graph"
         )
-        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = ((p.name, p.what, f"{p.bytes / 2**20:.2f}", f"{p.each:.1f}") for p in self.parts)
+        return html_table(self._head, ("value", "what", "MiB", "bytes each"), rows)
 
 
 def memory_of(engine: Engine, num_nodes: int) -> MemoryReport:

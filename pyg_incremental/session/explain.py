@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from typing import Literal
 
 from pyg_incremental.ops import Aggregate
@@ -14,6 +13,7 @@ from pyg_incremental.program.steps import Domain, Program, Step, Value, Whole
 from pyg_incremental.session.advice import advice_on
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.values import understood
+from pyg_incremental.telemetry.table import html_table
 from pyg_incremental.telemetry.work import StepStats, UpdateStats
 
 Runs = Literal["incremental", "row recompute", "all rows", "full pass"]
@@ -132,13 +132,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         names = ("line", "code", "runs", "last update", "why", "instead")
         body = [(s.line, s.code, s.runs, s.cost, s.why, s.instead) for s in self.steps]
-        head = "".join(f"<th>{name}</th>" for name in names)
-        rows = "".join(
-            "<tr>" + "".join(f"<td style='text-align:left'>{escape(c)}</td>" for c in row) + "</tr>"
-            for row in body
-        )
-        more = "".join(f"<p>{escape(line)}</p>" for line in self._more)
-        return f"<p>{escape(self.head)}</p><table><tr>{head}</tr>{rows}</table>{more}"
+        return html_table(self.head, names, body, self._more)
 
 
 def explained(session: Session, last: UpdateStats | None) -> Explanation:

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pyg_incremental.telemetry.table import html_table
+
 
 class StepStats(NamedTuple):
     """The work of one step in one update.
@@ -127,8 +129,16 @@ class UpdateStats:
                     f"{'':{width}}    {s.resilient:,} resilient, {s.no_reset:,} no reset, "
                     f"{s.covered:,} covered, {s.exposed:,} exposed ({s.channels:,} channels read)"
                 )
-        lines.append(
+        return "\n".join([*lines, self._head])
+
+    @property
+    def _head(self) -> str:
+        return (
             f"{self.mode}: {self.edges_added:,} edges added, {self.edges_deleted:,} deleted, "
             f"{1e3 * self.seconds:.3f} ms"
         )
-        return "\n".join(lines)
+
+    def _repr_html_(self, above: str = "") -> str:
+        names = ("step", "kind", "rows", "changed", "edges", "reread", "way")
+        rows = ((s.name, s.kind, s.rows, s.changed, s.edges, s.reread, s.way) for s in self.steps)
+        return html_table(above or self._head, names, rows)

@@ -52,6 +52,10 @@ def test_what_would_be_says_so(seed):
     assert not done.is_preview
     assert repr(done).startswith("Update(version=1, changed=")
     assert done._repr_html_().count("<tr>") == 1 + len(done.stats.steps)
+    assert done.stats._repr_html_().count("<tr>") == 1 + len(done.stats.steps)
+    memory = inc.memory_report()
+    assert memory._repr_html_().count("<tr>") == 1 + len(memory.parts)
+    assert str(memory).splitlines()[-1] in memory._repr_html_()
     assert "<table>" in inc._repr_html_()
     shown = [name for name in dir(inc.graph) if not name.startswith("_")]
     assert len(shown) < 12
