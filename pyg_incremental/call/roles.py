@@ -287,6 +287,13 @@ def _nodes(
         num_nodes: dict[str, int] = {}
         for name in keyed:
             kind, rows = site.keys[name], _features(site, name, where).shape[0]
+            role = said.get(name)
+            if role is not None and role.what == "node" and role.of and kind not in role.of:
+                raise InvalidDeltaError(
+                    f"{where}: '{name}' is said to be '{role}', but its object or key says that "
+                    f"its nodes are of type '{kind}'; leave that role out, or pass it under a key "
+                    f"of {list(role.of)}"
+                )
             if num_nodes.setdefault(kind, rows) != rows:
                 raise InvalidDeltaError(
                     f"{where}: '{name}' has {rows} rows, but there are {num_nodes[kind]} nodes of "

@@ -6,7 +6,7 @@ from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, GraphConv, SAGEConv, global_mean_pool
 
-from pyg_incremental import to_incremental
+from pyg_incremental import InvalidDeltaError, to_incremental
 
 NODES, CHANNELS = 9, 4
 
@@ -171,3 +171,9 @@ def test_graphs_that_are_compared_have_nodes_of_their_own(nodes):
     inc.apply_delta(x_add={"one": row})
     one.x = torch.cat([one.x, row])
     close(inc, model(one, other))
+
+
+def test_a_role_against_the_object_is_refused():
+    inc = to_incremental(built(Apart), roles={"other/x": "node(one)"})
+    with pytest.raises(InvalidDeltaError, match="'other/x' is said to be 'node\\(one\\)'"):
+        inc(view(seed=3), view(edges=17, seed=4))
