@@ -66,8 +66,9 @@ class Sum(Aggregate):
 
 def plain_sum(step: Step | None) -> Sum | None:
     """A step, if it is a sum of rows that nothing is part of yet."""
-    is_plain = type(step) is Sum and step.own is None and step.factor is None and step.loop is None
-    return step if is_plain else None  # type: ignore[return-value]
+    if not isinstance(step, Sum) or (step.own or step.factor or step.loop) is not None:
+        return None
+    return step
 
 
 def divided(total: Tensor, count: Tensor) -> Tensor:

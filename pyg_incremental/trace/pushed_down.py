@@ -18,18 +18,17 @@ from pyg_incremental.program.steps import Program, RowMap, Step, Value, fn_of
 
 def with_pushed_down(program: Program) -> None:
     """Rewrite the steps of such layers."""
-    while any(_is_moved(program, step) for step in [*program.steps]):
-        pass
+    for step in [*program.steps]:
+        fn = fn_of(step)
+        if isinstance(fn, Linear) and pays(fn.weight()):
+            _move(program, step, fn)
 
 
-def _is_moved(program: Program, layer: Step) -> bool:
-    """Move a linear layer in front of the sum behind which it stands; whether it does."""
-    fn = fn_of(layer)
-    if not isinstance(fn, Linear) or not pays(fn.weight()):
-        return False
+def _move(program: Program, layer: Step, fn: Linear) -> None:
+    """Move a linear layer in front of the sum behind which it stands, if it does."""
     passed = _passed(program, layer.inputs[0])
     if not any(map(plain_sum, passed)):
-        return False
+        return
     of, first = layer.output, passed[-1].inputs[0]
     rows = like(program, f"{of}_first", first, of)
     made: list[Step] = [RowMap(rows, (first,), replace(fn, bias=None), costly=True)]
@@ -50,7 +49,6 @@ def _is_moved(program: Program, layer: Step) -> bool:
         for s in program.steps
         for new in (made if s is layer else () if s.output in gone else (s,))
     ]
-    return True
 
 
 def like(program: Program, name: str, rows: Value, origin: Value) -> Value:

@@ -167,6 +167,7 @@ def test_graphs_that_are_compared_have_nodes_of_their_own(nodes):
     other.x = torch.cat([other.x, torch.ones(nodes - NODES, CHANNELS).double()])
     inc = to_incremental(model)
     inc(one, other)
+    assert inc.num_nodes_dict == {"one": NODES, "other": nodes}
     row = torch.randn(1, CHANNELS).double()
     inc.apply_delta(x_add={"one": row})
     one.x = torch.cat([one.x, row])
