@@ -1,10 +1,11 @@
 """The nodes of a model by their types, of which there may be one without a name."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
+from pyg_incremental.delta.given import Ids
 from pyg_incremental.errors import IncrementalError
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.stream.schema import AnySchema, Schema, Type, ends_of
@@ -39,6 +40,16 @@ class ByType:
         if isinstance(x, Mapping):
             return x.get(of)
         return x if isinstance(x, Tensor) and of in (None, *self._inc.num_nodes_dict) else None
+
+    def out_degrees(self) -> Mapping[Type, Sequence[Ids]]:
+        """How many edges lead away from each node, int32 `[capacity]`, for each type of edges."""
+        graph = self._inc.graph
+        if self._is_plain:
+            return {None: [graph.out.degree]}
+        found: dict[Type, list[Ids]] = {of: [] for of in self._inc.num_nodes_dict}
+        for of, edges in graph.items():
+            found[of[0]].append(edges.out.degree)
+        return found
 
     def check(self) -> None:
         """See that the model has the types of the schema.

@@ -30,6 +30,7 @@ class Changes(NamedTuple):
         called: The names of these nodes, for each type of nodes that has names.
         born: The first row that is known of each new node, by type; of several, the delta has the
             last.
+        reached: How many rows the events reach over one edge; 0 if nobody asked.
     """
 
     delta: GraphDelta | None
@@ -39,6 +40,7 @@ class Changes(NamedTuple):
     of: Columns
     called: Mapping[Type, Mapping[int, Any]]
     born: Mapping[Type, Sequence[Any]]
+    reached: float = 0.0
 
 
 def nothing(taken: int, delta: GraphDelta | None = None) -> Changes:
@@ -47,19 +49,28 @@ def nothing(taken: int, delta: GraphDelta | None = None) -> Changes:
 
 
 def changes_of(
-    schema: AnySchema, named: NumberedEvents, count: int, counts: Mapping[Type, int]
+    schema: AnySchema,
+    named: NumberedEvents,
+    count: int,
+    counts: Mapping[Type, int],
+    out_degrees: Mapping[Type, Sequence[Ids]],
+    most: float,
 ) -> Changes:
     """One delta for as many of the events as one can say.
 
     It ends before an event of which the effect depends on the graph after those before it: a new
     edge of a pair that was changed, an event of a node that was removed, or the deletion of the
-    oldest edge of a pair of which another one came.
+    oldest edge of a pair of which another one came. And it ends before the event that takes it
+    beyond what it may reach.
 
     Args:
         schema: Which field is what.
         named: What the events say.
         count: How many events there are.
         counts: How many nodes of each type the graph has before them.
+        out_degrees: How many edges lead away from each node of a type, int32 `[capacity]`, for each
+            type of edges; none if nobody asks what events reach.
+        most: How many rows they may reach over one edge, if there is more than one event.
     """
     of = {key: dict(kinds) for key, kinds in named.columns.items()}
     refused: dict[int, str] = {}
@@ -71,7 +82,11 @@ def changes_of(
         total = [(node, counts[node], new.get(node, _NONE)) for node in ends_of(key)]
         for kind, own in kinds.items():
             kinds[kind] = _known_nodes(own, total, named.called, refused)
-    taken = _conflict(schema, of, count)
+    taken, reached = _conflict(schema, of, count), 0.0
+    if out_degrees:
+        rows = _reached(of, count, counts, out_degrees).cumsum()
+        taken = min(taken, max(1, int(np.searchsorted(rows, most, side="right"))))
+        reached = float(rows[taken - 1])
     if taken < count:
         of = {
             k: {kind: _first(own, taken) for kind, own in kinds.items()} for k, kinds in of.items()
@@ -88,7 +103,7 @@ def changes_of(
         fields["which"] = "oldest"
     delta = GraphDelta(**fields) if fields else None
     born = {key: _first_rows(schema, key, of.get(key, {}), at) for key, at in new.items()}
-    return Changes(delta, taken, places, refused, of, named.called, born)
+    return Changes(delta, taken, places, refused, of, named.called, born, reached)
 
 
 def _first_rows(schema: AnySchema, key: Type, kinds: ByKind, new: Ids) -> list[Any]:
@@ -235,6 +250,24 @@ def _not_there(of: Type, node: int, total: int, by_name: bool) -> str:
     if by_name:
         return f"it names a node{said} that is not there"
     return f"node {node}{said} is not there; there are {total} nodes, numbered from 0"
+
+
+def _reached(
+    of: Columns,
+    count: int,
+    counts: Mapping[Type, int],
+    out_degrees: Mapping[Type, Sequence[Ids]],
+) -> Ids:
+    """How many rows each event reaches: its own, and those over one edge from there, `[count]`."""
+    rows = np.ones(count, np.int64)
+    for key, kinds in of.items():
+        node = ends_of(key)[1]
+        for own in kinds.values():
+            there = own.ids[-1] < counts[node]
+            at, ids = own.at[there], own.ids[-1][there]
+            for degree in out_degrees.get(node, ()):
+                rows[at] += degree[ids]
+    return rows
 
 
 def _conflict(schema: AnySchema, of: Columns, count: int) -> int:

@@ -45,6 +45,7 @@ class Taken(NamedTuple):
         repeated: The places of events that had come before.
         names: The names of those that are in the state.
         latest: The latest event time then.
+        reached: How many rows the events reach over one edge; 0 if nobody asked.
     """
 
     events: Sequence[Event]
@@ -53,6 +54,7 @@ class Taken(NamedTuple):
     repeated: list[int]
     names: list[Any]
     latest: float = -math.inf
+    reached: float = 0.0
 
 
 class EventIntake:
@@ -83,7 +85,14 @@ class EventIntake:
         makes = any(own.features for own in every)
         self.live = LiveEdges(inc, schema, windows, self._view) if makes else None
 
-    def take(self, events: Sequence[Event], known: dict[int, str], old: bool, undo: bool) -> Taken:
+    def take(
+        self,
+        events: Sequence[Event],
+        known: dict[int, str],
+        old: bool,
+        undo: bool,
+        most: float | None = None,
+    ) -> Taken:
         """Apply as many of some events as one update can say.
 
         Args:
@@ -91,6 +100,8 @@ class EventIntake:
             known: Why some of them are left out, by their places.
             old: Whether the update reports the OLD rows.
             undo: Whether it has the way back.
+            most: How many rows the events may reach over one edge, if there is more than one of
+                them; None if that is not to be counted.
 
         Raises:
             StaleStateError: If the state is stale.
@@ -109,7 +120,7 @@ class EventIntake:
             try:
                 times, late = self._times(events, refused)
                 at, names, repeated = self._new(events, refused.keys() | late.keys())
-                changes, unfit = self._changes(events, at)
+                changes, unfit = self._changes(events, at, most)
             except MalformedError as error:
                 refused |= error.reasons
                 continue
@@ -126,7 +137,8 @@ class EventIntake:
             ]  # fmt: skip
             again, left = [n for n in repeated if n < end], _before(end, refused | late)
             counted = [t for n, t in times.items() if n < end and n not in left]
-            taken = Taken(events[:end], None, left, again, named, max([self.latest, *counted]))
+            latest = max([self.latest, *counted])
+            taken = Taken(events[:end], None, left, again, named, latest, changes.reached)
             if self.live is not None:
                 changes = self.live.take(changes, taken.latest)
             done = self._apply(changes, taken, old, undo)
@@ -177,7 +189,9 @@ class EventIntake:
                 found.append((n, name))
         return [n for n, _ in found], [name for _, name in found], repeated
 
-    def _changes(self, events: Sequence[Event], at: list[int]) -> tuple[Changes, dict[int, str]]:
+    def _changes(
+        self, events: Sequence[Event], at: list[int], most: float | None
+    ) -> tuple[Changes, dict[int, str]]:
         """What events at some places do, and why some of them do not fit, by their places."""
         if not at:
             return nothing(len(events)), {}
@@ -188,7 +202,8 @@ class EventIntake:
         columns = _at(at, lambda: schema.read(values, self._shapes, rows))
         brought = [of for of, own in schema.types.items() if own.new_x is not None]
         named = numbered(columns, rows, counts, brought)
-        changes = changes_of(schema, named, len(at), counts)
+        degrees = {} if most is None else self._view.out_degrees()
+        changes = changes_of(schema, named, len(at), counts, degrees, most or math.inf)
         unfit = {at[n]: reason for n, reason in changes.refused.items()}
         if len(at) == len(events):
             return changes, unfit

@@ -1,5 +1,6 @@
 """How many events to take at once, so that their answers are there in time."""
 
+import math
 from collections import deque
 from statistics import median
 
@@ -9,6 +10,10 @@ _OLD = 512
 """... but none that was measured so many batches ago."""
 _FIRST = 64
 """The largest batch while nothing is known."""
+_MEAN_OF = 1000
+"""What events reach is the mean of about so many of the last."""
+_HEAVY = 2.0
+"""A batch ends before it reaches so many times the rows that as many other events do."""
 
 
 class Pace:
@@ -16,6 +21,9 @@ class Pace:
 
     Sizes are classes by powers of two. What an event of a batch takes is the median of what it took
     last in its class; where that was not measured, as much as in the class below, which is more.
+
+    An event at a hub counts as many: it is weighed by the rows that it reaches over one edge, in
+    units of what events have reached on average.
 
     Args:
         max_size: The largest batch.
@@ -35,6 +43,7 @@ class Pace:
         self._took: list[deque[tuple[int, float]]] = []
         self._measured = 0
         self._late = 0
+        self._reached = 0.0
 
     def size(self, waited: float) -> int:
         """The largest batch that is answered in time, or a larger one to catch up.
@@ -72,8 +81,25 @@ class Pace:
                 return float(median(took))
         return 0.0
 
-    def note(self, events: int, seconds: float) -> None:
-        """Take a measurement in."""
+    def most(self, events: int) -> float:
+        """How many rows a batch of so many events may reach; an end before that many splits it."""
+        if self.max_latency is None or not self._reached:
+            return math.inf
+        return _HEAVY * events * self._reached
+
+    def note(self, events: int, seconds: float, reached: float = 0.0) -> None:
+        """Take a measurement in.
+
+        Args:
+            events: How many there were.
+            seconds: What they took.
+            reached: How many rows they have reached; 0 if that is not known.
+        """
+        if reached:
+            # The mean of the last events, in batches of any size.
+            share = min(1.0, events / _MEAN_OF) if self._reached else 1.0
+            self._reached += share * (reached / events - self._reached)
+            events = max(events, round(reached / self._reached))
         size_class = events.bit_length() - 1
         while len(self._took) <= size_class:
             self._took.append(deque(maxlen=_KEPT))

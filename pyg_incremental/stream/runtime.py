@@ -192,32 +192,31 @@ class Stream:
                 self._read_at = self._clock()
             if not count:
                 return 0
-            self._take([*islice(self._rest, count)])
+            taken = self._take([*islice(self._rest, count)])
             if self._folder is not None and self._since >= self._checkpoint_events:
                 self.checkpoint(wait=False)
-            return count
+            return taken
 
-    def _take(self, events: list[Event]) -> None:
-        """Take events that were read together."""
-        while events:
-            began = self._clock()
-            known = self._replay[0].known(events) if self._replay else {}
-            keeps = self._history is not None
-            count = len(self.inc.out) if keeps else 0
-            taken = self._intake.take(events, known, keeps or bool(self._watches), keeps)
-            version = None if taken.update is None else taken.update.version
-            dead = self._commit(taken, version)
-            if self._history is not None and taken.update is not None:
-                out = {*taken.refused, *taken.repeated}
-                self._history.note(
-                    taken.update, count, [e for n, e in enumerate(taken.events) if n not in out]
-                )
-            self._tell(taken, dead)
-            self._expire()
-            events = events[len(taken.events) :]
-            self._pace.note(len(taken.events), self._clock() - began)
-            if self._replay and version is not None:
-                break
+    def _take(self, events: list[Event]) -> int:
+        """Take as many of some events as one update can say, and as are in time; how many."""
+        began = self._clock()
+        replay, pace = self._replay, self._pace
+        known = replay[0].known(events) if replay else {}
+        keeps = self._history is not None
+        count = len(self.inc.out) if keeps else 0
+        most = None if replay or pace.max_latency is None else pace.most(len(events))
+        taken = self._intake.take(events, known, keeps or bool(self._watches), keeps, most)
+        version = None if taken.update is None else taken.update.version
+        dead = self._commit(taken, version)
+        if self._history is not None and taken.update is not None:
+            out = {*taken.refused, *taken.repeated}
+            self._history.note(
+                taken.update, count, [e for n, e in enumerate(taken.events) if n not in out]
+            )
+        self._tell(taken, dead)
+        self._expire()
+        pace.note(len(taken.events), self._clock() - began, taken.reached)
+        return len(taken.events)
 
     def drain(self) -> int:
         """Take events until the source has none now; how many there were."""

@@ -1,8 +1,13 @@
 """Batches are as large as the deadline allows, by what they took."""
 
 import pytest
+import torch
 
+from pyg_incremental import to_incremental
+from pyg_incremental.sources import IterableSource
+from pyg_incremental.stream import Stream
 from pyg_incremental.stream.pace import Pace
+from tests.stream import scene
 
 
 def run(pace, offered, seconds, fixed, each):
@@ -51,3 +56,35 @@ def test_what_took_long_once_does_not_count_for_ever():
 
 def test_without_a_deadline():
     assert Pace(123, None).size(1e9) == 123
+
+
+def test_a_batch_ends_before_a_hub_that_would_make_it_late():
+    n, hub = 60, 0
+    x = torch.randn(n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    away = torch.stack([torch.full((n - 1,), hub), torch.arange(1, n)])
+    ring = torch.stack([torch.arange(1, n), torch.arange(1, n).roll(1)])
+    ends = [*range(1, 25), hub, *range(25, 30)]
+    events = [{"src": 40, "dst": end} for end in ends]
+    model = scene.sage()
+    with Stream(
+        to_incremental(model, backend="reference", check=False), IterableSource(events),
+        first=(x, torch.cat([away, ring], dim=1)), max_latency=1e3, max_size=8,
+    ) as stream:  # fmt: skip
+        steps = [stream.step() for _ in range(6)]
+        edges = stream.inc.graph.to_edge_index()
+        expected = model(x, torch.cat([away, ring, torch.tensor([[40] * 30, ends])], dim=1))
+        assert edges.shape[1] == 2 * (n - 1) + 30
+        assert (stream.inc.out - expected).abs().max() < 1e-12
+    # The first batch is not weighed by anything yet. The hub reaches 60 rows, the others two each.
+    assert steps == [8, 8, 8, 1, 5, 0]
+
+
+def test_events_at_a_hub_count_as_many():
+    pace = Pace(10_000, 0.01)
+    for _ in range(40):
+        pace.note(16, 16e-5, reached=32)  # two rows and ten microseconds each
+    assert pace.most(100) == pytest.approx(400)
+    before = pace.size(0.0)
+    for _ in range(20):
+        pace.note(1, 5e-3, reached=1000)
+    assert pace.size(0.0) > before / 2  # what a hub takes is not what one event takes
