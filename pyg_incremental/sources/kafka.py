@@ -34,6 +34,8 @@ class KafkaSource(LogSource):
         start: The position to begin at; the first records that are there by default.
         wait: Seconds to wait for a record where there is none.
         decode: What the value of a record says; what `encoded` has made by default.
+        time_field: The field in which each event gets the timestamp of its record, in seconds since
+            1970; see the topic's `message.timestamp.type` for whose time that is.
 
     Raises:
         ImportError: If confluent-kafka is not installed.
@@ -49,6 +51,7 @@ class KafkaSource(LogSource):
         start: int | Sequence[int] = _BEGINNING,
         wait: float = 0.1,
         decode: Decode = decoded,
+        time_field: str | None = None,
     ) -> None:
         try:
             import confluent_kafka
@@ -57,7 +60,7 @@ class KafkaSource(LogSource):
                 "KafkaSource needs confluent-kafka, which is not installed; "
                 "pip install 'pyg-incremental[kafka]'"
             ) from error
-        super().__init__(start, decode)
+        super().__init__(start, decode, time_field)
         self._kafka, self._topic, self._wait = confluent_kafka, topic, wait
         self._consumer = confluent_kafka.Consumer({"group.id": "pyg-incremental", **config, **_OWN})
         self._is_one = isinstance(partition, int)
@@ -131,7 +134,7 @@ class KafkaSource(LogSource):
             events.append(event._replace(position=self.position()))
         return events
 
-    def _records(self, after: Any, wait: bool) -> list[tuple[Any, bytes]]:
+    def _records(self, after: Any, wait: bool) -> list[tuple[Any, bytes, float]]:
         # The consumer goes on by itself from where it was, which is `after`.
         found = self._consumer.consume(1, timeout=self._wait if wait else 0.0)
         if found:  # it would wait for as many as are asked for
@@ -145,7 +148,7 @@ class KafkaSource(LogSource):
             partition: Any = message.partition()
             offset: Any = message.offset()
             at = self._partitions.index(partition)
-            records.append(((at, offset + 1), message.value() or b""))
+            records.append(((at, offset + 1), message.value() or b"", message.timestamp()[1] / 1e3))
         return records
 
     def close(self) -> None:

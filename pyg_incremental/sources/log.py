@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyg_incremental.delta.describe import GraphDelta
@@ -22,16 +22,19 @@ class LogSource(ABC):
     Args:
         start: The position to begin at.
         decode: What a record says.
+        time_field: The field in which a value that is a dict gets the seconds since 1970 at which
+            the log took the record, if the log tells; None for none.
     """
 
-    def __init__(self, start: Any, decode: Decode) -> None:
-        self._decode = decode
+    def __init__(self, start: Any, decode: Decode, time_field: str | None = None) -> None:
+        self._decode, self._time_field = decode, time_field
         self._position = self._read_to = start
         self._ahead: deque[Event] = deque()
 
     @abstractmethod
-    def _records(self, after: Any, wait: bool) -> list[tuple[Any, Any]]:
-        """Some of the records behind a position, each with the position behind it.
+    def _records(self, after: Any, wait: bool) -> Sequence[tuple[Any, ...]]:
+        """Some of the records behind a position: the position behind each, what it holds, and the
+        seconds since 1970 at which the log took it, if it tells.
 
         Args:
             after: The position.
@@ -56,11 +59,14 @@ class LogSource(ABC):
 
     def _read(self, wait: bool) -> bool:
         """Read some records ahead; returns whether there were any."""
-        decode, ahead = self._decode, self._ahead
+        decode, ahead, field = self._decode, self._ahead, self._time_field
         records = self._records(self._read_to, wait)
-        for position, data in records:
+        for position, data, *at in records:
             try:
-                ahead.append(Event(position, decode(data)))
+                value = decode(data)
+                if field is not None and at and isinstance(value, dict):
+                    value = {**value, field: at[0]}
+                ahead.append(Event(position, value))
             except Exception as error:  # `decode` may be anybody's
                 ahead.append(Event(position, data, error))
         if records:

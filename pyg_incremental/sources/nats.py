@@ -28,6 +28,8 @@ class NatsSource(LogSource):
         start: The sequence number behind which to begin; everything that is there by default.
         wait: Seconds to wait for a message where there is none.
         decode: What a message says, such as `json.loads`; what `encoded` has made by default.
+        time_field: The field in which each event gets the time at which the stream took it, in seconds
+            since 1970: the time of a stream for which events have none of their own.
         options: What `nats.connect` takes otherwise, such as `user_credentials`.
 
     Raises:
@@ -44,6 +46,7 @@ class NatsSource(LogSource):
         start: int = 0,
         wait: float = 0.1,
         decode: Decode = decoded,
+        time_field: str | None = None,
         **options: Any,
     ) -> None:
         try:
@@ -54,7 +57,7 @@ class NatsSource(LogSource):
                 "NatsSource needs nats-py, which is not installed; "
                 "pip install 'pyg-incremental[nats]'"
             ) from error
-        super().__init__(start, decode)
+        super().__init__(start, decode, time_field)
         self._stream, self._subject, self._wait, self._api = stream, subject, wait, api
         self._loop = LoopThread()
         self._consumer: Any = None
@@ -76,7 +79,7 @@ class NatsSource(LogSource):
         if self._consumer is not None:
             self._loop.run(self._let_go())
 
-    def _records(self, after: int, wait: bool) -> list[tuple[int, bytes]]:
+    def _records(self, after: int, wait: bool) -> list[tuple[int, bytes, float]]:
         if not wait and not self._may_be_more:
             return []
         try:
@@ -85,7 +88,7 @@ class NatsSource(LogSource):
             self._consumer = None  # it is made again, from where this one has come to
             raise
 
-    async def _fetched(self, after: int) -> list[tuple[int, bytes]]:
+    async def _fetched(self, after: int) -> list[tuple[int, bytes, float]]:
         if self._consumer is None:
             await self._begin(after)
         try:
@@ -101,7 +104,7 @@ class NatsSource(LogSource):
             if told.sequence.consumer != self._taken:  # some were lost on their way
                 await self._let_go()
                 break
-            records.append((told.sequence.stream, message.data))
+            records.append((told.sequence.stream, message.data, told.timestamp.timestamp()))
         return records
 
     async def _begin(self, after: int) -> None:

@@ -23,6 +23,8 @@ class RedisSource(LogSource):
         field: The field of an entry that holds the event; None if all its fields are the
             event, as strings.
         decode: What that field says, such as `json.loads`; what `write` has put there by default.
+        time_field: The field in which each event gets the time at which Redis took it, in seconds
+            since 1970: the time of a stream for which events have none of their own.
 
     Example:
         >>> source = RedisSource(redis.Redis(), "edges")  # doctest: +SKIP
@@ -38,19 +40,20 @@ class RedisSource(LogSource):
         wait: float = 0.1,
         field: str | None = "delta",
         decode: Decode = decoded,
+        time_field: str | None = None,
     ) -> None:
-        super().__init__(start, _strings if field is None else decode)
+        super().__init__(start, _strings if field is None else decode, time_field)
         self._client, self._stream, self._wait = client, stream, wait
         self._field = None if field is None else field.encode()
 
-    def _records(self, after: str, wait: bool) -> list[tuple[str, Any]]:
+    def _records(self, after: str, wait: bool) -> list[tuple[str, Any, float]]:
         found = self._behind(after)
         if not found and wait and self._wait > 0:
             self._client.xread({self._stream: after}, 1, block=max(1, int(1e3 * self._wait)))
             found = self._behind(after)
         name = self._field
         return [
-            (entry.decode(), fields if name is None else fields.get(name, b""))
+            (entry.decode(), fields if name is None else fields.get(name, b""), _seconds(entry))
             for entry, fields in found
         ]
 
@@ -66,6 +69,11 @@ class RedisSource(LogSource):
         """
         entry: bytes = self._client.xadd(self._stream, {self._field or "delta": encoded(delta)})
         return entry.decode()
+
+
+def _seconds(entry: bytes) -> float:
+    """An id begins with the milliseconds since 1970, unless who wrote it said something else."""
+    return int(entry.partition(b"-")[0]) / 1e3
 
 
 def _strings(fields: dict[bytes, bytes]) -> dict[str, str]:

@@ -87,6 +87,9 @@ class SqliteLog(SqliteSource):
         durability: What an appended event survives.
         start: The position behind which to begin, as that of a checkpoint.
         wait: Seconds to wait for more where there is nothing.
+        time_field: The field in which each event that is a dict gets the time at which it is
+            appended, in seconds since 1970: the time of a stream for which events have none of
+            their own.
 
     Example:
         >>> log = SqliteLog(":memory:")
@@ -103,6 +106,7 @@ class SqliteLog(SqliteSource):
         durability: Durability = "process",
         start: int = 0,
         wait: float = 0.01,
+        time_field: str | None = None,
     ) -> None:
         if durability not in _SYNCHRONOUS:
             raise ValueError(f"durability: expected 'process' or 'power' (got {durability!r})")
@@ -115,6 +119,7 @@ class SqliteLog(SqliteSource):
         super().__init__(
             connection, "events", columns=["data"], start=start, wait=wait, decode=_json
         )
+        self._time_field = time_field
 
     def append(self, *events: Any) -> int:
         """Append events, which have to be plain values as in JSON; all of them or none.
@@ -126,6 +131,9 @@ class SqliteLog(SqliteSource):
             TypeError: If one is no plain value.
             sqlite3.Error: If they cannot be written; none is in the log then.
         """
+        if self._time_field is not None:
+            now = {self._time_field: time.time()}
+            events = tuple({**e, **now} if isinstance(e, dict) else e for e in events)
         rows = [(json.dumps(event),) for event in events]
         with self._lock:
             connection = self._connection

@@ -26,12 +26,15 @@ class Entry(NamedTuple):
         refused: The positions of events that were left out on the way, each with the reason.
         parts: Positions on the way behind events that led to no update and were taken by
             themselves.
+        time: Where time has come to without an event; None for an update of events, or of a window
+            that moved with them.
     """
 
     version: int
     position: Any
     refused: Sequence[Any]
     parts: Sequence[Any] = ()
+    time: float | None = None
 
     def until(self, position: Any) -> Any:
         """Where the events end that were taken together from a position on."""

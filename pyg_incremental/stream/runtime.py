@@ -182,6 +182,9 @@ class Stream:
         with self._lock:
             self._settle()
             self._expire()
+            while self._replay and (time := self._replay[0].time) is not None:
+                if not self._advance(time):
+                    self._replay.popleft()  # the window is another one now
             if self._folder is not None:
                 self._folder.raise_what_failed()
             reads = not self._rest
@@ -294,18 +297,58 @@ class Stream:
             self._note(version)
         return dead
 
-    def _note(self, version: int) -> None:
+    def _note(self, version: int, time: float | None = None) -> None:
         """An update is in, and nobody has heard of it."""
         self.stats.updates += 1
-        entry = Entry(version, self._position, self._refused, self._parts)
+        entry = Entry(version, self._position, self._refused, self._parts, time)
         self._refused, self._parts = [], []
         if self._replay:
             self._replay.popleft()
         elif self._folder is not None:
             self._folder.note(entry)  # an error comes with the next step
 
-    def _expire(self) -> None:
-        """Let edges leave that have fallen out of the window."""
+    def advance(self, time: float) -> int:
+        """Let time go on though no event comes, and edges leave that fall out of a window by that.
+
+        For whoever knows that no earlier event will come: a timer, where the time of events is that
+        at which a log took them. A restart does the same, at the same place among the events.
+
+        Args:
+            time: Seconds, as those of events. What lies before the latest event does nothing.
+
+        Returns:
+            How many edges have left. Time has gone on only if a window has moved.
+
+        Raises:
+            ValueError: If the stream has no window, or the time is not finite.
+        """
+        if not self._windows:
+            raise ValueError("advance: the stream has no window; pass Stream(window=)")
+        if not math.isfinite(time):
+            raise ValueError(f"advance: expected seconds, as those of events (got {time})")
+        with self._lock:
+            self._settle()
+            if self._replay:
+                return 0  # time has been here before
+            before = self.stats.expired
+            self._advance(time)
+            return self.stats.expired - before
+
+    def _advance(self, time: float) -> bool:
+        """Time goes on, if that moves a window; the update says so to a restart."""
+        moves = any(w.begins(time) > self._begins[of] for of, w in self._windows.items())
+        if moves and time > self._intake.latest:
+            self._intake.latest = float(time)
+            self._expire(self._intake.latest)
+            return True
+        return False
+
+    def _expire(self, time: float | None = None) -> None:
+        """Let edges leave that have fallen out of the window.
+
+        Args:
+            time: Where time has come to, if no event has said so.
+        """
         for of, window in self._windows.items():
             begins = window.begins(self._intake.latest)
             if begins <= self._begins[of]:
@@ -321,7 +364,7 @@ class Stream:
             self._begins[of] = begins
             self._intake.expired()
             self.stats.expired += update.stats.edges_deleted
-            self._note(update.version)
+            self._note(update.version, time)
             self._tell_watches(update)
 
     def _tell_watches(self, update: Update) -> None:

@@ -6,6 +6,7 @@ Servers are those that answer on this machine; tests for which there is none are
 import asyncio
 import builtins
 import re
+import time
 import uuid
 from pathlib import Path
 
@@ -256,6 +257,20 @@ def test_as_any_source(log):
     other = log.source(start=at, wait=10.0 if isinstance(log, Kafka) else 0.01)
     same(read(other, len(DELTAS) - first), DELTAS[first:])
     assert repr(other) == f"{type(other).__name__}(at {last!r})"
+
+
+def test_an_event_has_the_time_at_which_the_log_took_it(log):
+    """The same whenever it is read; of a table it is a column as any."""
+    if isinstance(log, Postgres):
+        pytest.skip("a table has a column for it")
+    began = time.time()
+    log.write(DELTAS[:2])
+    source = log.source(decode=lambda data: {"size": len(data)}, time_field="at")
+    (first, second) = read(source, 2)
+    assert began - 5.0 < first.value["at"] <= second.value["at"] < time.time() + 5.0
+    assert first.value["size"] > 0
+    again = log.source(decode=lambda data: {"size": len(data)}, time_field="at")
+    assert [event.value for event in read(again, 2)] == [first.value, second.value]
 
 
 def read(source, count):

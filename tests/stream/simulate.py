@@ -47,6 +47,7 @@ class World:
         self.entries = {}  # what went into each version that somebody may have heard of
         self.groups = None  # where batches end, if that is said
         self.now = 0.0
+        self.ticks = self._ticks()
         self.features = [
             Feature(0, "sum", of="at", at="both"), Feature(1, "decayed", of="at", half_life=3.0),
             Feature(2, "count", within=7.0),
@@ -63,6 +64,14 @@ class World:
         for _ in range(count // 6):  # sent twice
             events.insert(rng.randrange(len(events)), rng.choice(events))
         return events
+
+    def _ticks(self):
+        """Where time goes on without an event, and to what."""
+        if not self.has_window:
+            return {}
+        places = self.rng.sample(range(1, len(self.events) + 1), len(self.events) // 8)
+        latest = {p: max(event["at"] for event in self.events[:p]) for p in places}
+        return {p: at + self.rng.uniform(-2.0, 6.0) for p, at in latest.items()}
 
     def clock(self):
         self.now += 1e-3
@@ -123,7 +132,7 @@ class World:
             try:
                 with self._faults():
                     stream = self.opened()
-                    stream.drain()
+                    self._drain(stream)
                     stream.checkpoint()
                 stream._let_go()
                 return stream
@@ -131,6 +140,13 @@ class World:
                 self.crashes += 1
                 self.left = 0
                 self._end(stream)
+
+    def _drain(self, stream):
+        while True:
+            if stream.position in self.ticks:
+                stream.advance(self.ticks[stream.position])
+            if not stream.step():
+                return
 
     def _end(self, stream):
         """What is left of a process: files, and of those after a loss of power what was flushed."""
@@ -200,12 +216,13 @@ class Source(IterableSource):
         self._world = world
 
     def next_batch(self, max_events):
-        self._world.point()
-        groups = self._world.groups
-        if groups is None:
-            return super().next_batch(self._world.rng.randint(1, max_events))
-        ends = [end for end in groups if end > self.position()]
-        return super().next_batch(min(ends, default=len(self._world.events)) - self.position())
+        world = self._world
+        world.point()
+        ends = [*world.ticks, len(world.events), *(world.groups or ())]
+        left = min((end for end in ends if end > self.position()), default=0) - self.position()
+        if world.groups is None:
+            left = min(left, world.rng.randint(1, max_events))
+        return super().next_batch(max(left, 0))
 
 
 def edges_of(stream):

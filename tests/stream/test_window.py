@@ -1,6 +1,7 @@
 """What is in the window is what a run through all events one by one leaves there."""
 
 import random
+import time
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from pyg_incremental import to_incremental
-from pyg_incremental.sources import IterableSource
+from pyg_incremental.sources import IterableSource, SqliteLog
 from pyg_incremental.stream import Schema, Stream, Window
 from tests.stream import scene
 
@@ -136,12 +137,51 @@ def test_all_of_it_falls_out():
     assert stream.inc.num_edges == 0
 
 
+def test_time_goes_on_without_an_event(tmp_path):
+    """Where a log says when it took an event, a timer may say that time has passed since."""
+    log = SqliteLog(tmp_path / "events.db", time_field="at")
+    began = time.time()
+    log.append({"src": 1, "dst": 2}, {"src": 3, "dst": 2})
+    now = time.time()
+
+    def made():
+        x, _ = scene.graph()
+        none = {"edge_index": torch.empty(2, 0).long(), "edge_time": torch.empty(0).double()}
+        inc = to_incremental(scene.sage(), backend="reference", check=False)
+        return Stream(
+            inc, log, SCHEMA, first={"x": x, **none}, window=Window(60.0), directory=tmp_path / "s"
+        )
+
+    stream = made()
+    stream.drain()
+    assert [edge[:2] for edge in found(stream.inc)] == [(1, 2), (3, 2)]
+    assert all(began <= edge[2] <= now for edge in found(stream.inc))
+    assert stream.advance(began - 1.0) == stream.advance(now + 50.0) == 0
+    assert stream.advance(now + 70.0) == 2
+    assert stream.inc.num_edges == 0
+    version, latest = stream.inc.version, stream._intake.latest
+    stream._let_go()
+    again = made()  # from the checkpoint of the beginning
+    again.drain()
+    assert (again.inc.version, again.inc.num_edges) == (version, 0)
+    assert again._intake.latest == latest == now + 70.0
+    log.append({"src": 4, "dst": 5})  # it comes before the window that time has moved
+    again.drain()
+    assert len(again.dead_letters) == 1
+    again._let_go()
+    log.close()
+
+
 def test_what_is_no_window():
     for wrong in ({"length": 0}, {"length": 1, "every": 0}, {"length": 1, "late": "wait"}):
         with pytest.raises(ValueError, match="expected"):
             Window(**wrong)
     with pytest.raises(ValueError, match="which field is the time"):
         Stream(scene.called(), IterableSource([]), window=Window(3.0))
+    with pytest.raises(ValueError, match="no window"):
+        Stream(scene.called(), IterableSource([])).advance(3.0)
+    with pytest.raises(ValueError, match="expected seconds"):
+        opened([], Window(3.0), 1).advance(float("inf"))
 
 
 @pytest.mark.parametrize("ahead", [None, 6.0])
