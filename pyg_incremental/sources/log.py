@@ -33,12 +33,15 @@ class LogSource(ABC):
 
     @abstractmethod
     def _records(self, after: Any, wait: bool) -> Sequence[tuple[Any, ...]]:
-        """Some of the records behind a position: the position behind each, what it holds, and the
-        seconds since 1970 at which the log took it, if it tells.
+        """Some of the records behind a position.
 
         Args:
             after: The position.
             wait: Whether to wait a little if there are none.
+
+        Returns:
+            For each the position behind it, what it holds, and, if the log tells, the seconds since
+            1970 at which it took it.
         """
 
     def next_batch(self, max_events: int) -> list[Event]:

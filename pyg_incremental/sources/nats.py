@@ -28,8 +28,8 @@ class NatsSource(LogSource):
         start: The sequence number behind which to begin; everything that is there by default.
         wait: Seconds to wait for a message where there is none.
         decode: What a message says, such as `json.loads`; what `encoded` has made by default.
-        time_field: The field in which each event gets the time at which the stream took it, in seconds
-            since 1970: the time of a stream for which events have none of their own.
+        time_field: The field in which each event gets the time at which the stream took it, in
+            seconds since 1970: the time of a stream for which events have none of their own.
         options: What `nats.connect` takes otherwise, such as `user_credentials`.
 
     Raises:

@@ -43,7 +43,7 @@ class ByType:
 
     def out_degrees(self) -> Mapping[Type, Sequence[Ids]]:
         """How many edges lead away from each node, int32 `[capacity]`, for each type of edges."""
-        graph = self._inc.graph
+        graph: Any = self._inc.graph
         if self._is_plain:
             return {None: [graph.out.degree]}
         found: dict[Type, list[Ids]] = {of: [] for of in self._inc.num_nodes_dict}

@@ -1,7 +1,7 @@
 """The last updates of a stream, kept so that one can look back: rows as of then, and why."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.errors import IncrementalError
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.sources.source import Event
+from pyg_incremental.stream.schema import Type
 from pyg_incremental.update import Update
 
 
@@ -19,17 +20,17 @@ class Past(NamedTuple):
 
     Attributes:
         version: The version that it led to.
-        num_rows: How many rows the output had before it.
-        rows: The rows of the output that it changed, int64 `[k]`.
+        num_rows: How many rows each output had before it, by type; None where there is one.
+        rows: The rows of each output that it changed, int64 `[k]`.
         old: What stood there before, `[k, ...]`; NaN in rows that it brought.
         undo: The delta that undoes it.
         events: The events that are in it; none if edges fell out of a window.
     """
 
     version: int
-    num_rows: int
-    rows: Tensor
-    old: Any
+    num_rows: Mapping[Type, int]
+    rows: Mapping[Type, Tensor]
+    old: Mapping[Type, Tensor]
     undo: GraphDelta
     events: Sequence[Event]
 
@@ -51,31 +52,42 @@ class History:
         self._inc = inc
         self._kept: deque[Past] = deque(maxlen=keep)
 
-    def note(self, update: Update[Any], num_rows: int, events: Sequence[Event]) -> None:
+    def sizes(self) -> Mapping[Type, int]:
+        """How many rows each output has now.
+
+        Raises:
+            IncrementalError: If outputs are neither one tensor nor a dict by type.
+        """
+        return {of: len(rows) for of, rows in by_type(self._inc.out).items()}
+
+    def note(
+        self, update: Update[Any], num_rows: Mapping[Type, int], events: Sequence[Event]
+    ) -> None:
         """Keep one more, and let the oldest go.
 
         Args:
             update: The update, with the OLD rows and the way back.
-            num_rows: How many rows the output had before it.
+            num_rows: How many rows each output had before it; see `sizes`.
             events: What is in it.
 
         Raises:
-            IncrementalError: If the model has several outputs, or its rows are not those of nodes.
+            IncrementalError: If rows of an output are not those of nodes.
         """
-        if not isinstance(update.out, Tensor) or update.changed_edges is not None:
+        if update.changed_edges is not None:
             raise IncrementalError(
-                "Stream(keep=): the model has several outputs, or one with rows of edges; updates "
-                "are kept of a single one with a row for each node"
+                "Stream(keep=): the output has rows of edges; updates are kept of outputs with a "
+                "row for each node"
             )
         if self._kept and self._kept[-1].version != update.version - 1:
             self._kept.clear()  # an update came in between of which nothing is known
-        rows = update.changed if update.rows is None else torch.as_tensor(update.rows)
-        self._kept.append(Past(update.version, num_rows, rows, update.old, update.undo, events))
+        old = by_type(update.old)
+        self._kept.append(Past(update.version, num_rows, rows_of(update), old, update.undo, events))
 
     @property
     def nbytes(self) -> int:
         """The bytes of rows that are kept, and of their numbers."""
-        return sum(t.numel() * t.element_size() for p in self._kept for t in (p.rows, p.old))
+        kept = (t for p in self._kept for part in (p.rows, p.old) for t in part.values())
+        return sum(t.numel() * t.element_size() for t in kept)
 
     def since(self, version: int) -> list[Past]:
         """The updates after a version, in their order.
@@ -96,10 +108,36 @@ class History:
             )
         return kept
 
-    def rows(self, version: int) -> Tensor:
+    def rows(self, version: int) -> Any:
         """The output as it was at a version, `[num_nodes, ...]`; see `since` for errors."""
         later = self.since(version)
-        out: Tensor = self._inc.out.clone()
+        out = {of: rows.clone() for of, rows in by_type(self._inc.out).items()}
         for past in reversed(later):
-            out[past.rows] = past.old
-        return out[: later[0].num_rows] if later else out
+            for of, rows in past.rows.items():
+                out[of][rows] = past.old[of]
+        if later:
+            out = {of: rows[: later[0].num_rows[of]] for of, rows in out.items()}
+        return out[None] if None in out else out
+
+
+def by_type(out: Any) -> Mapping[Type, Tensor]:
+    """The rows of each output by type; of a single one by None.
+
+    Raises:
+        IncrementalError: If outputs are neither one tensor nor a dict of tensors.
+    """
+    if isinstance(out, Tensor):
+        return {None: out}
+    if not isinstance(out, dict) or not all(isinstance(rows, Tensor) for rows in out.values()):
+        raise IncrementalError(
+            "Stream(keep=): updates are kept of one output with a row for each node, or of a dict "
+            f"of such by type (got {type(out).__name__})"
+        )
+    return out
+
+
+def rows_of(update: Update[Any]) -> Mapping[Type, Tensor]:
+    """The rows of each output that an update has changed, int64 `[k]`, as numbers."""
+    rows: Any = update.changed if update.rows is None else update.rows
+    rows = rows if isinstance(rows, dict) else {None: rows}
+    return {of: torch.as_tensor(ids) for of, ids in rows.items()}

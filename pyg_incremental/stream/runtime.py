@@ -20,7 +20,7 @@ from pyg_incremental.sources.sqlite import Durability
 from pyg_incremental.stream.alerts import Alert, Watch, finder
 from pyg_incremental.stream.by_type import ByType
 from pyg_incremental.stream.checkpoint import Folder
-from pyg_incremental.stream.history import History
+from pyg_incremental.stream.history import History, by_type
 from pyg_incremental.stream.intake import EventIntake, Taken
 from pyg_incremental.stream.journal import Entry
 from pyg_incremental.stream.pace import Pace
@@ -206,7 +206,7 @@ class Stream:
         replay, pace = self._replay, self._pace
         known = replay[0].known(events) if replay else {}
         keeps = self._history is not None
-        count = len(self.inc.out) if keeps else 0
+        sizes = {} if self._history is None else self._history.sizes()
         most = None if replay or pace.max_latency is None else pace.most(len(events))
         taken = self._intake.take(events, known, keeps or bool(self._watches), keeps, most)
         version = None if taken.update is None else taken.update.version
@@ -214,7 +214,7 @@ class Stream:
         if self._history is not None and taken.update is not None:
             out = {*taken.refused, *taken.repeated}
             self._history.note(
-                taken.update, count, [e for n, e in enumerate(taken.events) if n not in out]
+                taken.update, sizes, [e for n, e in enumerate(taken.events) if n not in out]
             )
         self._tell(taken, dead)
         self._expire()
@@ -354,13 +354,13 @@ class Stream:
             if begins <= self._begins[of]:
                 continue
             keeps = self._history is not None
-            count = len(self.inc.out) if keeps else 0
+            sizes = {} if self._history is None else self._history.sizes()
             before = begins if of is None else {of: begins}
             update = self.inc.expire(
                 before=before, by=window.by, old=keeps or bool(self._watches), undo=keeps
             )
             if self._history is not None:
-                self._history.note(update, count, [])
+                self._history.note(update, sizes, [])
             self._begins[of] = begins
             self._intake.expired()
             self.stats.expired += update.stats.edges_deleted
@@ -430,15 +430,16 @@ class Stream:
 
     # Looking back --------------------------------------------------------------------------------
 
-    def as_of(self, version: int) -> Tensor:
+    def as_of(self, version: int) -> Any:
         """The output as it was at a version, from any thread.
 
         Args:
             version: One of the last `keep`, or the current one.
 
         Returns:
-            The rows of the nodes that were there then, `[num_nodes, out_channels]`, as a copy. Rows
-            of nodes that have taken the place of a removed one since are NaN.
+            The rows of the nodes that were there then, `[num_nodes, out_channels]`, as a copy; a
+            dict by type, if that is the output. Rows of nodes that have taken the place of a
+            removed one since are NaN.
 
         Raises:
             IncrementalError: If it is not kept.
@@ -446,7 +447,7 @@ class Stream:
         with self._lock:
             return self._kept().rows(version)
 
-    def why(self, node: Any, version: int | None = None) -> Why:
+    def why(self, node: Any, version: int | None = None, *, type: Any = None) -> Why:
         """The fewest events of the last update without which a label had not flipped.
 
         They are found by previews: of one event after the other, then of pairs, and so on. Call it
@@ -456,6 +457,7 @@ class Stream:
         Args:
             node: The node, by its number or its name, as an alert has it.
             version: That of the alert; the current one by default.
+            type: The type of the node, where there are several.
 
         Returns:
             The events, at most those of eight pairs and nodes; see `Why`. Nodes that came stay, and
@@ -464,7 +466,7 @@ class Stream:
         Raises:
             IncrementalError: If the version is not the current one, or is not kept; if the node is
                 not there, or its label did not flip.
-            UnsupportedModelError: If features are made of the events, or they are of several types.
+            UnsupportedModelError: If features are made of the events.
         """
         with self._lock:
             now = self.inc.version
@@ -475,11 +477,18 @@ class Stream:
                 )
             (past,) = self._kept().since(now - 1)
             Search.check(self._schema)
-            rows = self.inc.node_rows
+            outs = by_type(self.inc.out)
+            of = None if None in outs else type
+            if of not in outs:
+                raise IncrementalError(
+                    f"why: the output is one by type (expected one of {[*outs]}, got "
+                    f"type={type!r}); an alert has it in node_type"
+                )
+            rows = ByType(self.inc, self._schema).rows().get(type)
             row = node if rows is None else rows.get(node, -1)
-            if type(row) is not int or not 0 <= row < len(self.inc.out):
+            if not isinstance(row, int) or not 0 <= row < len(outs[of]):
                 raise IncrementalError(f"why: there is no node {node!r}")
-            return Search(self.inc, self._schema, past, node, row).run()
+            return Search(self.inc, self._schema, past, node, of, row).run()
 
     def _kept(self) -> History:
         if self._history is None:

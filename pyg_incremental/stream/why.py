@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from itertools import combinations
 from math import comb
 from typing import Any, NamedTuple
@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.given import edge_change_parts
 from pyg_incremental.errors import IncrementalError, UnsupportedModelError
 from pyg_incremental.model import IncrementalModel
 from pyg_incremental.sources.source import Event
-from pyg_incremental.stream.history import Past
-from pyg_incremental.stream.schema import AnySchema, HeteroSchema, Schema
+from pyg_incremental.stream.by_type import ByType
+from pyg_incremental.stream.history import Past, by_type, rows_of
+from pyg_incremental.stream.schema import AnySchema, Type
 from pyg_incremental.update import labels_of
 
 MOST = 8
@@ -26,7 +26,7 @@ TRIED = 2000
 """So many sets are tried one by one; beyond it the search is a greedy one."""
 
 Subject = Hashable
-"""A pair of nodes, or a node: what events are about."""
+"""A type, and a pair of nodes or a node of it: what events are about."""
 
 
 class Why(NamedTuple):
@@ -63,20 +63,21 @@ class Search:
         schema: Which field of an event is what.
         past: The update.
         node: The node whose label flipped.
-        row: Its row of the output.
+        of: The output that has its row, by type; None for a single one.
+        row: Its row there.
 
     Raises:
         IncrementalError: If its label did not flip in this update.
     """
 
     def __init__(
-        self, inc: IncrementalModel, schema: AnySchema, past: Past, node: Any, row: int
+        self, inc: IncrementalModel, schema: AnySchema, past: Past, node: Any, of: Type, row: int
     ) -> None:
-        self._inc, self._past, self._row = inc, past, row
-        self._schema: Any = schema
-        self._now: Tensor = inc.out[row].clone()
-        at = (past.rows == row).nonzero().flatten()
-        self.old = int(labels_of(past.old[at])[0]) if len(at) else -1
+        self._inc, self._past, self._of, self._row = inc, past, of, row
+        self._schema, self._names = schema, ByType(inc, schema).rows()
+        self._now: Tensor = by_type(inc.out)[of][row].clone()
+        at = (past.rows[of] == row).nonzero().flatten()
+        self.old = int(labels_of(past.old[of][at])[0]) if len(at) else -1
         self.new = int(labels_of(self._now[None])[0])
         if not len(at) or self.old in (-1, self.new):
             raise IncrementalError(
@@ -91,14 +92,9 @@ class Search:
 
         Raises:
             UnsupportedModelError: If features are made of the events, which change with each of
-                them, or events are of several types.
+                them.
         """
-        if isinstance(schema, HeteroSchema):
-            raise UnsupportedModelError(
-                "why: events are of several types (HeteroSchema), of which parts are not taken "
-                "back; compare stream.inc.preview of deltas of your own"
-            )
-        if schema.features:
+        if any(own.features for own in schema.types.values()):
             raise UnsupportedModelError(
                 "why: features are made of the events (Schema(features=)), so that none can be "
                 "taken back alone; compare stream.inc.preview of deltas of your own"
@@ -114,7 +110,7 @@ class Search:
         )
 
     def _fewest(self) -> tuple[Sequence[Subject], bool]:
-        self._about = _subjects(self._schema, self._past.events, self._inc.node_rows is not None)
+        self._about = _subjects(self._schema, self._past.events, self._names)
         every = [*self._about]
         alone, now = self._gaps([(subject,) for subject in every]), self._gap(self._now)
         order = sorted(range(len(every)), key=alone.__getitem__)
@@ -159,9 +155,9 @@ class Search:
         back = [part_of(self._past.undo, of) for of in sets]
         gaps = []
         for update in self._inc.preview_many(back):
-            rows = update.changed if update.rows is None else torch.as_tensor(update.rows)
-            at = (rows == self._row).nonzero().flatten()
-            gaps.append(self._gap(update.out[at[0]] if len(at) else self._now))
+            at = (rows_of(update)[self._of] == self._row).nonzero().flatten()
+            new = by_type(update.out)[self._of]
+            gaps.append(self._gap(new[at[0]] if len(at) else self._now))
         return gaps
 
     def _gap(self, row: Tensor) -> float:
@@ -181,59 +177,80 @@ class Search:
         return min(ahead, 0.0) if has_it else max(ahead, sys.float_info.min)
 
 
-def _subjects(schema: Schema, events: Sequence[Event], by_name: bool) -> dict[Subject, list[Event]]:
+def _subjects(
+    schema: AnySchema, events: Sequence[Event], named: Container[Type]
+) -> dict[Subject, list[Event]]:
     """What events are about that can be taken back, and the events."""
     found: dict[Subject, list[Event]] = {}
     if not events:
         return found
-    named = (None,) if by_name else ()
-    columns = schema.read([event.value for event in events], {}, named)
-    for kind, own in columns[None].items():
-        if kind == "node_del":
-            continue
-        for at, ids in zip(own.at.tolist(), own.ids.T.tolist(), strict=True):
-            found.setdefault(_subject(ids, schema.undirected), []).append(events[at])
+    for of, kinds in schema.read([event.value for event in events], {}, named).items():
+        undirected = schema.types[of].undirected
+        for kind, own in kinds.items():
+            if kind == "node_del":
+                continue
+            for at, ids in zip(own.at.tolist(), own.ids.T.tolist(), strict=True):
+                found.setdefault((of, _subject(ids, undirected)), []).append(events[at])
     return found
 
 
-def _subject(ids: Sequence[Any], undirected: bool) -> Subject:
+def _subject(ids: Sequence[Any], undirected: bool) -> Hashable:
     if len(ids) == 1:
         return ids[0]  # type: ignore[no-any-return]
     return frozenset(ids) if undirected else tuple(ids)
 
 
 def part_of(delta: GraphDelta, subjects: Iterable[Subject]) -> GraphDelta:
-    """The part of a delta that is about some pairs, ordered or not, and about some nodes."""
+    """The part of a delta that is about some pairs, ordered or not, and about some nodes.
+
+    Args:
+        delta: The delta. Rows of nodes may go by the name of the input that they are in, which
+            begins with their type where there are several.
+        subjects: The pairs and nodes.
+    """
     wanted = {*subjects}
-
-    def pairs(edges: Any) -> Any:
-        return np.array(
-            [tuple(p) in wanted or frozenset(p) in wanted for p in np.asarray(edges).T.tolist()],
-            bool,
-        )
-
     fields: dict[str, Any] = {}
-    if delta.edge_index_del is not None:
-        fields["edge_index_del"] = _some(delta.edge_index_del, pairs(delta.edge_index_del), 1)
-    if delta.edge_index_add is not None:
-        which = pairs(delta.edge_index_add)
-        fields["edge_index_add"] = _some(delta.edge_index_add, which, 1)
-        for name in ("edge_weight_add", "edge_attr_add"):
-            rows = getattr(delta, name)
-            fields[name] = None if rows is None else _some(rows, which)
-        data = delta.edge_data_add or {}
-        fields["edge_data_add"] = {k: _some(rows, which) for k, rows in data.items()} or None
-    if delta.edge_changes is not None:
-        edges, data = edge_change_parts(delta.edge_changes)
-        which = pairs(edges)
-        fields["edge_changes"] = (
-            _some(edges, which, 1),
-            {k: _some(rows, which) for k, rows in data.items()},
+
+    def keep(name: str, part: Callable[[Type, Any], Any]) -> None:
+        """Keep a part of a field, if it says something; with several types of each of them."""
+        value = getattr(delta, name)
+        if value is not None:
+            typed = isinstance(value, Mapping) and name not in plain_dicts
+            fields[name] = (
+                {of: part(of, own) for of, own in value.items()} if typed else part(None, value)
+            )
+
+    def pairs(of: Type, edges: Any) -> Any:
+        each = np.asarray(edges).T.tolist()
+        return np.array(
+            [(of, tuple(p)) in wanted or (of, frozenset(p)) in wanted for p in each], bool
         )
-    if delta.x_changes is not None:
-        ids, rows = delta.x_changes
-        which = np.array([n in wanted for n in np.asarray(ids).tolist()], bool)
-        fields["x_changes"] = _some(ids, which), _some(rows, which)
+
+    def of_added(of: Type) -> Any:
+        edges = delta.edge_index_add
+        return pairs(of, edges if of is None else edges[of])  # type: ignore[index]
+
+    def changed(of: Type, value: Any) -> Any:
+        edges, data = value
+        which = pairs(of, edges)
+        return _some(edges, which, 1), {k: _some(rows, which) for k, rows in data.items()}
+
+    def x(of: Type, value: Any) -> Any:
+        ids, rows = value
+        own = {None, of, of.partition("/")[0]} if isinstance(of, str) else {of}
+        each = np.asarray(ids).tolist()
+        which = np.array([any((kind, n) in wanted for kind in own) for n in each], bool)
+        return _some(ids, which), _some(rows, which)
+
+    # Data of the edges of a single type are a dict by name.
+    plain_dicts = () if isinstance(delta.edge_index_add, Mapping) else ("edge_data_add",)
+    for name in ("edge_index_del", "edge_index_add"):
+        keep(name, lambda of, edges: _some(edges, pairs(of, edges), 1))
+    for name in ("edge_weight_add", "edge_attr_add"):
+        keep(name, lambda of, rows: _some(rows, of_added(of)))
+    keep("edge_data_add", lambda of, data: {k: _some(v, of_added(of)) for k, v in data.items()})
+    keep("edge_changes", changed)
+    keep("x_changes", x)
     return GraphDelta(**fields, which=delta.which, missing=delta.missing)
 
 
