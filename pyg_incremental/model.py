@@ -209,22 +209,32 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
 
         return self._rwlock.alone("refresh", renewed)
 
-    def settle(self) -> None:
+    def settle(self, rows: int | None = None) -> bool:
         """Compute the rows that deltas have left to be computed, of a `lazy` model.
 
         They are all current then, as if every delta had been applied at once. Of any other model
         they always are.
 
+        Args:
+            rows: How many rows of the output to compute at most, for a worker that gives way to
+                reads and deltas after each call; all by default.
+
+        Returns:
+            Whether rows still wait.
+
         Raises:
+            ValueError: If `rows` is not positive.
             StaleStateError: Before the first pass, or if the stored state is stale.
             Exception: Whatever the model itself raises on the current graph.
         """
+        if rows is not None and rows < 1:
+            raise ValueError(f"settle: expected a number of rows, 1 or more (got {rows})")
 
-        def settled() -> None:
+        def settled() -> bool:
             self._refuse_stale()
-            self._require()
+            return (self._require() if rows is None else self._held()).settle_some(rows or 1)
 
-        self._rwlock.alone("settle", settled)
+        return self._rwlock.alone("settle", settled)
 
     def compact(self) -> Any:
         """Give the ids of removed nodes back; the other nodes move up, in their order.

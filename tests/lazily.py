@@ -44,6 +44,11 @@ class Lazily:
             super().check_all()
         elif turn < 0.45:
             self.inc.settle()
+        elif turn < 0.5:
+            rows, calls = int(self.choice.integers(1, 9)), 1
+            while self.inc.settle(rows=rows) and self.choice.random() < 0.9:
+                calls += 1
+            assert calls <= self.inc._session.count // rows + 3
 
     def check_some(self):
         """A few rows of each output are those of the original, whatever else waits."""

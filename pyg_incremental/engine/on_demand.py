@@ -194,6 +194,11 @@ class OnDemand:
         self._forget_unseen()
 
     @property
+    def _is_little(self) -> bool:
+        """Whether nothing was marked yet, and one update of all that waits takes less."""
+        return self.waiting.is_one and not self._has_marks and self._unseen <= FEW
+
+    @property
     def _has_new(self) -> bool:
         return any(n.num_nodes > self._first_new[k] for k, n in self.engine.nodes.items())
 
@@ -255,6 +260,28 @@ class OnDemand:
         self.waiting.let_go(self.engine.graphs)
         self._begin()
 
+    def marked_outputs(self, most: int) -> dict[str, Tensor]:
+        """Some of the rows of the outputs that are marked, by kind: at most so many, int64 `[k]`.
+
+        There are none where little waits, which is one update.
+        """
+        found: dict[str, Tensor] = {}
+        if self._is_little:
+            return found
+        self._spread()
+        for value in self.engine.program.outputs:
+            s = self._by_cell.get(self.engine.cells[value])
+            if (
+                s is not None
+                and s.has_marks
+                and s.out.stored
+                and most > len(found.get(value.kind, ()))
+            ):
+                ids = self._marked(s, [], every=True).tensor[:most]
+                more = torch.cat([found[value.kind], ids]) if value.kind in found else ids
+                found[value.kind] = more.unique()[:most]
+        return {kind: ids.cpu() for kind, ids in found.items() if len(ids)}
+
     def _update(self) -> None:
         """Let all that waits be one update of the engine."""
         engine = self.engine
@@ -294,7 +321,7 @@ class OnDemand:
         """
         if not self.waits:
             return
-        if self.waiting.is_one and not self._has_marks and self._unseen <= FEW:
+        if self._is_little:
             self.settle()
             return
         self._spread()

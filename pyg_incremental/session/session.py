@@ -262,6 +262,19 @@ class Session:
                 self.committed = self.noted(self.committed)
         self.outputs.look_again()
 
+    def settle_some(self, most: int) -> bool:
+        """Compute some rows of the outputs that deltas have marked; whether rows still wait.
+
+        Args:
+            most: How many of each output at most. Once none is left, the rest is computed.
+        """
+        on_demand = self.on_demand
+        if on_demand is None:
+            return False
+        asked = on_demand.marked_outputs(most) if on_demand.waits and not self.reason() else {}
+        self.settle(asked or None)
+        return on_demand.waits
+
     def commit(self, delta_id: Any, at_once: bool) -> None:
         """The update that was carried out is in, whatever is raised from here on.
 

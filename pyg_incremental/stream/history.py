@@ -117,7 +117,7 @@ class History:
                 out[of][rows] = past.old[of]
         if later:
             out = {of: rows[: later[0].num_rows[of]] for of, rows in out.items()}
-        return out[None] if None in out else out
+        return out.get(None, out)
 
 
 def by_type(out: Any) -> Mapping[Type, Tensor]:

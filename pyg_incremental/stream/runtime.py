@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from pyg_incremental.errors import IncrementalError, StaleStateError
 from pyg_incremental.model import IncrementalModel

@@ -274,3 +274,27 @@ def test_settings_that_do_not_go_with_it():
     for options in ({"store": "minimal"}, {"scrub_rows": 4}):
         with pytest.raises(ValueError, match="lazy=True"):
             to_incremental(GCN(5, 8, 2, 3).eval(), lazy=True, **options)
+
+
+def test_a_worker_settles_a_little_at_a_time():
+    lazy, eager, *_ = lazy_and_eager(GraphSAGE(5, 8, num_layers=2, out_channels=3))
+    for seed in range(3):
+        edges = torch.randint(400, (2, 90), generator=torch.Generator().manual_seed(seed))
+        for inc in (lazy, eager):
+            inc.apply_delta(edge_index_add=edges)
+        (step,) = [s for s in lazy._session.on_demand._steps if s.out.value in lazy.program.outputs]
+        lazy._session.on_demand._spread()
+        left, calls = int((step.marks == on_demand.MARK).sum()), 0
+        assert left > 200
+        while True:
+            waits = lazy.settle(rows=50)
+            now, calls = int((step.marks == on_demand.MARK).sum()), calls + 1
+            assert left - now <= 50  # no more than was said
+            left = now
+            if not waits:
+                break
+        assert calls >= 5
+        assert (lazy.out - eager.out).abs().max() < 1e-12
+    assert lazy.settle() is lazy.settle(rows=1) is eager.settle() is False
+    with pytest.raises(ValueError, match="1 or more"):
+        lazy.settle(rows=0)
