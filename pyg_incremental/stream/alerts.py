@@ -13,8 +13,9 @@ from torch import Tensor
 from pyg_incremental.stream.sinks import Deliveries
 from pyg_incremental.update import Flips, Update
 
-Found = Iterator[tuple[Any, Any, Any, Any]]
-"""Rows that an alert is about: their type, the node, what stood there and what stands there now."""
+Found = Iterator[tuple[Any, Any, Any, Any, Any]]
+"""Rows that an alert is about: their type, the node, what stood there and what stands there now,
+and the edge, if it is the row of one."""
 
 
 class Alert(NamedTuple):
@@ -25,13 +26,15 @@ class Alert(NamedTuple):
 
     Attributes:
         version: The version that changed the row.
-        node: The row: the id of a node.
+        node: The row: the id of a node, or of a graph; of an edge or a pair the number of its row,
+            which is another one once edges before it have left.
         what: `'changed'`, `'crossed'` or `'flipped'`.
         old: The row before, `[out_channels]`; the value of the channel for `'crossed'`, the label
             for `'flipped'`.
         new: The same now.
         position: The position of the source behind the last event of the update.
         node_type: The type of the node, where the output is a dict by type.
+        edge: The nodes at both ends, `(source, target)`, where rows are those of edges or pairs.
     """
 
     version: int
@@ -41,6 +44,7 @@ class Alert(NamedTuple):
     new: Any
     position: Any
     node_type: Any = None
+    edge: Any = None
 
 
 class Watch:
@@ -81,8 +85,8 @@ class Watch:
     def tell(self, update: Update, position: Any) -> int:
         """Hand over what an update has for this request; how much that is."""
         alerts = [
-            Alert(update.version, node, self.what, old, new, position, of)
-            for of, node, old, new in self._find(update)
+            Alert(update.version, node, self.what, old, new, position, of, edge)
+            for of, node, old, new, edge in self._find(update)
         ]
         if self.to is not None:
             self.to.give(alerts)
@@ -133,7 +137,8 @@ def finder(
         crossed: A threshold.
         flipped: Whether labels are asked for.
         channel: The channel that is held against the threshold.
-        nodes: The nodes that are asked for, int64 `[k]` or their names; None for all.
+        nodes: The nodes that are asked for, int64 `[k]` or their names, and edges that begin or end
+            there; None for all.
         of: The type that is asked for, of an output that is a dict; None for all.
 
     Raises:
@@ -163,9 +168,18 @@ def _rows(find: Callable[[Update], Any], update: Update, of: Any, only: set[Any]
     for key, one in _by_type(update, of):
         found = find(one)
         before, now = (t.tolist() if t.dim() == 1 else t.unbind() for t in (found.old, found.new))
-        for node, old, new in zip(found.ids.tolist(), before, now, strict=True):
-            if only is None or node in only:
-                yield key, node, old, new
+        ids = found.ids.tolist()
+        edges = [None] * len(ids) if one.changed_edges is None else _edges(one, ids)
+        for node, old, new, edge in zip(ids, before, now, edges, strict=True):
+            if only is None or not only.isdisjoint((node,) if edge is None else edge):
+                yield key, node, old, new, edge
+
+
+def _edges(update: Update, rows: list[int]) -> list[tuple[Any, Any]]:
+    """The ends of the edges that have some of the rows that changed."""
+    ends: Any = update.changed_edges
+    of = dict(zip(update.changed.tolist(), zip(*ends.tolist(), strict=True), strict=True))
+    return [of[row] for row in rows]
 
 
 def _by_type(update: Update, of: Any) -> Iterator[tuple[Any, Update]]:
@@ -180,7 +194,8 @@ def _by_type(update: Update, of: Any) -> Iterator[tuple[Any, Update]]:
             f"{type(out).__name__}, and type={of!r})"
         )
     for key in out if of is None else [of]:
-        own = {name: getattr(update, name)[key] for name in ("changed", "old", "out")}
+        names = ["changed", "old", "out"] + ["changed_edges"] * (update.changed_edges is not None)
+        own = {name: getattr(update, name)[key] for name in names}
         yield key, replace(update, **own)
 
 

@@ -412,7 +412,8 @@ class Stream:
             crossed: Rows that have come to this threshold from below, or fallen below it.
             flipped: Rows that have another label; see `Update.flips`.
             channel: The channel that is held against the threshold, if there are several.
-            nodes: The nodes that are watched, int64 `[k]`, or their names; all by default.
+            nodes: The nodes that are watched, int64 `[k]`, or their names; all by default. Where
+                the output has rows of edges or pairs, those that begin or end there.
             type: Of which type they are, where the output is a dict by type; all by default.
             keep: How many alerts wait for an iterator at most; the oldest go first.
 

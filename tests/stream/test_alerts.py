@@ -6,7 +6,9 @@ import threading
 
 import pytest
 import torch
+from torch_geometric.nn import global_add_pool
 
+from pyg_incremental import to_incremental
 from pyg_incremental.sources import IterableSource
 from pyg_incremental.stream import JsonLines, Schema, Stream
 from tests.stream import scene
@@ -158,3 +160,58 @@ def test_what_cannot_be_asked_for():
             stream.on(print, **asked)
     with pytest.raises(ValueError, match="ids, int64"):
         stream.on(print, changed=0.1, nodes=torch.tensor([0.5]))
+
+
+class Scores(torch.nn.Module):
+    """A row for each pair, for each edge, or for each graph."""
+
+    def __init__(self, of):
+        super().__init__()
+        self.inner, self.of = scene.sage(), of
+
+    def forward(self, x, edge_index, edge_label_index=None, batch=None):
+        h = self.inner(x, edge_index)
+        if self.of == "graph":
+            return global_add_pool(h, batch)
+        u, v = edge_index if self.of == "edge" else edge_label_index
+        return (h[u] * h[v]).sum(-1)
+
+
+@pytest.mark.parametrize("names", [None, [f"n{n}" for n in range(scene.NODES)]])
+@pytest.mark.parametrize("of", ["pair", "edge", "graph"])
+def test_pairs_edges_and_graphs(of, names):
+    """An alert names both ends; which rows they are is what two full passes say."""
+    x, edges = scene.graph()
+    pairs, batch = torch.tensor([[1, 2, 3], [4, 5, 1]]), torch.arange(scene.NODES) // 4
+    first = {"x": x, "edge_index": edges} | ({} if names is None else {"node_ids": names})
+    more = {"pair": {"edge_label_index": pairs}, "graph": {"batch": batch}}.get(of, {})
+    called = names or [*range(scene.NODES)]
+    events = [{"src": called[k % 12], "dst": called[5 * k % 4]} for k in range(9)]
+    model, heard, some = Scores(of).eval(), [], []
+    stream = Stream(
+        to_incremental(model, backend="reference", check=False), IterableSource(events),
+        Schema(), first=first | more, max_size=2,
+    )  # fmt: skip
+    stream.on(heard.append, changed=1e-9)
+    stream.on(some.append, changed=1e-9, nodes=[called[1]])
+    graph = stream.inc.graph
+    now = (graph["edge_index"] if isinstance(graph, dict) else graph).to_edge_index
+    before = model(x, edges, **more).detach()
+    while stream.step():
+        out = model(x, now(), **more).detach()
+        before = torch.cat(
+            [before, torch.full((len(out) - len(before), *out.shape[1:]), torch.nan)]
+        )
+        far = ~((out - before).abs().reshape(len(out), -1) <= 1e-9).all(1)
+        told = [alert for alert in heard if alert.version == stream.inc.version]
+        assert [alert.node for alert in told] == far.nonzero().flatten().tolist()
+        ends = pairs if of == "pair" else now()
+        for alert in told:
+            if of == "graph":
+                assert alert.edge is None
+            else:
+                assert alert.edge == tuple(called[n] for n in ends[:, alert.node].tolist())
+        before = out
+    watched = [a for a in heard if called[1] in ((a.node,) if of == "graph" else a.edge)]
+    assert keys(some) == keys(watched)
+    assert of == "graph" or 0 < len(some) < len(heard)
