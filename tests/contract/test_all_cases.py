@@ -63,8 +63,10 @@ def first_passes():
         if is_counted or not (chosen or row["dtype"] is torch.float64):
             chosen = list(dict.fromkeys([formats[0], *chosen]))
         for i, fmt in enumerate(chosen):
-            mark = pytest.mark.measured if is_counted and i == 0 else pytest.mark.unmeasured
-            yield pytest.param(case, fmt, id=f"{case}-{fmt}", marks=mark)
+            marks = [pytest.mark.measured if is_counted and i == 0 else pytest.mark.unmeasured]
+            if not is_counted and i:  # a kind of program stands in all formats of one case
+                marks.append(pytest.mark.many)
+            yield pytest.param(case, fmt, id=f"{case}-{fmt}", marks=marks)
 
 
 def given(walks):
