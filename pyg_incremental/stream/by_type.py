@@ -42,12 +42,16 @@ class ByType:
         return x if isinstance(x, Tensor) and of in (None, *self._inc.num_nodes_dict) else None
 
     def out_degrees(self) -> Mapping[Type, Sequence[Ids]]:
-        """How many edges lead away from each node, int32 `[capacity]`, for each type of edges."""
-        graph: Any = self._inc.graph
+        """How many edges lead away from each node, int32 `[capacity]`, for each type of edges.
+
+        Where sources and targets have no types, and are not of one kind, none lead on.
+        """
+        graph, kinds = self._inc.graph, self._inc.num_nodes_dict
+        graphs = graph if isinstance(graph, Mapping) else {self._inc.edge_types[0]: graph}
         if self._is_plain:
-            return {None: [graph.out.degree]}
-        found: dict[Type, list[Ids]] = {of: [] for of in self._inc.num_nodes_dict}
-        for of, edges in graph.items():
+            return {None: [g.out.degree for g in graphs.values()] if len(kinds) == 1 else []}
+        found: dict[Type, list[Ids]] = {of: [] for of in kinds}
+        for of, edges in graphs.items():
             found[of[0]].append(edges.out.degree)
         return found
 

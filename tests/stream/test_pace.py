@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from torch_geometric.nn import HeteroConv, SAGEConv
 
 from pyg_incremental import to_incremental
 from pyg_incremental.sources import IterableSource
-from pyg_incremental.stream import Stream
+from pyg_incremental.stream import HeteroSchema, Schema, Stream
 from pyg_incremental.stream.pace import Pace
 from tests.stream import scene
 
@@ -88,3 +89,50 @@ def test_events_at_a_hub_count_as_many():
     for _ in range(20):
         pace.note(1, 5e-3, reached=1000)
     assert pace.size(0.0) > before / 2  # what a hub takes is not what one event takes
+
+
+RATES = ("user", "rates", "film")
+
+
+class Pairs(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = scene.sage()
+
+    def forward(self, x, edge_index, edge_label_index):
+        h = self.inner(x, edge_index)
+        u, v = edge_label_index
+        return (h[u] * h[v]).sum(-1)
+
+
+def bipartite():
+    return SAGEConv((3, 2), 2).double().eval()
+
+
+def one_relation():
+    return HeteroConv({RATES: bipartite()}).eval()
+
+
+X, ENDS = (torch.randn(4, 3).double(), torch.randn(9, 2).double()), torch.tensor([[0, 3], [8, 1]])
+GRAPHS = {
+    "pairs": (Pairs, Schema(), {"x": scene.graph()[0], "edge_index": ENDS,
+                                "edge_label_index": torch.tensor([[2, 5], [4, 1]])}),
+    "bipartite": (bipartite, Schema(), {"x": X, "edge_index": ENDS}),
+    "one relation": (one_relation, HeteroSchema({RATES: Schema()}), {
+        "x_dict": dict(zip(("user", "film"), X, strict=True)), "edge_index_dict": {RATES: ENDS}}),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:There exist node types")
+@pytest.mark.parametrize("name", GRAPHS)
+def test_what_events_reach_in_graphs_of_every_kind(name):
+    model, schema, first = GRAPHS[name]
+    events = [{"type": "rates", "src": k % 4, "dst": k % 9} for k in range(40)]
+    inc = to_incremental(model().eval(), backend="reference", check=False)
+    with Stream(
+        inc, IterableSource(events), schema, first=first, max_latency=1e3, max_size=8
+    ) as stream:
+        assert stream.drain() == 40
+        assert stream.stats.dead == 0
+        assert (stream._pace._reached > 1) == (name == "pairs")  # no edge leads on from a film
+    assert inc.verify() < 1e-12
