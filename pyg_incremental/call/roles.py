@@ -166,6 +166,7 @@ def classify(
         InvalidDeltaError: If a shape, dtype or id does not fit.
     """
     where, said = f"call of {type(site.model).__name__}", said or {}
+    _take_types(site, said)
     graphs = graphs_of(site, said)
     if not graphs:
         raise UnsupportedModelError(
@@ -262,6 +263,17 @@ def _as_said(site: BoundCall, name: str, roles: Roles, role: Role, where: str) -
         )
     into[name] = found
     return True
+
+
+def _take_types(site: BoundCall, said: Mapping[str, Role]) -> None:
+    """Let arguments be of the types of nodes that are said of them, where there are several."""
+    nodes = {n: role.of[0] for n, role in said.items() if role.what == "node" and role.of}
+    if len({*nodes.values()}) > 1:
+        for name in (n for n in nodes if n in site.tensors):
+            site.keys.setdefault(name, nodes[name])
+        for name, role in said.items():
+            if role.what == "graph" and role.of and name in site.tensors:
+                site.joins.setdefault(name, (role.of[0], role.of[-1]))
 
 
 def _is_sized(graph: Any) -> bool:
@@ -381,7 +393,8 @@ def ends_of(key: Any, num_nodes: dict[str, int], where: str, name: str) -> tuple
         return "src", "dst"
     raise UnsupportedModelError(
         f"{where}: '{name}' does not say which of {sorted(num_nodes)} it connects; use a dict with "
-        "edge types as keys"
+        f"edge types as keys, or say to_incremental(model, roles={{{name!r}: 'graph(source, "
+        "target)'}) with two of these types"
     )
 
 

@@ -22,8 +22,9 @@ class Role:
             nodes whose rows are asked for, `[k]`, `[2, k]` or `[k, 2]`. `'graph'`: an edge_index.
             `'constant'`: none of these; it stays as it was in the first call. `'value'`: the same,
             but deltas may give another one (`values=`).
-        of: The kinds of nodes of `'node'` and `'ids'` (one, or those of both columns), or the
-            argument with the graph of `'edge'`. Empty where there is only one.
+        of: The kinds of nodes of `'node'` and `'ids'` (one, or those of both columns), and of both
+            ends of a `'graph'`, or the argument with the graph of `'edge'`. Empty where there is
+            only one.
 
     Use it in the place of a hint, `users: Annotated[Tensor, Role('ids', ('user',))]`, or give it to
     `to_incremental(model, roles={'users': 'ids(user)'})`.

@@ -1,5 +1,9 @@
 """What to write instead of what is not followed change by change."""
 
+_TWO_SIDES = (
+    "if edges lead from nodes of one type to those of another, say which argument has which: "
+    "roles={'x_src': 'node(src)', 'x_dst': 'node(dst)'}"
+)
 _ADVICE = (
     # The whole model.
     ("draws random numbers", "draw them before the call, and hand them in as node features"),
@@ -15,6 +19,7 @@ _ADVICE = (
         "must match the size of tensor",
         "hold rows of edges by self.register_buffer('w', w)",
     ),
+    ("invalid 'dim_size'", _TWO_SIDES),
     ("does not run on a probe", "let the model take a graph of any size with any ids in range"),
     ("edges left, with which the model does something else", "call the model again on more edges"),
     ("fails on a probe", "let no step rely on how many rows there are"),
@@ -30,8 +35,9 @@ _ADVICE = (
     ("computed from node rows", "compute it in message() of a MessagePassing of your own"),
     ("edges are computed by the model", "make them before the call, and change them by deltas"),
     ("were turned around", "turn all of the graphs around, or hand the other direction in"),
-    ("computed from all rows", "mend the step that it reads; see the line above"),
+    ("is not computed node by node", f"mend the step that it reads; {_TWO_SIDES}"),
     ("is not computed", "mend the step that it reads; see the line above"),
+    ("computed from all rows", "mend the step that it reads; see the line above"),
     # One operation.
     ("how large the graph is", "leave the number out: torch.zeros_like(h) and scatter need none"),
     ("combines edge rows with something", "scale rows by what is fixed, or by rows of their nodes"),

@@ -379,3 +379,60 @@ def test_ids_of_several_types_are_followed_where_they_are_said():
     x["user"][gone] = 0
     left = edges[:, edges[0] != gone]
     assert torch.allclose(inc.out, model(x, both(left), users, items))
+
+
+class TwoSides(nn.Module):
+    """The nodes of both sides are tensors of their own; two layers, and a skip of the targets."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = SAGEConv((5, 3), 4), SAGEConv((5, 4), 2, aggr="max")
+
+    def forward(self, x_user, x_film, edge_index):
+        h = self.one((x_user, x_film), edge_index).relu()
+        return self.two((x_user, h), edge_index)
+
+
+SIDES = {"x_user": "node(user)", "x_film": "node(film)", "edge_index": "graph(user, film)"}
+
+
+@pytest.mark.parametrize("films", [20, N])  # as many as there are users: nothing but roles tells
+def test_two_sides_that_are_tensors_of_their_own(films, tmp_path):
+    torch.manual_seed(films)
+    model = TwoSides().eval()
+    x = {"user": torch.randn(N, 5), "film": torch.randn(films, 3)}
+    edges = [
+        *zip(torch.randint(N, (E,)).tolist(), torch.randint(films, (E,)).tolist(), strict=True)
+    ]
+    inc = to_incremental(model, roles=SIDES)
+    inc(*x.values(), torch.tensor(edges).t())
+    assert inc.mode == "incremental"
+    assert {name: str(role) for name, role in inc.roles.items()} == SIDES
+    for turn in range(12):
+        add = [(int(torch.randint(N, ())), turn % films), (turn, len(x["film"]))]
+        gone = [edges.pop(0), edges.pop(3)]
+        kind, row = ("user", torch.randn(1, 5)) if turn % 2 else ("film", torch.randn(1, 3))
+        new = torch.randn(1, 3)
+        inc.apply_delta(
+            edge_index_add=torch.tensor(add).t(), edge_index_del=torch.tensor(gone).t(),
+            x_changes={kind: ([turn], row)}, x_add={"film": new},
+        )  # fmt: skip
+        edges += add
+        x[kind] = x[kind].index_copy(0, torch.tensor([turn]), row)
+        x["film"] = torch.cat([x["film"], new])
+        assert (inc.out - model(*x.values(), torch.tensor(edges).t())).abs().max() < 1e-12
+    inc.save(tmp_path / "state")
+    again = load(tmp_path / "state", model)
+    assert again.num_nodes_dict == {"user": N, "film": films + 12}
+    assert again.verify() < 1e-12
+
+
+def test_two_sides_that_nobody_tells_apart_are_asked_for():
+    x, edges = (torch.randn(N, 5), torch.randn(20, 3)), torch.randint(20, (2, E))
+    inc = to_incremental(TwoSides().eval())
+    with pytest.warns(IncrementalWarning):
+        inc(*x, edges)
+    assert "roles={'x_src': 'node(src)', 'x_dst': 'node(dst)'}" in str(inc.explain())
+    without = {name: role for name, role in SIDES.items() if name != "edge_index"}
+    with pytest.raises(UnsupportedModelError, match=r"roles=\{'edge_index': 'graph\(source"):
+        to_incremental(TwoSides().eval(), roles=without)(*x, edges)
