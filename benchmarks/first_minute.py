@@ -10,8 +10,9 @@ and PyG.
 | `first_update_s` | until the first update has returned |
 | `slowest_ms` | the slowest of the updates, each of which could have waited for a compiler |
 | `slowest_after_ms` | of as many once the compiled kernels are there |
-| `kernels_after_s` | until they are |
-| `compiler_s`, `compiler_gb` | processor time of the processes that make them, peak of the larger |
+| `kernels_after_s` | until those of small updates are |
+| `all_after_s` | until those of large ones are, too |
+| `compiler_s`, `compiler_gb` | processor time of the process that makes them, and its peak |
 
 Then the demo, with an empty folder again: seconds from its start to its last line. Where Python has
 its own bytecode to write first, as right behind an installation, everything takes longer.

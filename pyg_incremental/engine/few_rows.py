@@ -40,6 +40,7 @@ class FewRows:
     stops_at: str
     late: ref[LazyRows] | None
     fast: FastPath | None
+    _planned: FastPath | None = None
     _wait: int | None
     _alone: AbstractContextManager[None]
     _whole_graphs: list[InputExecutor]
@@ -73,6 +74,7 @@ class FewRows:
         self._wait -= 1
         if self._wait > 0:
             return None
+        self.backend.poll()  # ranks do not look for kernels before an update
         if self.backend.is_compiled and not self.backend.serves_compiled:
             self._wait = 1  # the machine is not there yet; ask again before the next update
             return None
@@ -83,12 +85,19 @@ class FewRows:
         self._wait = 0
         if self.backend.is_compiled and self.main is not None:
             kinds, graph = [*self.nodes.values()], self.graphs[self.main]
-            fast = FastPath(
+            fast = self._planned or FastPath(
                 self.node_executors, self.edge_executors, kinds, graph, self.backend,
                 weakly(self._begin_others),
             )  # fmt: skip
-            self.fast = fast if fast.is_worth_it else None
-            self.stops_at = fast.tables.why
+            self._planned, self.stops_at = None, fast.tables.why
+            if not fast.is_worth_it:
+                return None
+            self.backend.ask_for(fast.tables.kernels)  # some are only known by now
+            if not self.backend.serves_compiled:
+                self._planned, self._wait = fast, 1
+                return None
+            fast.tables.put_code()
+            self.fast = fast
         return self.fast
 
     def _update_few(

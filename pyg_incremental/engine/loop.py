@@ -130,6 +130,7 @@ class Engine(FewRows):
             compile_after = None  # compiled code reads stored rows
             self._alone = nullcontext()  # the same number of threads gives the same bits again
         self._wait = self._compile_after = compile_after
+        backend.ask_for({"loop", "graph", "rows"}.union(*(e.kernels for e in self.executors)))
 
     def _say_what_cells_are_for(self, steps: Sequence[Step], stored: Iterable[Value]) -> None:
         """Which rows are kept, of which the OLD ones are asked for, and which only users read."""
@@ -264,7 +265,7 @@ class Engine(FewRows):
 
     def _run(self, inputs: Mapping[str, Tensor], wanted: Set[Cell], progress: bool = False) -> None:
         """Make some values, or all, on all rows; see `full`."""
-        self.fast, self._wait = None, self._compile_after
+        self.fast, self._planned, self._wait = None, None, self._compile_after
         self.copy_late()
         for nodes in self.nodes.values():
             nodes.begin(nodes.num_nodes, nodes.num_nodes, NO_IDS)

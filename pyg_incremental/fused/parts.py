@@ -25,6 +25,7 @@ from pyg_incremental.kernels.compiled.machine import (
     chain_of_part,
     shares_of_parts,
     spread_of_part,
+    tell_parts,
     total_of_part,
 )
 from pyg_incremental.kernels.compiled.rows import ALL
@@ -36,7 +37,9 @@ from pyg_incremental.kernels.threads import (
     shares,
 )
 from pyg_incremental.ops.maps import PART
+from pyg_incremental.rows import Backend
 
+_KERNELS = ("threads",)
 NEVER = 1 << 62
 SEEN = 64
 """Targets of each list of edges that are looked at to see where most are: more would even out the
@@ -48,6 +51,7 @@ class Parts:
 
     Args:
         tables: The plan.
+        backend: Its arrays.
         zero: A zero of the dtype of rows.
         bits: An integer zero as wide.
 
@@ -56,8 +60,8 @@ class Parts:
         widest: Elements of the widest row; an edge that comes or leaves moves so many.
     """
 
-    def __init__(self, tables: Tables, zero: Any, bits: Any) -> None:
-        self._tables = tables
+    def __init__(self, tables: Tables, backend: Backend, zero: Any, bits: Any) -> None:
+        self._tables, self._backend, self._has_kernels = tables, backend, False
         self._kind = zero, bits
         self.widest = int(tables.cells[:, m.WIDTH].max(initial=0))
         self._spaces: list[Any] = []
@@ -69,7 +73,10 @@ class Parts:
     def many(self) -> int:
         """From more elements on than these a step is one for threads."""
         self.count = number_of_threads()
-        return MANY if self.count > 1 else NEVER
+        if self.count > 1 and not self._has_kernels:
+            self._backend.ask_for(_KERNELS)
+            self._has_kernels = self._backend.has(_KERNELS)
+        return MANY if self.count > 1 and self._has_kernels else NEVER
 
     def begin(
         self, places: Any, num_nodes: int, ends: tuple[Any, ...],
@@ -81,6 +88,7 @@ class Parts:
         """
         plan, kind, count = self._tables.plan, self._kind, self.count
         bounds = self._bounds(_some(ends[1]), _some(ends[4]))
+        tell_parts(plan, places, num_nodes, ends)
         found: list[Any] = [None] * len(others)
         jobs: list[tuple[int, int]] = []  # of each thread: its rows, and its share of the others
         for p in range(count):
@@ -92,27 +100,25 @@ class Parts:
                 found[other] = others[other]()
             else:
                 low, high = bounds[part : part + 2]
-                begin_part(plan, places, num_nodes, ends, low, high, *kind)
+                begin_part(plan, low, high, *kind)
 
         in_turns(count, len(jobs), run)
         return found
 
-    def total(self, step: int, places: Any, num_nodes: int, ends: tuple[Any, ...]) -> bool:
+    def total(self, step: int, ends: tuple[Any, ...]) -> bool:
         """Push what changed in the messages of a sum; returns whether there is room for it."""
         tables, scratch = self._tables, self._tables.nodes.scratch
         plan, stats, kind = tables.plan, tables.stats[step], self._kind
         epoch = scratch.epoch + 1
         scratch.epoch += SPARE
         turns = TURNS * self.count
-        bounds = shares_of_parts(plan, places, step, num_nodes, ends, turns, *kind)
+        bounds = shares_of_parts(plan, step, turns, *kind)
         room = self._room_for(step, *bounds[-1])
         begins, touched = np.empty((turns, BLOCKS + 1), np.int64), self._touched
 
         def spread(p: int, _: int) -> int:
             (first, begin), (last, _) = bounds[p : p + 2]
-            pushed: int = spread_of_part(
-                plan, places, step, num_nodes, ends, first, last, *room, begin, begins[p], *kind
-            )
+            pushed: int = spread_of_part(plan, step, first, last, *room, begin, begins[p], *kind)
             return pushed
 
         pushed = sum(in_turns(self.count, turns, spread))
@@ -120,8 +126,7 @@ class Parts:
 
         def total(p: int, _: int) -> tuple[int, ...]:
             done: tuple[int, ...] = total_of_part(
-                plan, places, step, epoch, num_nodes, ends, touched, *parts[p : p + 2], *room,
-                begins, *kind,
+                plan, step, epoch, touched, *parts[p : p + 2], *room, begins, *kind
             )  # fmt: skip
             return done
 
@@ -161,15 +166,13 @@ class Parts:
         rows = self._rows[: messages * width].reshape(messages, width)
         return rows, self._moved, self._edges[: edges * columns].reshape(edges, columns)
 
-    def compute(
-        self, chain: Chain, places: Any, num_nodes: int, ids: Any, given: Any = None
-    ) -> None:
+    def compute(self, chain: Chain, ids: Any, given: Any = None) -> None:
         """Compute the rows of some maps, the first one's at `ids`, and put them.
 
         The threads share them, and each goes through all maps with a part of the rows. Those of
         the first map may be `given`.
         """
-        tables, ends, steps = self._tables, (ids[:0],) * 6, np.array(chain)
+        tables, steps = self._tables, np.array(chain)
         bounds = shares(len(ids), self.count)
         if len(chain) > 1:
             bounds = [*range(0, len(ids), min(PART, bounds[1] + 1)), len(ids)]
@@ -179,9 +182,7 @@ class Parts:
         def part(p: int, thread: int) -> Any:
             first, last = bounds[p : p + 2]
             rows = none if given is None else given[first:last]
-            return chain_of_part(
-                plans[thread], places, steps, num_nodes, ends, ids, rows, first, last, *self._kind
-            )
+            return chain_of_part(plans[thread], steps, ids, rows, first, last, *self._kind)
 
         parts = np.array(in_turns(self.count, len(bounds) - 1, part))
         for link, changed in zip(chain, parts.T.tolist(), strict=True):

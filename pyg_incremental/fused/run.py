@@ -26,6 +26,7 @@ from pyg_incremental.fused.torch_steps import Begin, TorchSteps
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Ids
 from pyg_incremental.kernels import graph_at
+from pyg_incremental.kernels.compiled.kinds import FOR_THREADS
 from pyg_incremental.kernels.compiled.layout import (
     COUNT,
     EDGE_MAP,
@@ -40,7 +41,6 @@ from pyg_incremental.kernels.compiled.machine import (
     EDGES,
     FOR_OTHERS,
     FOR_RANKS,
-    FOR_THREADS,
     GRAPH,
     MANY,
     SPARE,
@@ -108,7 +108,7 @@ class FastPath:
         self._no_rows = np.empty((0, 1), t.space.dtype)
         self._zero = t.space.dtype.type(0)
         self._bits = np.int32(0) if t.space.itemsize == 4 else np.int64(0)
-        self._parts = Parts(t, self._zero, self._bits)
+        self._parts = Parts(t, backend, self._zero, self._bits)
         self._exchanges = [
             e for e, kind in zip(t.executors, steps, strict=True) if kind == EXCHANGE
         ]
@@ -336,6 +336,7 @@ class FastPath:
         `step` and `count` are what it returned: the first step that was not done, and why. Returns
         what `run` does.
         """
+        self._look_for_code()
         if count:
             given, ids, new = -1, _NO_IDS, self._no_rows
             if delta.rows is not None and self.inputs[delta.name] > step:  # not put yet
@@ -446,7 +447,7 @@ class FastPath:
             step, given = self._compute(chain_from(tables, given, len(ids)), ids, new), -1
         while count <= 0 or count <= tables.room_of(step):
             if count == FOR_RANKS:
-                if not self._exchange(step, places):
+                if not self._exchange(step):
                     break
                 step += 1
             elif count == FOR_OTHERS:
@@ -456,7 +457,7 @@ class FastPath:
                 if not fits or step == len(self.executors):
                     break
             elif count == FOR_THREADS:
-                fits = parts.total(step, places, num_nodes, ends)
+                fits = parts.total(step, ends)
                 step += 1
                 if not fits:
                     break
@@ -477,10 +478,16 @@ class FastPath:
 
     def begin(self) -> None:
         """Another update begins."""
+        self._look_for_code()
         self.locate()
         self._told = 0
         self.tables.begin()
         self.torch_steps.has_begun = False
+
+    def _look_for_code(self) -> None:
+        """See whether the code for large sums is there by now; until then executors do them."""
+        if self.tables.lacks_large and self._backend.has(("large_sum",)):
+            self.tables.put_large_code()
 
     def _tell(self, stats: Work, last: int) -> None:
         """Report the work of the steps before `last` that was not reported yet."""
@@ -492,10 +499,10 @@ class FastPath:
 
         `ids` are those of the first one, which is an input if its new rows are `given`.
         """
-        self._parts.compute(chain, self.graph.places(), self._num_nodes, ids, given)
+        self._parts.compute(chain, ids, given)
         return chain[-1].step + 1
 
-    def _exchange(self, step: int, places: Any) -> bool:
+    def _exchange(self, step: int) -> bool:
         """Send other processes what changed here, and put what they send.
 
         Returns whether there is room for it; if not, the executor goes on with what was sent.
@@ -507,11 +514,7 @@ class FastPath:
         if here.size + arrived.size > tables.room_of(step):
             e.arrived = arrived, rows
             return False
-        none = (_NO_IDS,) * 6
-        flat = self.flat(rows)
-        arrive(
-            tables.plan, places, step, self._num_nodes, none, arrived, flat, self._zero, self._bits
-        )
+        arrive(tables.plan, step, arrived, self.flat(rows), self._zero, self._bits)
         return True
 
     @property

@@ -18,8 +18,10 @@ from pyg_incremental.fused.saved_rows import SavedRows
 from pyg_incremental.fused.skip_if_clean import SkipIfClean
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels.address import address_of
+from pyg_incremental.kernels.by_address import address_for
 from pyg_incremental.kernels.compiled import layout as m
-from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS
+from pyg_incremental.kernels.compiled.kinds import KERNELS, KINDS
+from pyg_incremental.kernels.compiled.row_ops import BLOCK, COLUMNS, run_rows
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Cell, Ids, NodeSet
 from pyg_incremental.rows.weakly import weakly
@@ -47,6 +49,7 @@ class Tables:
         at: The place of each value that the machine reads or makes.
         ids: Room for the rows of each that changed, int64, by its place.
         runs_edge_maps: Whether it computes edge values; else their executors have to.
+        lacks_large: Whether the code for large sums, which comes last, is not written down yet.
         is_for_one_thread: Whether there is a step that threads may not begin with.
         why: What the first unknown one is, or an empty string.
     """
@@ -67,7 +70,7 @@ class Tables:
         self.ids: list[Any] = []
         self._rooms: dict[Cell, tuple[Any, Any, Any]] = {}
         self._shared: list[Ids] = []
-        self.why = ""
+        self.why, self.lacks_large = "", False
         lowering, found = Lowering(graph, dtype), dict[int, RowOps]()
         self._samples = lowering.samples
         self.executors: list[Any] = []
@@ -172,6 +175,33 @@ class Tables:
         ):  # fmt: skip
             self.plan[at], self.plan[size] = address_of(table), len(table)
         self.plan[m.NUMBERS], self.plan[m.STATS] = address_of(self.numbers), address_of(self.stats)
+
+    @property
+    def kernels(self) -> set[str]:
+        """The kinds of kernels that its steps need."""
+        return {KINDS[kind] for kind in self.steps[:, m.KIND].tolist() if kind in KINDS}
+
+    def put_code(self) -> None:
+        """Write down where the code for each kind of step is."""
+        for step in self.steps:
+            kind = KINDS.get(int(step[m.KIND]))
+            if kind is not None:
+                step[m.CODE] = self._code_of(kind)
+        self.lacks_large = "sum" in self.kernels
+        for space, index, at in (
+            (self.space, self.index, m.RUN), (self.wide_space, self.wide_index, m.RUN_WIDE),
+        ):  # fmt: skip
+            if len(space):
+                self.plan[at] = address_for(run_rows, space, self.ops, 0, 0, index, 0)
+
+    def put_large_code(self) -> None:
+        """The same for what sums call where they push along many edges."""
+        self.plan[m.LARGE_SUM], self.lacks_large = self._code_of("large_sum"), False
+
+    def _code_of(self, kind: str) -> int:
+        zero = self.space.dtype.type(0)
+        bits = np.int32(0) if self.space.itemsize == 4 else np.int64(0)
+        return address_for(KERNELS[kind], 0, 0, 0, 0, 0, zero, bits)
 
     def _never_runs(self, e: Any) -> bool:
         """Whether the machine has nothing to do at a step, whatever changes."""

@@ -9,7 +9,6 @@ import numpy as np
 from torch import Tensor
 
 from pyg_incremental.delta.resolve.plain import PlainDelta
-from pyg_incremental.fused.kernels.by_address import address_for
 from pyg_incremental.fused.kernels.noting import note, put_back
 from pyg_incremental.fused.kernels.trying import (
     ADDED,
@@ -24,8 +23,9 @@ from pyg_incremental.fused.parts import NEVER
 from pyg_incremental.fused.run import FastPath
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.kernels.address import address_of
+from pyg_incremental.kernels.by_address import address_for
 from pyg_incremental.kernels.compiled import layout as m
-from pyg_incremental.kernels.compiled.machine import GRAPH, SPARE
+from pyg_incremental.kernels.compiled.machine import GRAPH, SPARE, update
 from pyg_incremental.program.steps import Domain, hops_to
 from pyg_incremental.rows import Cell, Rows
 
@@ -131,7 +131,7 @@ class Undo:
             epoch, scratch = tables.nodes.scratch.epoch, tables.nodes.scratch
             scratch.epoch += SPARE * (len(fast.executors) + 1) * (last - done)
             done, used = try_all(
-                address_for(*self._like()), tables.plan, fast.graph.places(), at, wide,
+                address_for(update, *self._like()), tables.plan, fast.graph.places(), at, wide,
                 self._of_nodes, self._of_edges, self._of_data, listed[:last], done, used, *ready,
                 fast.slots, epoch, self._limit, known, *self._how(last - done), self._log,
                 self._kept, *rooms, told, work, *fast.kind, NEVER,

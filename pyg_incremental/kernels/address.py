@@ -96,13 +96,20 @@ def borrowed(line):  # type: ignore[no-untyped-def]
 
     To count them takes an atomic operation wherever an array is handed on.
     """
-    return line_at(line.ctypes.data, line.size, line.dtype.type(0))
+    return line_at(np.int64(line.ctypes.data), line.size, line.dtype.type(0))
 
 
 @inner()
 def borrowed_rows(rows):  # type: ignore[no-untyped-def]
     """The same of rows `[count, width]`."""
-    return rows_at(rows.ctypes.data, rows.shape[0], rows.shape[1], rows.dtype.type(0))
+    return rows_at(np.int64(rows.ctypes.data), rows.shape[0], rows.shape[1], rows.dtype.type(0))
+
+
+@inner()
+def fill(line, value):  # type: ignore[no-untyped-def]
+    """`line[:] = value`, which takes long to compile."""
+    for i in range(line.size):
+        line[i] = value
 
 
 @inner()

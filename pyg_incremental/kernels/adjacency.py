@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyg_incremental.kernels.address import fetch
-from pyg_incremental.kernels.jit import inner, njit
+from pyg_incremental.kernels.jit import inner, njit, shared
 from pyg_incremental.typing import Array
 
 STAGE = 8
@@ -86,13 +86,13 @@ def group(key, other, degree, start, neighbor, edge, at, slack):  # type: ignore
     return total
 
 
-@njit(cache=True)
+@shared()
 def more_room(n):  # type: ignore[no-untyped-def]
     """The room that a list of `n` entries gets when it is full."""
     return n + max(4, n // 4)
 
 
-@njit(cache=True)
+@shared()
 def needed(key, adj):  # type: ignore[no-untyped-def]
     """How much of the pool the lists move to, if one more entry comes for each of `key`.
 
@@ -119,7 +119,7 @@ def needed(key, adj):  # type: ignore[no-untyped-def]
     return room
 
 
-@njit(cache=True)
+@shared()
 def fits(key, adj, top):  # type: ignore[no-untyped-def]
     """Whether the pool, of which `top` entries are taken, has room for what is `needed`."""
     room = top

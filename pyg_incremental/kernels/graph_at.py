@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 from pyg_incremental.kernels import adjacency, pairs
 from pyg_incremental.kernels.address import address_of, line_at
 from pyg_incremental.kernels.adjacency import Adjacency, Slots
-from pyg_incremental.kernels.jit import inner, njit
+from pyg_incremental.kernels.jit import inner, njit, shared
 
 # Columns: lists along out-edges and along in-edges, slots, hash table, ends of both pools.
 START, DEGREE, ROOM, NEIGHBOR, EDGE, NODES, POOL = range(7)
 OUT, INN = 0, 7
 SRC, DST, OUT_AT, IN_AT, OLDER, ORDER, NUM_SLOTS, TABLE, TABLE_SIZE, TOPS = range(14, 24)
+COLUMNS = 24
 
 
 def places_of(
@@ -75,7 +76,7 @@ def _are_distinct(ids, num_nodes):  # type: ignore[no-untyped-def]
     return distinct
 
 
-@njit(cache=True)
+@shared()
 def accept(places, added, gone, ids, num_nodes, found):  # type: ignore[no-untyped-def]
     """Whether all ids are in `[0, num_nodes)`, `ids` are distinct and every edge is there.
 
@@ -131,7 +132,7 @@ def leaving(src, dst, sources, targets, out, inn, table, slots, listed, more):  
     return count
 
 
-@njit(cache=True, nogil=True)
+@shared(nogil=True)
 def accept_now(places, added, gone, ids, num_nodes, free, num_free, end, slots):  # type: ignore[no-untyped-def]
     """Whether a delta is valid, and the graph can take it without growing.
 
@@ -159,11 +160,11 @@ def accept_now(places, added, gone, ids, num_nodes, free, num_free, end, slots):
         taken[i] = free[num_free - reused + i]
     for i in range(reused, taken.size):
         taken[i] = end + i - reused
-    slots[:, 0] = 1
+    slots[0, 0] = slots[1, 0] = 1
     return True
 
 
-@njit(cache=True, nogil=True)
+@shared(nogil=True)
 def change_list(places, side, ends, left, taken):  # type: ignore[no-untyped-def]
     """Take the slots `left` out of the lists of one side, and append edges in the slots `taken`.
 
@@ -177,7 +178,7 @@ def change_list(places, side, ends, left, taken):  # type: ignore[no-untyped-def
     adjacency.put(ends[side], ends[1 - side], taken, positions, lists, top)
 
 
-@njit(cache=True, nogil=True)
+@shared(nogil=True)
 def change_pairs(places, ends, left, taken, order):  # type: ignore[no-untyped-def]
     """The same in the table, and write the ends and ages of the edges that come, from `order` on.
 
@@ -187,7 +188,7 @@ def change_pairs(places, ends, left, taken, order):  # type: ignore[no-untyped-d
     return pairs.enter_new(ends[0], ends[1], taken, order, _table(places), _slots(places))
 
 
-@njit(cache=True)
+@shared()
 def has_changed(free, num_free, slots, added, removed):  # type: ignore[no-untyped-def]
     """So many edges have come and left as was accepted (see `accept_now`).
 

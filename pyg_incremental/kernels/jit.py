@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, LoweringPass, register_pass
 from numba.core.typed_passes import NativeLowering, NopythonRewrites
+from numba.extending import typeof_impl
 
 from pyg_incremental.kernels.kept import alone, folder_of, sources
 
@@ -108,6 +110,56 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         return made
 
     return compiled
+
+
+class Kernel(partial[Any]):
+    """A kernel that is a part of others as well.
+
+    Numba would optimize it and make machine code of it before it optimizes it as a part of others,
+    and a program would wait for code that nobody calls yet. So there are two of it: to call it is
+    to call the one that is there for Python, which is compiled then.
+
+    Attributes:
+        part: What kernels call.
+    """
+
+    part: Any
+
+    def __new__(cls, function: Callable[..., Any], **options: Any) -> Kernel:
+        """Args: what it does, and options as for Numba."""
+        made = super().__new__(cls, njit(**options)(function))
+        made.part = inner(**options)(function)
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        """What Numba knows of it."""
+        return getattr(self.func, name)
+
+
+@typeof_impl.register(Kernel)
+def _type_of_kernel(kernel: Kernel, context: Any) -> Any:
+    """Where a kernel calls another one, it calls its part."""
+    return typeof_impl(kernel.part, context)
+
+
+def shared(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """`njit` for kernels that are parts of others as well.
+
+    Args:
+        **options: As for Numba.
+    """
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        if config.DISABLE_JIT:  # type: ignore[attr-defined]
+            return function
+        return Kernel(function, **options)
+
+    return compiled
+
+
+def entry_of(kernel: Any) -> Any:
+    """What Numba knows a kernel as that Python calls."""
+    return kernel.func if isinstance(kernel, Kernel) else kernel
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)  # type: ignore[no-untyped-call]

@@ -24,6 +24,13 @@ PACKAGE = Path(__file__).parents[1]
 _TEMPORARY = "pyg_incremental-until-exit-"
 DTYPES = ("float32", "float64")
 """Of which there are compiled kernels."""
+SMALL = (
+    "loop", "sum", "softmax", "extremum", "edge_map", "function", "wide_map", "wide_sum",
+)  # fmt: skip
+"""Kinds of what small updates call, and what comes first; `loop` is what all of them do."""
+LARGE = ("large_sum", "graph", "rows", "sums", "softmaxes", "extrema", "threads")
+"""Kinds of what larger ones do."""
+KINDS = SMALL + LARGE
 AROUND = ("kept.py", "loading.py", "takeover.py", "warm.py")
 """Files beside the kernels that are no part of any."""
 
@@ -149,25 +156,25 @@ def folder_of(file: str) -> Path:
 # Whether all are there ----------------------------------------------------------------------------
 
 
-def _marker(root: Path | None, dtype: str) -> Path:
+def _marker(root: Path | None, dtype: str, kind: str) -> Path:
     """The file which says that all kernels of these sources, on such a machine, are kept."""
-    name = f"{dtype}.{sources()[:16]}.{_machine()[:16]}.complete"
+    name = f"{dtype}.{kind}.{sources()[:16]}.{_machine()[:16]}.complete"
     return _beside(root, Path(__file__)) / name
 
 
 def _is_warm(root: Path | None) -> bool:
-    return any(_marker(root, dtype).exists() for dtype in DTYPES)
+    return any(_marker(root, dtype, "loop").exists() for dtype in DTYPES)
 
 
-def is_complete(dtype: str) -> bool:
-    """Whether all kernels for a dtype are kept."""
-    return _marker(root(), dtype).exists()
+def is_complete(dtype: str, *of: str) -> bool:
+    """Whether all kernels of some kinds for a dtype are kept; of all kinds by default."""
+    return all(_marker(root(), dtype, kind).exists() for kind in of or KINDS)
 
 
-def is_now_complete(dtype: str) -> None:
-    """All kernels for a dtype are kept."""
+def is_now_complete(dtype: str, kind: str) -> None:
+    """All kernels of a kind for a dtype are kept."""
     with contextlib.suppress(OSError):  # what cannot be written to has them already
-        _marker(root(), dtype).touch()
+        _marker(root(), dtype, kind).touch()
 
 
 @contextlib.contextmanager

@@ -11,6 +11,8 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from pyg_incremental.kernels import adjacency, compiled, graph_at, kept, pairs, samples
 from pyg_incremental.kernels.compiled import machine, row_ops, rows
+from pyg_incremental.kernels.compiled.kinds import KERNELS
+from pyg_incremental.kernels.jit import entry_of
 
 Job = tuple[str, str, tuple[Any, ...]]
 """Module and name of a kernel, and types of its arguments."""
@@ -18,7 +20,7 @@ Job = tuple[str, str, tuple[Any, ...]]
 
 def kernel_of(job: Job) -> Any:
     """The kernel that a job is about."""
-    return getattr(import_module(job[0]), job[1])
+    return entry_of(getattr(import_module(job[0]), job[1]))
 
 
 def entries() -> list[Any]:
@@ -35,11 +37,20 @@ def entries() -> list[Any]:
         row_ops: ("run_rows",),
         machine: machine.ENTRIES,
     }  # fmt: skip
-    return found + [getattr(module, name) for module, of in names.items() for name in of]
+    found += KERNELS.values()
+    found += [getattr(module, name) for module, of in names.items() for name in of]
+    return [*map(entry_of, found)]
 
 
-def load_all(dtypes: Sequence[str], jobs: Sequence[Job]) -> list[tuple[Any, Any]]:
-    """Load the code of all kernels for some dtypes, and of some others.
+def load_all(
+    dtypes: Sequence[str], jobs: Sequence[Job], loaded: set[tuple[Any, Any]]
+) -> list[tuple[Any, Any]]:
+    """Load the code of all kernels for some dtypes, and of some others, that is kept by now.
+
+    Args:
+        dtypes: The dtypes.
+        jobs: The others.
+        loaded: Kernels and types of arguments that have been loaded before; takes more.
 
     Returns:
         The kernel and what Numba knows of its code, each, for `put`.
@@ -49,6 +60,9 @@ def load_all(dtypes: Sequence[str], jobs: Sequence[Job]) -> list[tuple[Any, Any]
     wanted = [(kernel, types) for kernel in entries() for types in _kept(kernel)]
     wanted = [w for w in wanted if dtypes and not _is_for(w[1], others, dtypes)]
     for kernel, types in [*wanted, *((kernel_of(job), job[2]) for job in jobs)]:
+        if types in kernel.overloads or (kernel, types) in loaded:
+            continue
+        loaded.add((kernel, types))
         with global_compiler_lock:
             code = kernel._cache.load_overload(types, kernel.targetctx)
         if code is not None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from pyg_incremental.kernels.address import fetch
 from pyg_incremental.kernels.adjacency import STAGE, ascending
-from pyg_incremental.kernels.jit import inner, njit
+from pyg_incremental.kernels.jit import inner, njit, shared
 
 EMPTY = -1
 GONE = -2
@@ -183,7 +183,7 @@ def _unlink(inside, places, table, slots):  # type: ignore[no-untyped-def]
         slots.older[newer] = slots.older[slot]
 
 
-@njit(cache=True)
+@shared()
 def find(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
     """The most recently added slot of each pair, or -1."""
     for i in range(us.size):
@@ -192,7 +192,7 @@ def find(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
         found[i] = table[at] if at >= 0 else -1
 
 
-@njit(cache=True)
+@shared()
 def find_distinct(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
     """Like `find`, which is what `claim` finds if no pair is listed twice.
 

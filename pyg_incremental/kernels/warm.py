@@ -1,94 +1,59 @@
-"""One call of every compiled kernel with every type of argument that the engine uses."""
+"""One call of every compiled kernel with every type of argument that the engine uses, by kinds.
+
+A model needs the kernels for the kinds of steps that it has: of each kind first what a small update
+calls (`SMALL`), and then what larger ones do.
+"""
 
 import contextlib
-import os
+import gc
 import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from io import RawIOBase
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numba import config, typeof
 
 from pyg_incremental.kernels import adjacency, compiled, graph_at, kept, pairs
 from pyg_incremental.kernels.compiled import machine, row_ops
+from pyg_incremental.kernels.compiled.kinds import KERNELS
 from pyg_incremental.kernels.compiled.rows import take_rows
 from pyg_incremental.kernels.loading import compile_all
 from pyg_incremental.kernels.samples import KEYS, mixed
 
-_GIVES_WAY = 5
-"""By how much a second process that compiles is nicer than the first."""
+
+def warm_up(dtype: str, of: Iterable[str] = kept.KINDS) -> None:
+    """Load or compile all kernels of some kinds for rows of a dtype."""
+    for kind in of:
+        with kept.alone(dtype):
+            _MAKERS[kind](np.dtype(dtype).type)
+            kept.is_now_complete(dtype, kind)
 
 
-def warm_up(*dtypes: str) -> float:
-    """Load or compile every kernel, so that no update pays for it, and none waits for it.
-
-    Compiled code is cached on disk beside the package (or in the directory that `NUMBA_CACHE_DIR`
-    names), so only the first process on a machine compiles.
+def serve(asked: BinaryIO, told: RawIOBase) -> None:
+    """What a process does that compiles for another one, until that closes `asked`.
 
     Args:
-        *dtypes: For rows of which dtypes: `'float32'`, `'float64'`; both by default.
-
-    Returns:
-        Seconds spent.
+        asked: Lines with a dtype and a kind; or `jobs`, and some pickled jobs in hexadecimal.
+        told: Each line again once that is there, with the seconds of processor that went by; not
+            buffered.
     """
-    began = time.perf_counter()
-    graph = _graph_kernels()
-    for dtype in dtypes or kept.DTYPES:  # processes that are given one each share the work
-        with kept.alone(dtype):
-            _row_kernels(np.dtype(dtype).type, *graph)
-            _machine(np.dtype(dtype).type)
-            kept.is_now_complete(dtype)
-    return time.perf_counter() - began
+    gc.disable()  # what a compiler makes mostly stays: to look it through takes a tenth of the time
+    for line in asked:
+        first, second = line.decode().split()
+        if first == "jobs":
+            compile_all(pickle.loads(bytes.fromhex(second)))
+        else:
+            warm_up(first, [second])
+        with contextlib.suppress(OSError):  # who asked has ended; the next one finds it
+            told.write(b"%s %.1f\n" % (line.strip(), time.process_time()))
 
 
-def fill(dtypes: Sequence[str], jobs: bytes) -> None:
-    """What the process does that compiles for another one."""
-    compile_all(pickle.loads(jobs))
-    for dtype in dtypes:
-        of = np.dtype(dtype).type
-        with kept.alone(dtype), _beside(partial(_all_but_machine, of)):
-            _machine(of)
-        warm_up(dtype)  # loads all of that, and compiles what has not come about
-
-
-@contextlib.contextmanager
-def _beside(work: Callable[[], None]) -> Iterator[None]:
-    """Have some work done by a process of its own meanwhile, if there is a core for it.
-
-    It gives way to whoever serves updates. What becomes of it has to be looked at afterwards.
-    """
-    if not hasattr(os, "fork") or (os.cpu_count() or 1) < 2:
-        yield
-        return
-    process = os.fork()  # of one that has no other threads of Python
-    if not process:
-        try:
-            os.nice(_GIVES_WAY)
-            work()
-        finally:
-            os._exit(0)
-    try:
-        yield
-    finally:
-        os.waitpid(process, 0)
-
-
-def _graph_kernels() -> tuple[Any, Any]:
-    """Compile or load the kernels of the graph, on one of two nodes and one edge.
-
-    One process at a time: whoever waits for another one finds them there.
-
-    Returns:
-        Its neighbour lists.
-    """
-    with kept.alone("graph"):
-        return _run_graph_kernels()
-
-
-def _run_graph_kernels() -> tuple[Any, Any]:
+def _graph(_: Any) -> None:
+    """The kernels of the graph, on one of two nodes and one edge."""
     ids = np.zeros(1, np.int64)
     one = np.ones(1, np.int32)
     edges = (ids.astype(np.int32), one.copy())
@@ -138,19 +103,12 @@ def _run_graph_kernels() -> tuple[Any, Any]:
     compiled.unite_ends(u, v, False, touched, 0, stamp, 2)
     compiled.reach(ids, out, False, touched, 0, stamp, 3)
     compiled.expand(ids, out, 0, *(np.zeros(8, np.int64) for _ in range(3)))
-    return out, inn
 
 
-def _row_kernels(dtype: Any, out: Any, inn: Any) -> None:
-    """The same for the kernels of rows of one dtype, but for those of `_machine`."""
-    _sums(dtype, out, inn)
-    _extrema(dtype)
-    _softmaxes(dtype, out, inn)
-
-
-def _all_but_machine(dtype: Any) -> None:
-    """The same for those of the graph as well."""
-    _row_kernels(dtype, *_graph_kernels())
+def _lists() -> Any:
+    """The neighbour lists of two nodes without edges."""
+    none, zeros = np.zeros(0, np.int32), np.zeros(2, np.int32)
+    return adjacency.Adjacency(np.zeros(2, np.int64), zeros, zeros, none, none)
 
 
 def _bits(dtype: Any) -> Any:
@@ -163,13 +121,18 @@ def _room() -> tuple[Any, ...]:
     return np.zeros(1, np.int64), np.ones(1, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64)
 
 
-def _sums(dtype: Any, out: Any, inn: Any) -> None:
-    ids, v, stamp, touched = _room()
-    u, at = ids, np.zeros(1, np.int64)
+def _rows(dtype: Any) -> None:
+    ids, _, _, touched = _room()
     for kind in (dtype, _bits(dtype)):
         rows = np.zeros((2, 3), kind)
-        compiled.commit(rows, ids, rows[:1], rows[:1].copy(), 2, touched, at)
+        compiled.commit(rows, ids, rows[:1], rows[:1].copy(), 2, touched, np.zeros(1, np.int64))
     take_rows(np.zeros((2, 3), dtype), ids, np.zeros((1, 3), dtype))
+
+
+def _sums(dtype: Any) -> None:
+    ids, v, stamp, touched = _room()
+    u, out = ids, _lists()
+    inn = out
     message, scale = np.zeros((2, 3), dtype), np.ones(3, dtype)
     own, factor = np.zeros((2, 3), dtype), np.ones(2, dtype)
     for weight in (np.zeros(0, dtype), np.ones(1, dtype)):
@@ -202,8 +165,9 @@ def _extrema(dtype: Any) -> None:
         compiled.extremum_settle(rows, rows[:1].copy(), v, 2, stamp, 1, 2, touched)
 
 
-def _softmaxes(dtype: Any, out: Any, inn: Any) -> None:
+def _softmaxes(dtype: Any) -> None:
     u, v, stamp, touched = _room()
+    out = inn = _lists()
     scale, message, target = np.ones(3, dtype), np.zeros((2, 3), dtype), np.zeros((2, 1), dtype)
     state, drift = np.zeros((2, 4), dtype), np.zeros((2, 2), dtype)
     none, low = np.zeros((0, 1), dtype), np.zeros_like(state)
@@ -218,28 +182,64 @@ def _softmaxes(dtype: Any, out: Any, inn: Any) -> None:
     )  # fmt: skip
 
 
-def _machine(dtype: Any) -> None:
-    """The same for the machine and its parts, which have nothing to do without a plan of steps."""
-    none, pair = np.zeros(0, np.int64), np.zeros((2, 0), np.int64)
-    ends = (none,) * 6
-    zero, bit = dtype(0), _bits(dtype)(0)
-    for kind in {dtype, np.float64}:  # some maps are in float64, whatever rows are
-        row_ops.run_rows(np.zeros(1, kind), np.zeros((0, row_ops.COLUMNS), np.int64), 0, 0, none, 1)
-    plan, places, rows = none, none, np.zeros((0, 1), dtype)
+def _loop(dtype: Any) -> None:
+    """The loop of a small update, and the steps that every model has."""
+    none, pair, rows = np.zeros(0, np.int64), np.zeros((2, 0), np.int64), np.zeros((0, 1), dtype)
     _compile(
-        machine.update, plan, places, pair, pair, none, 0, 0, 0, pair, 0, 2, -1, none, rows, zero,
-        bit, 0, machine.GRAPH,
+        machine.update, none, none, pair, pair, none, 0, 0, 0, pair, 0, 2, -1, none, rows,
+        dtype(0), _bits(dtype)(0), 0, machine.GRAPH,
     )  # fmt: skip
-    _compile(machine.begin_part, plan, places, 2, ends, 0, 0, zero, bit)
-    _compile(machine.arrive, plan, places, 0, 2, ends, none, rows, zero, bit)
-    _compile(machine.shares_of_parts, plan, places, 0, 2, ends, 1, zero, bit)
-    _compile(machine.chain_of_part, plan, places, pair, 2, ends, none, rows, 0, 0, zero, bit)
+    _compile(machine.arrive, none, 0, none, rows, dtype(0), _bits(dtype)(0))
+    _operations(dtype)
+    _step("loop", dtype)
+
+
+def _operations(dtype: Any) -> None:
+    none = np.zeros(0, np.int64)
+    row_ops.run_rows(np.zeros(1, dtype), np.zeros((0, row_ops.COLUMNS), np.int64), 0, 0, none, 1)
+
+
+def _step(kind: str, dtype: Any) -> None:
+    """What steps of a kind do in a small update."""
+    _compile(KERNELS[kind], 0, 0, 0, 0, 0, dtype(0), _bits(dtype)(0))
+
+
+def _wide_map(dtype: Any) -> None:
+    _operations(np.float64)
+    _step("wide_map", dtype)
+
+
+def _threads(dtype: Any) -> None:
+    """What threads call."""
+    none, pair, zeros = (
+        np.zeros(0, np.int64),
+        np.zeros((2, 0), np.int64),
+        (dtype(0), _bits(dtype)(0)),
+    )
+    rows = np.zeros((0, 1), dtype)
     room = np.zeros((1, 3)), np.zeros(1, dtype), np.zeros((1, 2), np.int32)
-    _compile(machine.spread_of_part, plan, places, 0, 2, ends, 0, 0, *room, 0, none, zero, bit)
-    _compile(machine.total_of_part, plan, places, 0, 0, 2, ends, none, 0, 0, *room, pair, zero, bit)
+    _compile(machine.tell_parts, none, none, 2, (none,) * 6)
+    _compile(machine.begin_part, none, 0, 0, *zeros)
+    _compile(machine.shares_of_parts, none, 0, 1, *zeros)
+    _compile(machine.chain_of_part, none, pair, none, rows, 0, 0, *zeros)
+    _compile(machine.spread_of_part, none, 0, 0, 0, *room, 0, none, *zeros)
+    _compile(machine.total_of_part, none, 0, 0, none, 0, 0, *room, pair, *zeros)
 
 
 def _compile(kernel: Any, *like: Any) -> None:
     """Compile or load a kernel for arguments like these."""
     if not config.DISABLE_JIT:  # type: ignore[attr-defined]
         kernel.compile(tuple(map(typeof, like)))
+
+
+_MAKERS: Mapping[str, Callable[[Any], None]] = {
+    **{kind: partial(_step, kind) for kind in KERNELS},
+    "loop": _loop,
+    "wide_map": _wide_map,
+    "graph": _graph,
+    "rows": _rows,
+    "sums": _sums,
+    "softmaxes": _softmaxes,
+    "extrema": _extrema,
+    "threads": _threads,
+}

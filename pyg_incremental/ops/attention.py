@@ -41,6 +41,8 @@ class FunctionSoftmax(OfFunction):
 class FunctionSoftmaxState(SoftmaxRows, FunctionState):
     """Keeps softmax-weighted sums of edge functions current."""
 
+    kernels = ("function", "softmaxes")
+
     kind_of_row = m.FUNCTION_SOFTMAX
 
     def __init__(

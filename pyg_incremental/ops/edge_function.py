@@ -220,6 +220,8 @@ class FunctionState(Retracting):
 class FunctionSumState(Summing, FunctionState):
     """Keeps sums of edge functions current."""
 
+    kernels = ("function", "sums")
+
     kind_of_row = m.FUNCTION_TOTAL
 
     def __init__(self, step: FunctionSum, cell: Callable[[Value], Cell], context: Context) -> None:

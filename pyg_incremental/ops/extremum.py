@@ -201,6 +201,8 @@ class ExtremumState(Aggregator):
     is not part of a saved state, because slots are not.
     """
 
+    kernels = ("extremum", "extrema")
+
     tells_old: ClassVar[bool] = True
     kind_of_row: ClassVar[int] = m.FUNCTION_EXTREMUM
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -133,6 +133,11 @@ class MapExecutor(Operator):
         super().__init__(step, out, context)
         self.inputs, self.fn = inputs, step.fn
         self.rowed = [c for c in inputs if c.domain is not Domain.WHOLE]
+
+    @property
+    def kernels(self) -> Sequence[str]:  # type: ignore[override]
+        """Where it makes rows of edges, the kernels for that."""
+        return ("edge_map",) if self.out.domain is Domain.EDGE else ()
 
     def lay_out(self, row: Array, numbers: Array, at: At, wide: bool) -> None:
         """As for all of them, int64 `[columns]` and floats `[2]`."""

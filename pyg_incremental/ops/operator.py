@@ -36,6 +36,7 @@ class Operator(ABC):
         takes_values: Whether it may read what has no rows, and follows that.
         takes_edges: Whether it has to see the edges that come and go before anything else does.
         kind_of_row: What the machine calls its kind.
+        kernels: Of which kinds it calls kernels, see `kernels.kept`, beside those that all do.
         small_way: How the machine does it, as `Update.stats` calls that; empty if in one way only.
     """
 
@@ -45,6 +46,7 @@ class Operator(ABC):
     takes_values: ClassVar[bool] = False
     takes_edges: ClassVar[bool] = False
     kind_of_row: ClassVar[int] = m.NOTHING
+    kernels: Sequence[str] = ()
     small_way: ClassVar[str] = ""
     inputs: Sequence[Cell] = ()
     function: BoundFunction | None = None

@@ -43,6 +43,8 @@ class RecomputedSumState(Summing):
     all rows are summed afresh then; and so they are where most messages changed.
     """
 
+    kernels = ("sums",)
+
     pulls = True
     reads_of_a_push = 2.0  # messages are computed as they were and as they are
     way = "all"

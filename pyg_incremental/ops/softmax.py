@@ -109,6 +109,8 @@ class SoftmaxRows(Retracting):
 class SoftmaxState(SoftmaxRows):
     """Keeps softmax-weighted sums current."""
 
+    kernels = ("softmax", "softmaxes")
+
     pulls = True
     kind_of_row = m.SOFTMAX
     reads_of_a_push = choice.SOFTMAX

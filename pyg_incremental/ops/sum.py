@@ -174,6 +174,8 @@ class SumState(Summing):
         bias: The row that is added to all then, `[1, channels]`, or None.
     """
 
+    kernels = ("sum", "large_sum", "sums")
+
     pulls = True
     source: Cell
 

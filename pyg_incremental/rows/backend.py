@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.graph.storage import Storage
-from pyg_incremental.kernels import compiled, reference
+from pyg_incremental.kernels import compiled, kept, reference
 from pyg_incremental.kernels.protocol import Kernels
 from pyg_incremental.kernels.takeover import KERNELS
 from pyg_incremental.typing import Array, BackendName
@@ -20,6 +20,7 @@ from pyg_incremental.typing import Array, BackendName
 NO_IDS = torch.empty(0, dtype=torch.int64)
 SPARSE = 64
 """As many ids as nodes over this are sorted no faster than they are marked and listed."""
+_SMALL = {*kept.SMALL}
 _BITS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
 _TORCH_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -77,6 +78,7 @@ class Backend:
         self.moves = 0  # how often rows were put elsewhere
         self.spare: list[Tensor] = []  # rows that nobody reads, to be taken before new ones
         self.is_compiled = compilable and name != "reference"
+        self._kinds = {"loop"}
         self._dtype = str(like.dtype).removeprefix("torch.")
         self.kernels: Kernels = compiled if self.is_compiled else reference
         self.array: Callable[[Tensor], Array] = (
@@ -91,10 +93,25 @@ class Backend:
         )
         self.bits = _BITS if self.is_compiled else _TORCH_BITS
 
+    def poll(self) -> None:
+        """Let compiled kernels take over that have been made meanwhile."""
+        if KERNELS.is_making:
+            KERNELS.poll()
+
+    def ask_for(self, kinds: Iterable[str]) -> None:
+        """Have kernels made of some kinds, see `kernels.warm`, if there are none."""
+        if self.is_compiled:
+            self._kinds |= {*kinds}
+            KERNELS.ask(self._dtype, self._kinds)
+
+    def has(self, kinds: Iterable[str]) -> bool:
+        """Whether nothing is lacking of the kernels of some kinds that were asked for."""
+        return KERNELS.is_ready(self._dtype, kinds)
+
     @property
     def serves_compiled(self) -> bool:
-        """Whether compiled kernels run; until they are made, the plain ones do in their place."""
-        return self.is_compiled and KERNELS.is_ready(self._dtype)
+        """Whether compiled kernels run, of small updates at least; plain ones do until then."""
+        return self.is_compiled and self.has(self._kinds & _SMALL)
 
     @property
     def name(self) -> str:

@@ -44,10 +44,10 @@ def begin_kernels(model: nn.Module, settings: Settings) -> None:
     parameters = (p.dtype for p in model.parameters() if p.dtype.is_floating_point)
     dtype = str(next(parameters, torch.get_default_dtype())).removeprefix("torch.")
     if settings.backend == "compiled":
-        KERNELS.wait(dtype)
-    else:
+        KERNELS.wait()
+    if settings.backend != "reference":
         was_making = KERNELS.is_making
-        KERNELS.begin(dtype)
+        KERNELS.begin(dtype, ["loop"])
         KERNELS.poll()
         if KERNELS.is_making and not was_making:
             _log.info("kernels of %s are being compiled or loaded; plain ones serve so long", dtype)

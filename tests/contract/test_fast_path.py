@@ -12,7 +12,7 @@ from pyg_incremental.engine import loop
 from pyg_incremental.fused import parts, tables
 from pyg_incremental.fused.registers import Space, UntranslatableError
 from pyg_incremental.fused.row_ops import translate
-from pyg_incremental.kernels.compiled.machine import MOST
+from pyg_incremental.kernels.compiled.kinds import MOST
 from pyg_incremental.kernels.compiled.row_ops import BLOCK, ONE_THREAD, run_rows
 from pyg_incremental.kernels.threads import number_of_threads
 from pyg_incremental.ops import maps

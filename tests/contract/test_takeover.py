@@ -5,7 +5,9 @@ from inspect import signature
 import numpy as np
 import pytest
 import torch
+from torch_geometric.nn import SAGEConv
 
+from pyg_incremental import to_incremental
 from pyg_incremental.kernels import adjacency, compiled, graph_at, pairs, takeover
 from pyg_incremental.kernels.takeover import Maker, TakeOver, plain_kernels
 from tests.side_by_side import SideBySide
@@ -59,20 +61,23 @@ def kernels(monkeypatch):
     monkeypatch.setattr("pyg_incremental.rows.backend.KERNELS", own)
     monkeypatch.setattr("pyg_incremental.session.start.KERNELS", own)
     monkeypatch.setattr(takeover, "_IS_OFF", False)
-    monkeypatch.setattr(takeover.kept, "is_complete", lambda dtype: False)
+    monkeypatch.setattr(takeover.kept, "is_complete", lambda dtype, *kinds: False)
     monkeypatch.setattr(takeover, "Process", ByHand)
     yield own
     own._stand_back()
 
 
 class ByHand(Maker):
-    """Has made everything when a test says so."""
+    """Has made everything, or some of it, when a test says so."""
 
-    done = failed_too = False
+    done, failed_too, kinds = False, False, ()
 
-    def is_done(self):
+    def poll(self):
         self.failed = self.failed_too
-        return self.done
+        if not self.failed:
+            there = [a for a in self.asked if self.done or a[-1] in self.kinds]
+            self.made += [(what, []) for what in there]
+            self.asked = [a for a in self.asked if a not in there]
 
     def wait(self):
         self.done = True
@@ -137,42 +142,89 @@ def test_kernels_that_cannot_be_made(choose, kernels, seed, capsys):
 
 
 def test_who_asks_for_compiled_kernels_waits(kernels, monkeypatch, seed):
-    monkeypatch.setattr(takeover.warm, "warm_up", lambda *dtypes: asked.append(dtypes))
-    asked = []
+    """For those of the kinds that its model has."""
+    monkeypatch.setattr(takeover.warm, "warm_up", lambda dtype, kinds: asked.update(kinds))
+    asked = set()
     sides = SideBySide(CASES[0], seed=seed, backend="compiled", compile_after=1)
     assert sides.inc.backend == "compiled"
-    assert asked == [("float64",)]
+    assert asked == {"loop", "sum", "large_sum", "graph", "rows", "sums"}
     sides.walk()
 
 
-def test_one_dtype_after_the_other(kernels):
+def test_one_kind_after_the_other(kernels):
     """What asks while something is made is made next, and does not keep the first one waiting."""
-    kernels.begin("float32")
-    first = kernels._maker
-    kernels.begin("float64")
-    assert kernels._maker is first
-    assert list(first.dtypes) == ["float32"]
-    first.done = True
+    kernels.begin("float32", ["loop"])
+    maker = kernels._maker
+    kernels.begin("float32", ["sums", "sum", "loop"])
+    kernels.begin("float64", ["loop"])
+    assert kernels._maker is maker
+    expected = [("float32", "loop"), ("float32", "sum"), ("float32", "sums"), ("float64", "loop")]
+    assert maker.asked == expected
+    maker.kinds = ("sum",)
     kernels.poll()
-    assert kernels.is_ready("float32")
-    assert not kernels.is_ready("float64")
-    assert list(kernels._maker.dtypes) == ["float64"]
+    assert kernels.is_ready("float32", ["sum"])
+    assert not kernels.is_ready("float32", ["loop", "sum"])
+    assert not kernels.is_ready("float64", ["loop"])
+    maker.done = True
+    kernels.poll()
+    assert kernels.is_ready("float32", ["loop", "sum", "sums"])
+    assert kernels.is_ready("float64", ["loop"])
+    assert not kernels.is_making
+
+
+def test_a_kind_that_is_only_known_later(kernels):
+    """It has a maker of its own, if the first one has made all that it was asked for."""
+    kernels.begin("float32", ["loop"])
     kernels._maker.done = True
     kernels.poll()
-    assert kernels.is_ready("float64")
-    assert not kernels.is_making
+    assert not kernels.serves_plain
+    kernels.begin("float32", ["loop", "softmax"])
+    assert kernels._maker.asked == [("float32", "softmax")]
+    assert kernels.is_ready("float32", ["loop"])
+    assert not kernels.is_ready("float32", ["softmax"])
+
+
+def test_a_kind_that_only_the_plan_of_small_updates_tells(choose, kernels):
+    """Moments of float32 are summed in float64, as the tables of the plan say; it is kept."""
+    choose(lambda: kernels.serves_plain)
+    torch.manual_seed(0)
+    inc = to_incremental(SAGEConv(4, 4, aggr="std").eval(), compile_after=1)
+    edges = torch.randint(20, (2, 60))
+    inc(torch.randn(20, 4), edges)
+    engine, maker = inc._session.engine, kernels._maker
+    maker.kinds = [kind for _, kind in maker.asked]
+    inc.apply_delta(edge_index_add=torch.tensor([[1], [2]]))
+    planned = engine._planned
+    assert planned is not None
+    assert engine.fast is None
+    assert {kind for _, kind in kernels._maker.asked} == {"wide_map", "wide_sum"}
+    kernels._maker.done = True
+    inc.apply_delta(edge_index_add=torch.tensor([[3], [4]]))
+    assert engine.fast is planned
+    assert inc.verify() < 1e-5
+
+
+def test_small_updates_do_not_wait_for_the_kernels_of_large_ones(choose, kernels, seed, capsys):
+    choose(lambda: kernels.serves_plain)
+    sides = SideBySide(CASES[0], seed=seed, compile_after=1)
+    kernels._maker.kinds = ("loop", "sum")
+    sides.walk(["add_edges"])
+    assert sides.inc.backend == "compiled"
+    assert sides.inc._session.engine.fast is not None
+    assert kernels.is_making
+    assert "took over" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not hasattr(adjacency.more_room, "py_func"), reason="nothing is compiled")
 def test_types_that_nobody_thought_of(kernels, monkeypatch):
     """Those have no code on disk: they are asked for, and the plain kernel does it meanwhile."""
-    monkeypatch.setattr(takeover.kept, "is_complete", lambda dtype: True)
-    kernels.begin("float32")
+    monkeypatch.setattr(takeover.kept, "is_complete", lambda dtype, kind: True)
+    kernels.begin("float32", ["loop", "graph"])
     kernel, plain = compiled.unite, plain_kernels()[compiled.unite]
     odd = np.zeros((3, 2), np.int8)[:, 0]
     assert kernels._code_for(kernel, plain, odd) is plain
     assert kernels.is_making
-    (job,) = kernels._maker.jobs
+    (job,) = kernels._maker.asked
     assert job[:2] == ("pyg_incremental.kernels.compiled.rows", "unite")
     kernels._maker.done = True
     kernels.poll()
@@ -191,7 +243,7 @@ def test_every_plain_kernel_takes_what_its_twin_takes():
 
 
 def test_a_dtype_without_kernels_asks_for_none(kernels):
-    kernels.begin("float16")
+    kernels.begin("float16", ["loop"])
     assert not kernels.is_making
-    assert kernels.is_ready("float16")
+    assert kernels.is_ready("float16", ["loop"])
     assert torch.get_default_dtype() == torch.float32

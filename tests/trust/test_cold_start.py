@@ -32,7 +32,6 @@ class Compiled(event.Listener):
 
 event.register("numba:compile", Compiled())
 Process, takeover.Process = takeover.Process, takeover.Maker
-takeover.Maker.is_done = lambda self: False
 torch.manual_seed(0)
 torch.set_num_threads(1)
 models = [GCN(8, 8, 2, 3), GraphSAGE(8, 8, 2, 3, aggr=["mean", "max"]), GAT(8, 8, 2, 4, heads=2)]
@@ -47,13 +46,15 @@ for model in models:
     assert inc.verify() < 1e-5 and inc.backend == "reference", inc
 print(Compiled.times, "compiled here")
 
-takeover.Maker.is_done = lambda self: True
-kernel = adjacency.more_room
-process = Process([], [(kernel.py_func.__module__, "more_room", (takeover.typeof(3),))])
+kernel, process = adjacency.more_room, Process()
+assert process.ask((kernel.py_func.__module__, "more_room", (takeover.typeof(3),)))
 process.wait()
-assert not process.failed
-for kernel, code in process.code:
-    takeover.put(kernel, code)
+process.poll()
+assert not process.failed and not process.asked
+assert not process.ask(("float32", "loop")), "it has ended"
+for _, found in process.made:
+    for entry, code in found:
+        takeover.put(entry, code)
 print(kernel(8), Compiled.times, "compiled here,", len(kernel.overloads), "loaded")
 """
 
@@ -103,7 +104,10 @@ def test_a_named_folder_comes_first(anew, monkeypatch, tmp_path):
     assert kept.root() == tmp_path
     assert not kept.is_complete("float32")
     kept.folder_of(kept.__file__)
-    kept.is_now_complete("float32")
+    for kind in kept.KINDS:
+        assert not kept.is_complete("float32")
+        kept.is_now_complete("float32", kind)
+        assert kept.is_complete("float32", kind)
     assert kept.is_complete("float32")
     assert not kept.is_complete("float64")
     only(monkeypatch)

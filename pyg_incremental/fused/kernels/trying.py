@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from pyg_incremental.fused.kernels.by_address import update_at
 from pyg_incremental.fused.kernels.noting import BYTES, ROWS, copy, note, put_back
 from pyg_incremental.kernels.address import borrowed, borrowed_rows, line_at, rows_at
 from pyg_incremental.kernels.adjacency import ascending
+from pyg_incremental.kernels.by_address import call_at
 from pyg_incremental.kernels.compiled.layout import (
     CELL_COLUMNS,
     CELLS,
@@ -123,12 +123,13 @@ def try_all(  # type: ignore[no-untyped-def]
         _write_data(of_data, delta, ready)
         slots[0, 0] = 0
         rows = rows_at(delta[NEW_ROWS], delta[NUM_IDS], wide, zero)
-        step, why, _ = update_at(  # type: ignore[no-untyped-call]
+        step, why, _ = call_at(  # type: ignore[no-untyped-call]
             address,
             (
                 plan, places, added, gone, free, num_free, end, order, slots, epoch, num_nodes,
                 given, nodes, rows, zero, bits, many, _FIRST,
             ),
+            (_FIRST, _FIRST, _FIRST),
         )  # fmt: skip
         epoch += SPARE * (plan[NUM_STEPS] + 1)
         count = cells[out, COUNT]

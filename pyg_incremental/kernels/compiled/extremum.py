@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from pyg_incremental.kernels.address import fetch, fetch_element
-from pyg_incremental.kernels.jit import inner, njit
+from pyg_incremental.kernels.jit import inner, shared
 
 EMPTY = -1
 EXPOSED = -2
@@ -59,7 +59,7 @@ def _has(state, owner, v, f, m, slot, sign):  # type: ignore[no-untyped-def]
     return (o == EMPTY) | _takes(a, b, slot, ahead_of, one)
 
 
-@njit(cache=True)
+@shared()
 def extremum_retract(owner, dst, slot, stamp, lost):  # type: ignore[no-untyped-def]
     """Expose the channels that the listed edges own, and stamp their rows with `lost`."""
     for i in range(dst.size):
@@ -76,7 +76,7 @@ def extremum_retract(owner, dst, slot, stamp, lost):  # type: ignore[no-untyped-
                     owner[v, f] = EXPOSED
 
 
-@njit(cache=True)
+@shared()
 def extremum_insert(state, owner, message, at, weight, dst, slot, largest):  # type: ignore[no-untyped-def]
     """Offer the listed messages to their targets; they cover exposed channels where they can."""
     sign = state.dtype.type(1 if largest else -1)
@@ -100,7 +100,7 @@ def extremum_insert(state, owner, message, at, weight, dst, slot, largest):  # t
                 owner[v, f] = s if has else owner[v, f]
 
 
-@njit(cache=True)
+@shared()
 def extremum_exposed(owner, rows, stamp, lost, found):  # type: ignore[no-untyped-def]
     """Those of some rows that have an exposed channel go to `found`; returns their number.
 
@@ -153,7 +153,7 @@ def _cover(state, owner, best, own, sign, afresh):  # type: ignore[no-untyped-de
         owner[f] = own[f] if covers else owner[f]
 
 
-@njit(cache=True)
+@shared()
 def extremum_fill(  # type: ignore[no-untyped-def]
     state, owner, message, at, weight, rows, index, slot, largest, stamp, read, afresh
 ):
@@ -220,7 +220,7 @@ def extremum_fill(  # type: ignore[no-untyped-def]
     return num_rows, num_channels
 
 
-@njit(cache=True)
+@shared()
 def extremum_settle(now, before, rows, first_new, stamp, lost, read, changed):  # type: ignore[no-untyped-def]
     """Which of the touched `rows` differ from `before`; those from `first_new` on always do.
 

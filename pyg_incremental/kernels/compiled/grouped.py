@@ -6,7 +6,7 @@ is to be known of it is found in between.
 
 import numpy as np
 
-from pyg_incremental.kernels.address import fetch
+from pyg_incremental.kernels.address import fetch, fill
 from pyg_incremental.kernels.compiled.compared import differs
 from pyg_incremental.kernels.compiled.rows import magnitude, rows_ahead
 from pyg_incremental.kernels.compiled.sums import is_settled, joined, split, sum_rows
@@ -41,7 +41,7 @@ def by_block(listed, shift, edges, begin, begins):  # type: ignore[no-untyped-de
     They keep their order. `begins`, `[BLOCKS + 1]`, becomes where those of each block begin, and
     where all end.
     """
-    begins[:] = 0
+    fill(begins, np.int64(0))
     for e in range(listed.shape[0]):
         begins[np.uint64((listed[e, 1] >> shift) + 1)] += 1
     begins[0] = begin
@@ -66,7 +66,7 @@ def _by_row(edges, begins, ends, first, behind, ordered):  # type: ignore[no-unt
     They stand in `edges` from each of `begins` to before the same of `ends`. `first` is the first
     row; `behind` becomes where the edges of each row end.
     """
-    behind[:] = 0
+    fill(behind, np.int64(0))
     for p in range(begins.size):
         for e in range(begins[p], ends[p]):
             behind[np.uint64(edges[e, 1] - first)] += 1
@@ -127,7 +127,7 @@ def sorted_by_row(edges, rows):  # type: ignore[no-untyped-def]
     begins, other = np.empty(1 << bits, np.int64), np.empty_like(edges)
     for p in range(passes):
         shift, mask = p * bits, (1 << bits) - 1
-        begins[:] = 0
+        fill(begins, np.int64(0))
         for e in range(edges.shape[0]):
             begins[np.uint64((edges[e, 1] >> shift) & mask)] += 1
         begin = 0

@@ -1,76 +1,52 @@
 """A whole update in one call, as long as every step is a few rows or a cheap one.
 
 `update` goes through the steps of a plan (see `layout`) as the executors do, with the same kernels,
-but without leaving compiled code. It stops at a step for which there is no room, at one for
-threads, at one that other processes have a part in, and at one that it does not know, if something
-happened that this one follows; behind the last three it is called again.
+but without leaving compiled code. What each step does is for its kind, whose code it calls at the
+address that stands in the plan, see `kinds`. It stops at a step for which there is no room, at one
+for threads, at one that other processes have a part in, and at one that it does not know, if
+something happened that this one follows; behind the last three it is called again.
 """
 
 import numpy as np
 
 from pyg_incremental.kernels import graph_at
 from pyg_incremental.kernels.address import borrowed, borrowed_rows
-from pyg_incremental.kernels.compiled.choice import EXTREMUM as EXTREMUM_READS
-from pyg_incremental.kernels.compiled.choice import LEAST, SUM, pull_pays
-from pyg_incremental.kernels.compiled.choice import SOFTMAX as SOFTMAX_READS
-from pyg_incremental.kernels.compiled.extremum import PART, WIDE
+from pyg_incremental.kernels.by_address import call_at
+from pyg_incremental.kernels.compiled.kinds import BEGIN, BEHIND, DONE, LEFT
 from pyg_incremental.kernels.compiled.layout import (
+    AT_EDGES,
     BY_ANYTHING,
     BY_EDGES,
     BY_ROWS,
     CELL,
+    CODE,
     COUNT,
-    EDGE_MAP,
     EXCHANGE,
-    EXTREMUM,
     FIRST_INPUT,
     FIRST_NEW,
-    FUNCTION_EXTREMUM,
-    FUNCTION_SOFTMAX,
-    FUNCTION_TOTAL,
+    INPUT,
     KIND,
     LAST_INPUT,
-    MAP,
-    MESSAGE,
     NODES,
-    ONES,
+    NUM_CAME,
+    NUM_GONE,
     OTHER,
     OUT,
-    SOFTMAX,
-    SOURCE,
-    TARGET,
     TOTAL,
     WAKES,
-    WIDE_MAP,
-    WIDE_TOTAL,
-    WIDTH,
-    changed_ids,
+    cells_of,
+    events_of,
     id_room,
-    machine_of,
+    inputs_of,
+    machine_at,
+    stats_of,
+    steps_of,
+    tell,
+    tell_given,
+    where_of,
 )
-from pyg_incremental.kernels.compiled.machine_extremum import extremum
-from pyg_incremental.kernels.compiled.machine_functions import function, function_events
-from pyg_incremental.kernels.compiled.machine_maps import (
-    compute,
-    edge_map,
-    ones_map,
-    put,
-    row_map,
-    wide_map,
-)
-from pyg_incremental.kernels.compiled.machine_steps import (
-    collect,
-    edges_of_softmax,
-    edges_of_sum,
-    lists_of,
-    reach_of,
-    shares_of,
-    softmax,
-    spread,
-    total,
-    wide_total,
-)
-from pyg_incremental.kernels.compiled.row_ops import COLUMNS
+from pyg_incremental.kernels.compiled.machine_maps import compute, put
+from pyg_incremental.kernels.compiled.machine_steps import collect, shares_of, spread
 from pyg_incremental.kernels.compiled.rows import ALL
 from pyg_incremental.kernels.jit import inner, njit
 
@@ -80,185 +56,124 @@ _ZERO, _EVERYTHING = np.int64(0), np.int64(ALL)
 """Not literals, see `machine_steps`."""
 MANY = 1024
 """Changed messages up to which a step is never left to its executor because most changed."""
-MOST = 1 << 22
-"""Elements of messages up to which functions of edges are computed here."""
-SPARSE = 16
-"""Threads go through all rows of a sum, which is worth it from an edge in so many rows on."""
 SPARE = 4
 """Marks that each step may use."""
-FOR_THREADS, FOR_RANKS, FOR_OTHERS = -1, -2, -3
-"""Why `update` stops: at a large sum, an exchange with other processes, a step that it does not
-know and that has something to do."""
+FOR_RANKS, FOR_OTHERS = -2, -3
+"""Why `update` stops beside what steps say (see `kinds`): at an exchange with other processes, and
+at a step that it does not know and that has something to do."""
 
 
 @inner()
-def _is_for_threads(m, s, many):  # type: ignore[no-untyped-def]
-    """Whether a sum pushes more elements than so many, and along enough edges."""
-    edges = reach_of(m, s)
-    return edges * m.cells[m.steps[s, OUT], WIDTH] > many and edges * SPARSE > m.stamp.size
-
-
-@inner()
-def _entries(lists, ids):  # type: ignore[no-untyped-def]
-    """How many entries the lists of some rows have."""
-    count = 0
-    for i in range(ids.size):
-        count += lists.degree[ids[i]]
-    return count
-
-
-@inner()
-def _pulls(m, s, many):  # type: ignore[no-untyped-def]
-    """Whether a step over edges is better left to its executor.
-
-    Its rows are made afresh then, see `choice`; or many functions of edges are to be computed.
-    """
-    step = m.steps[s]
-    kind = step[KIND]
-    is_over_edges = kind in (TOTAL, WIDE_TOTAL, SOFTMAX, EXTREMUM) or kind >= FUNCTION_TOTAL
-    if step[SOURCE] < 0 or not is_over_edges:
-        return False
-    pushed = reach_of(m, s)
-    if kind >= FUNCTION_TOTAL:
-        return pushed * max(step[MESSAGE], 1) > MOST
-    rows = m.cells[step[OUT], NODES]
-    if pushed <= LEAST or pushed * SPARSE < rows:  # not worth counting all edges
-        return False
-    inn, own, read = lists_of(m, step)[1], 0, 0
-    for v in range(rows):
-        read += inn.degree[v]
-    times = SUM
-    if kind == SOFTMAX:
-        own, times = _entries(inn, changed_ids(m.cells[step[TARGET]])), SOFTMAX_READS
-    elif kind == EXTREMUM:
-        if m.cells[step[OUT], WIDTH] >= WIDE:  # the executor sees how many edges are reached
-            return pushed * PART > read
-        times = EXTREMUM_READS
-    elif _is_for_threads(m, s, many):
-        times = SUM / 2
-    return pull_pays(pushed, own, read, times)
-
-
-@inner()
-def _sleeps(m, s):  # type: ignore[no-untyped-def]
+def _sleeps(m, step):  # type: ignore[no-untyped-def]
     """Whether a step that its executor carries out has nothing to do, see `BY_ANYTHING`."""
-    step = m.steps[s]
-    wakes = step[WAKES]
+    wakes, cells, inputs = step[WAKES], cells_of(m), inputs_of(m)
     if wakes == BY_ANYTHING:
         return False
     for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
-        if m.cells[m.inputs[k, CELL], COUNT]:
+        if cells[inputs[k, CELL], COUNT]:
             return False
-    for c in range(m.cells.shape[0]):
-        if m.cells[c, FIRST_NEW] < m.cells[c, NODES]:
+    for c in range(cells.shape[0]):
+        if cells[c, FIRST_NEW] < cells[c, NODES]:
             return False
     if wakes == BY_ROWS:
         return True
-    for src, dst in ((m.events[0], m.events[1]), (m.events[3], m.events[4])):
-        for i in range(src.size):
-            if wakes == BY_EDGES or src[i] == dst[i]:
-                return False
-    return True
+    gone_src, gone_dst, _, came_src, came_dst, _ = events_of(m)
+    if wakes == BY_EDGES:
+        return gone_src.size + came_src.size == 0
+    loops = 0
+    for i in range(gone_src.size):
+        loops += gone_src[i] == gone_dst[i]
+    for i in range(came_src.size):
+        loops += came_src[i] == came_dst[i]
+    return loops == 0
 
 
 @inner()
-def _forget(m):  # type: ignore[no-untyped-def]
-    """Forget the update before."""
-    for c in range(m.cells.shape[0]):
-        m.cells[c, COUNT] = 0
-    m.stats[:] = 0
+def _run(m, step, s, epoch, low, high):  # type: ignore[no-untyped-def]
+    """Call the code for the kind of a step; see `kinds`."""
+    given = (
+        np.int64(m.plan.ctypes.data), np.int64(s), np.int64(epoch), np.int64(low), np.int64(high),
+        m.zero, m.bits,
+    )  # fmt: skip
+    return call_at(step[CODE], given, _ZERO)  # type: ignore[no-untyped-call]
 
 
 @inner()
 def _begin(m, low, high):  # type: ignore[no-untyped-def]
-    """Retract and insert edges.
+    """Forget the update before, compute values of the edges that came, retract and insert edges.
 
     Those into the rows from `low` to before `high`; what is not split so is done with the last.
     """
-    if m.events[0].size or m.events[3].size:
-        for s in range(m.steps.shape[0]):
-            kind = m.steps[s, KIND]
-            if kind == TOTAL:
-                edges_of_sum(m, s, low, high, m.zero)
-            elif kind == WIDE_TOTAL and high == ALL:
-                edges_of_sum(m, s, low, high, np.float64(0))
-            elif kind == SOFTMAX and high == ALL:
-                edges_of_softmax(m, s)
-
-
-@inner()
-def _begin_functions(m):  # type: ignore[no-untyped-def]
-    """Compute values of the edges that came, and do the same for functions of edges."""
-    if m.events[5].size:
-        for s in range(m.steps.shape[0]):
-            if m.steps[s, KIND] == EDGE_MAP:
-                edge_map(m, s)
-    if m.events[0].size or m.events[3].size:
-        for s in range(m.steps.shape[0]):
-            if m.steps[s, KIND] in (FUNCTION_TOTAL, FUNCTION_SOFTMAX):
-                function_events(m, s)
+    steps, cells, stats = steps_of(m), cells_of(m), stats_of(m)
+    if high == ALL:
+        for c in range(cells.shape[0]):
+            cells[c, COUNT] = 0
+        for s in range(stats.shape[0]):
+            for column in range(stats.shape[1]):
+                stats[s, column] = 0
+    if not m.plan[NUM_GONE] and not m.plan[NUM_CAME]:
+        return
+    for s in range(steps.shape[0]):
+        kind = steps[s, KIND]
+        if kind == TOTAL or (kind in AT_EDGES and high == ALL):
+            _run(m, steps[s], s, BEGIN, low, high)
 
 
 @njit(cache=True, nogil=True)
-def arrive(plan, places, s, num_nodes, events, ids, rows, zero, bits):  # type: ignore[no-untyped-def]
+def arrive(plan, s, ids, rows, zero, bits):  # type: ignore[no-untyped-def]
     """Put rows that other processes have sent behind those that changed here.
 
     Both values of an exchange have one memory, and one room for what changes.
     """
-    m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
-    out, done = m.cells[m.steps[s, OUT]], m.cells[m.steps[s, SOURCE], COUNT]
-    out[COUNT] = done + put(out, ids, rows, done, m.where, zero, bits)
-    m.stats[s, 0], m.stats[s, 1] = done + ids.size, out[COUNT]
+    m = machine_at(np.int64(plan.ctypes.data), zero, bits)
+    tell_given(plan, ids, rows)
+    _run(m, steps_of(m)[s], s, _ZERO, _ZERO, _EVERYTHING)
 
 
 @njit(cache=True, nogil=True)
-def begin_part(plan, places, num_nodes, events, low, high, zero, bits):  # type: ignore[no-untyped-def]
+def tell_parts(plan, places, num_nodes, events):  # type: ignore[no-untyped-def]
+    """Write down what an update brings, for the kernels below, which threads call."""
+    tell(plan, places, num_nodes, events, _EVERYTHING)
+
+
+@njit(cache=True, nogil=True)
+def begin_part(plan, low, high, zero, bits):  # type: ignore[no-untyped-def]
     """What `update` does first, for the edges into the rows from `low` to before `high`."""
-    m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
-    if high == ALL:
-        _forget(m)
-    _begin(m, low, high)
+    _begin(machine_at(np.int64(plan.ctypes.data), zero, bits), low, high)
 
 
 @njit(cache=True, nogil=True)
-def shares_of_parts(plan, places, s, num_nodes, events, parts, zero, bits):  # type: ignore[no-untyped-def]
+def shares_of_parts(plan, s, parts, zero, bits):  # type: ignore[no-untyped-def]
     """Which changed messages of a sum belong to which part; see `machine_steps.shares_of`."""
-    return shares_of(machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS), s, parts)
+    return shares_of(machine_at(np.int64(plan.ctypes.data), zero, bits), s, parts)
 
 
 @njit(cache=True, nogil=True)
 def spread_of_part(  # type: ignore[no-untyped-def]
-    plan, places, s, num_nodes, events, first, last, difference, moved, edges, begin, begins, zero,
-    bits,
-):  # fmt: skip
+    plan, s, first, last, difference, moved, edges, begin, begins, zero, bits
+):
     """What some changed messages of a sum will push; see `pushes.sum_spread`."""
-    m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
+    m = machine_at(np.int64(plan.ctypes.data), zero, bits)
     return spread(m, s, first, last, difference, moved, edges, begin, begins)
 
 
 @njit(cache=True, nogil=True)
 def total_of_part(  # type: ignore[no-untyped-def]
-    plan, places, s, epoch, num_nodes, events, touched, first, last, difference, moved, edges,
-    begins, zero, bits,
-):  # fmt: skip
+    plan, s, epoch, touched, first, last, difference, moved, edges, begins, zero, bits
+):
     """The sum of step `s` for some blocks of rows; see `machine_steps.collect`."""
-    m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
+    m = machine_at(np.int64(plan.ctypes.data), zero, bits)
     return collect(m, s, touched, epoch, first, last, difference, moved, edges, begins)
 
 
 @njit(cache=True, nogil=True)
-def chain_of_part(  # type: ignore[no-untyped-def]
-    plan, places, chain, num_nodes, events, ids, rows, first, last, zero, bits
-):
+def chain_of_part(plan, chain, ids, rows, first, last, zero, bits):  # type: ignore[no-untyped-def]
     """Compute the rows from `first` to before `last` of some maps, one after the other.
 
     Args:
-        plan: As for `update`, like `places`, `num_nodes`, `zero` and `bits`.
-        places: See there.
+        plan: As for `update`, like `zero` and `bits`.
         chain: Of each map, `[k, 2]`: the step, and the place in the chain of that at whose changed
             rows it is computed; -1 for `ids`.
-        num_nodes: See `update`.
-        events: No edges.
         ids: The rows of the first map.
         rows: The new rows of the first step, if these are given.
         first: The first of `ids` that is meant.
@@ -269,18 +184,18 @@ def chain_of_part(  # type: ignore[no-untyped-def]
     Returns:
         How many rows changed in each; these stand from `first` on.
     """
-    m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
-    changed = np.zeros(chain.shape[0], np.int64)
+    m = machine_at(np.int64(plan.ctypes.data), zero, bits)
+    changed, cells, steps = np.zeros(chain.shape[0], np.int64), cells_of(m), steps_of(m)
     for at in range(chain.shape[0]):
         s, source = chain[at]
-        cell = m.cells[m.steps[s, OUT]]
+        cell = cells[steps[s, OUT]]
         if at == 0 and rows.shape[0]:
             some = ids[first:last]
-            changed[0] = put(cell, some, rows, first, m.where, zero, bits)
+            changed[0] = put(cell, some, rows, first, where_of(m), zero, bits)
         elif source < 0:
             changed[at] = compute(m, s, ids, first, last)
         else:
-            found = id_room(m.cells[m.steps[chain[source, 0], OUT]])
+            found = id_room(cells[steps[chain[source, 0], OUT]])
             changed[at] = compute(m, s, found, first, first + changed[source])
     return changed
 
@@ -291,8 +206,6 @@ def update(  # type: ignore[no-untyped-def]
     rows, zero, bits, many, first
 ):  # fmt: skip
     """An update, or what is left of one: hold it against the graph, change that, go through steps.
-
-    All of that in one function, because each one that has the steps in it takes long to compile.
 
     Args:
         plan: Where everything is.
@@ -306,7 +219,7 @@ def update(  # type: ignore[no-untyped-def]
         slots: See `graph_at.accept_now`.
         epoch: Marks from here on are fresh, `SPARE` for each step.
         num_nodes: The number of nodes.
-        given: The step whose new rows are given, or -1: an input, or a map computed elsewhere.
+        given: The input whose new rows are given, or -1.
         ids: Their ids, `[k]`; distinct, or the delta is not valid.
         rows: The rows, `[k, width]`.
         zero: A zero of the dtype of rows.
@@ -333,56 +246,34 @@ def update(  # type: ignore[no-untyped-def]
             graph_at.change_list(places, side, added, left, taken)
         graph_at.has_changed(free, num_free, slots, taken.size, left.size)
     events = gone[0], gone[1], left, added[0], added[1], taken
-    m = machine_of(plan, places, events, num_nodes, zero, bits, COLUMNS)
+    tell(plan, places, num_nodes, events, many)
+    tell_given(plan, ids, rows)
+    m = machine_at(np.int64(plan.ctypes.data), zero, bits)
     if first < 0:
-        _forget(m)
-        _begin_functions(m)
         _begin(m, _ZERO, _EVERYTHING)
         first = 0
-    for s in range(first, m.steps.shape[0]):
-        kind = m.steps[s, KIND]
+    steps = steps_of(m)
+    for s in range(first, steps.shape[0]):
+        step = steps[s]
+        kind, why = step[KIND], DONE
         epoch += SPARE
-        if s == given:
-            cell = m.cells[m.steps[s, OUT]]
-            cell[COUNT] = put(cell, ids, rows, _ZERO, m.where, zero, bits)
-            m.stats[s, 0], m.stats[s, 1] = ids.size, cell[COUNT]
-        elif kind == MAP:
-            done, count = row_map(m, s, epoch, many)
-            if not done:
-                return s, count, used
-        elif kind == WIDE_MAP:
-            if not wide_map(m, s, epoch):
-                return s, 0, used
-        elif _pulls(m, s, many):
+        if kind == EXCHANGE:
+            why = FOR_RANKS
+        elif kind == OTHER:
+            why = DONE if _sleeps(m, step) else FOR_OTHERS
+        elif s == given or (step[CODE] and kind != INPUT):
+            why = _run(m, step, s, epoch, _ZERO, _EVERYTHING)
+        if why == LEFT:
             return s, 0, used
-        elif kind == WIDE_TOTAL:
-            if not wide_total(m, s, epoch):
-                return s + 1, 0, used
-        elif kind == TOTAL:
-            if _is_for_threads(m, s, many):
-                return s, FOR_THREADS, used
-            if not total(m, s, epoch):
-                return s + 1, 0, used
-        elif kind == SOFTMAX:
-            if not softmax(m, s, epoch):
-                return s + 1, 0, used
-        elif kind in (FUNCTION_TOTAL, FUNCTION_SOFTMAX):
-            if not function(m, s, epoch):
-                return s + 1, 0, used
-        elif kind in (EXTREMUM, FUNCTION_EXTREMUM):
-            if not extremum(m, s, epoch):
-                return s, 0, used
-        elif kind == ONES:
-            ones_map(m, s)
-        elif kind == EXCHANGE:
-            return s, FOR_RANKS, used
-        elif kind == OTHER and not _sleeps(m, s):
-            return s, FOR_OTHERS, used
-    return m.steps.shape[0], 0, used
+        if why == BEHIND:
+            return s + 1, 0, used
+        if why != DONE:
+            return s, why, used
+    return steps.shape[0], 0, used
 
 
 ENTRIES = (
-    "update", "arrive", "begin_part", "shares_of_parts", "spread_of_part", "total_of_part",
-    "chain_of_part",
+    "update", "arrive", "tell_parts", "begin_part", "shares_of_parts", "spread_of_part",
+    "total_of_part", "chain_of_part",
 )  # fmt: skip
 """What is called from Python."""

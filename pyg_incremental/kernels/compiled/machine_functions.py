@@ -20,12 +20,10 @@ from pyg_incremental.kernels.compiled.layout import (
     END,
     FIRST_INPUT,
     FIRST_NEW,
-    FIRST_OP,
     FUNCTION_TOTAL,
     HEADS,
     KIND,
     LAST_INPUT,
-    LAST_OP,
     LIMIT,
     LOOP,
     MESSAGE,
@@ -38,19 +36,29 @@ from pyg_incremental.kernels.compiled.layout import (
     SCALE,
     SOURCE,
     WIDTH,
+    cells_of,
     changed_ids,
+    events_of,
+    inputs_of,
+    numbers_of,
     old_rows,
+    pushed_of,
+    read_of,
+    run,
+    space_of,
+    stamp_of,
+    steps_of,
     stored,
+    touched_of,
 )
 from pyg_incremental.kernels.compiled.machine_steps import (
     counting,
     done,
     expanded,
-    lists_of,
     reached,
 )
 from pyg_incremental.kernels.compiled.machine_terms import low_of
-from pyg_incremental.kernels.compiled.row_ops import BLOCK, run_rows
+from pyg_incremental.kernels.compiled.row_ops import BLOCK
 from pyg_incremental.kernels.compiled.rows import ALL, magnitude, unite
 from pyg_incremental.kernels.compiled.softmax import (
     REACH,
@@ -102,11 +110,12 @@ def messages(m, s, src, dst, slots, real, old):  # type: ignore[no-untyped-def]
         real: How many have slots.
         old: Whether the OLD rows of the source are read.
     """
-    step, count = m.steps[s], src.size
+    step, count, space = steps_of(m)[s], src.size, space_of(m)
+    cells, inputs = cells_of(m), inputs_of(m)
     for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
-        cell, end, at = m.cells[m.inputs[k, CELL]], m.inputs[k, END], m.inputs[k, REGISTER]
+        cell, end, at = cells[inputs[k, CELL]], inputs[k, END], inputs[k, REGISTER]
         wide = cell[WIDTH]
-        register = m.space[at : at + count * wide].reshape(count, wide)
+        register = space[at : at + count * wide].reshape(count, wide)
         if end == AT_SOURCE:
             _filled(register, old_rows(cell, m.zero) if old else stored(cell, m.zero), src)
         elif end == AT_TARGET:
@@ -114,18 +123,18 @@ def messages(m, s, src, dst, slots, real, old):  # type: ignore[no-untyped-def]
         else:
             _filled(register[:real], stored(cell, m.zero), slots[:real])
             if real < count:
-                own = m.cells[m.inputs[k, OWN]]
+                own = cells[inputs[k, OWN]]
                 _filled(register[real:], stored(own, m.zero), dst[real:])
-    run_rows(m.space, m.ops, step[FIRST_OP], step[LAST_OP], m.index, count)
+    run(m, step, count)
     at, width = step[RESULT], step[MESSAGE]
-    return m.space[at : at + count * width].reshape(count, width)
+    return space[at : at + count * width].reshape(count, width)
 
 
 @inner()
 def _drift(m, step):  # type: ignore[no-untyped-def]
     """What has moved through each row: one number for a sum, two for a softmax."""
     columns = 1 if step[KIND] == FUNCTION_TOTAL else 2
-    return rows_at(step[DRIFT], m.cells[step[OUT], CAPACITY], columns, m.zero)
+    return rows_at(step[DRIFT], cells_of(m)[step[OUT], CAPACITY], columns, m.zero)
 
 
 @inner()
@@ -182,8 +191,8 @@ def _ask_for(i, dst, state, low, drift):  # type: ignore[no-untyped-def]
 @inner()
 def _apply(m, s, rows, dst, sign):  # type: ignore[no-untyped-def]
     """Add (`sign` 1) or retract (-1) the messages of a block of edges."""
-    step = m.steps[s]
-    out, drift, heads = m.cells[step[OUT]], _drift(m, step), step[HEADS]
+    step = steps_of(m)[s]
+    out, drift, heads = cells_of(m)[step[OUT]], _drift(m, step), step[HEADS]
     state, low = stored(out, m.zero), low_of(m, step, m.zero)
     scale, w = line_at(step[SCALE], step[MESSAGE] - heads, m.zero), np.float64(sign)
     unit = INEXACT if low.size else 1.0
@@ -202,8 +211,8 @@ def _apply(m, s, rows, dst, sign):  # type: ignore[no-untyped-def]
 @inner()
 def _exchange(m, s, rows, before, dst):  # type: ignore[no-untyped-def]
     """Replace the messages `before` of a block of edges by `rows`, in one go for each."""
-    step = m.steps[s]
-    out, drift, heads = m.cells[step[OUT]], _drift(m, step), step[HEADS]
+    step = steps_of(m)[s]
+    out, drift, heads = cells_of(m)[step[OUT]], _drift(m, step), step[HEADS]
     state, low = stored(out, m.zero), low_of(m, step, m.zero)
     scale = line_at(step[SCALE], step[MESSAGE] - heads, m.zero)
     moves, sizes = np.empty(step[MESSAGE], np.float64), np.empty((2, heads), state.dtype)
@@ -230,8 +239,8 @@ def _exchange(m, s, rows, before, dst):  # type: ignore[no-untyped-def]
 @inner()
 def function_events(m, s):  # type: ignore[no-untyped-def]
     """Retract and insert the messages of edges that left and came, all OLD."""
-    step = m.steps[s]
-    removed_src, removed_dst, removed_slots, added_src, added_dst, added_slots = m.events
+    step = steps_of(m)[s]
+    removed_src, removed_dst, removed_slots, added_src, added_dst, added_slots = events_of(m)
     for src, dst, slots, sign in (
         (removed_src, removed_dst, removed_slots, -1),
         (added_src, added_dst, added_slots, 1),
@@ -254,25 +263,26 @@ def function_events(m, s):  # type: ignore[no-untyped-def]
 @inner()
 def own_changed(m, s, epoch):  # type: ignore[no-untyped-def]
     """Collect the rows whose own (target) part of the messages changed; returns how many."""
-    step, count = m.steps[s], 0
-    has_loop, nodes = step[LOOP] >= 0, m.cells[step[OUT], NODES]
+    step, cells, inputs, count = steps_of(m)[s], cells_of(m), inputs_of(m), 0
+    touched, stamp = touched_of(m), stamp_of(m)
+    has_loop, nodes = step[LOOP] >= 0, cells[step[OUT], NODES]
     for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
-        cell, end = m.cells[m.inputs[k, CELL]], m.inputs[k, END]
+        cell, end = cells[inputs[k, CELL]], inputs[k, END]
         if end == AT_TARGET:
-            count = unite(changed_ids(cell), m.touched, count, m.stamp, epoch)
+            count = unite(changed_ids(cell), touched, count, stamp, epoch)
         elif end == AT_SOURCE and has_loop:
             ids = changed_ids(cell)
             if cell[NODES] > nodes:  # the others have no self-loop here
                 ids = ids[ids < nodes]
-            count = unite(ids, m.touched, count, m.stamp, epoch)
+            count = unite(ids, touched, count, stamp, epoch)
         elif has_loop:
-            own = m.cells[m.inputs[k, OWN]]
-            count = unite(changed_ids(own), m.touched, count, m.stamp, epoch)
+            own = cells[inputs[k, OWN]]
+            count = unite(changed_ids(own), touched, count, stamp, epoch)
     if has_loop:  # a new node has a loop, even if nothing is read at it
-        for v in range(m.cells[step[OUT], FIRST_NEW], nodes):
-            if m.stamp[v] != epoch:
-                m.stamp[v] = epoch
-                m.touched[count] = v
+        for v in range(cells[step[OUT], FIRST_NEW], nodes):
+            if stamp[v] != epoch:
+                stamp[v] = epoch
+                touched[count] = v
                 count += 1
     return count
 
@@ -283,14 +293,14 @@ def _pushed(m, s, count, epoch):  # type: ignore[no-untyped-def]
 
     Returns (rows touched, edges).
     """
-    step = m.steps[s]
-    ids, drift = changed_ids(m.cells[step[SOURCE]]), _drift(m, step)
-    at, dst, slots = expanded(ids, lists_of(m, step)[0], step[DROP] != 0)
-    count, edges, n = unite(dst, m.touched, count, m.stamp, epoch), dst.size, 0
+    step = steps_of(m)[s]
+    ids, drift = changed_ids(cells_of(m)[step[SOURCE]]), _drift(m, step)
+    at, dst, slots = expanded(ids, pushed_of(m, step), step[DROP] != 0)
+    count, edges, n = unite(dst, touched_of(m), count, stamp_of(m), epoch), dst.size, 0
     for e in range(edges):  # a row that is made afresh anyway need not take part
         at[n], dst[n], slots[n] = at[e], dst[e], slots[e]
         n += drift[dst[e], 0] < np.inf
-    src, before = ids[at[:n]], np.empty((BLOCK, step[MESSAGE]), m.space.dtype)
+    src, before = ids[at[:n]], np.empty((BLOCK, step[MESSAGE]), space_of(m).dtype)
     for begin in range(0, n, BLOCK):
         end = min(begin + BLOCK, n)
         to, on = dst[begin:end], slots[begin:end]
@@ -308,7 +318,7 @@ def _pushed(m, s, count, epoch):  # type: ignore[no-untyped-def]
 @inner()
 def _in_edges(m, step, v, src, slots, n):  # type: ignore[no-untyped-def]
     """Write down the in-edges of a row that count behind `n` others; returns how many there are."""
-    inn = lists_of(m, step)[1]
+    inn = read_of(m, step)
     for k in range(inn.start[v], inn.start[v] + inn.degree[v]):
         src[n], slots[n] = inn.neighbor[k], inn.edge[k]
         n += not (step[DROP] and src[n] == v)
@@ -365,7 +375,7 @@ def _finish_softmax(row, heads, top, is_empty):  # type: ignore[no-untyped-def]
 @inner()
 def _renew_long(m, s, v, src, dst, slots, real, n, sums, top):  # type: ignore[no-untyped-def]
     """Add up `n` messages into a row, more than a block, the first `real` along edges."""
-    heads = m.steps[s, HEADS]
+    heads = steps_of(m)[s, HEADS]
     dst[:n] = v
     for turn in range(0 if heads else 1, 2):
         for begin in range(0, n, BLOCK):
@@ -385,8 +395,8 @@ def _renewed(m, s, ids):  # type: ignore[no-untyped-def]
     The messages of as many rows as one block holds are computed together: first those along edges,
     row by row, and then those of self-loops.
     """
-    step = m.steps[s]
-    inn, state, drift = lists_of(m, step)[1], stored(m.cells[step[OUT]], m.zero), _drift(m, step)
+    step = steps_of(m)[s]
+    inn, state, drift = read_of(m, step), stored(cells_of(m)[step[OUT]], m.zero), _drift(m, step)
     low, heads, loops = low_of(m, step, m.zero), step[HEADS], 1 if step[LOOP] >= 0 else 0
     most, read, i = BLOCK, 0, 0
     for k in range(ids.size):
@@ -441,27 +451,28 @@ def _renewed(m, s, ids):  # type: ignore[no-untyped-def]
 @inner()
 def function(m, s, epoch):  # type: ignore[no-untyped-def]
     """A sum or a softmax of messages that are functions of edges."""
-    step = m.steps[s]
-    drift, out = _drift(m, step), m.cells[step[OUT]]
+    step = steps_of(m)[s]
+    drift, out = _drift(m, step), cells_of(m)[step[OUT]]
     renewed = own_changed(m, s, epoch)
-    count = reached(m, step, m.touched, renewed, epoch, _ZERO, _EVERYTHING)
-    pushes = step[SOURCE] >= 0 and m.cells[step[SOURCE], COUNT] > 0
+    count = reached(m, step, touched_of(m), renewed, epoch, _ZERO, _EVERYTHING)
+    pushes = step[SOURCE] >= 0 and cells_of(m)[step[SOURCE], COUNT] > 0
     if not pushes and not count:
         return True
+    touched = touched_of(m)
     for i in range(renewed):
-        drift[m.touched[i], 0] = np.inf
+        drift[touched[i], 0] = np.inf
     edges = 0
     if pushes:
         count, edges = _pushed(m, s, count, epoch)
-    state, inn, again = stored(out, m.zero), lists_of(m, step)[1], np.empty(count, np.int64)
+    state, inn, again = stored(out, m.zero), read_of(m, step), np.empty(count, np.int64)
     scale = line_at(step[SCALE], step[MESSAGE] - step[HEADS], m.zero)
-    limit, low = m.numbers[s, LIMIT], low_of(m, step, m.zero)
+    limit, low = numbers_of(m)[s, LIMIT], low_of(m, step, m.zero)
     if step[KIND] == FUNCTION_TOTAL:
         line = line_at(step[DRIFT], out[CAPACITY], m.zero)
-        fresh = sum_settle(state, low, line, limit, scale, inn, m.touched, count, again)
+        fresh = sum_settle(state, low, line, limit, scale, inn, touched_of(m), count, again)
     else:
         fresh = softmax_settle(
-            state, low, drift, limit, scale, step[HEADS], inn, step[LOOP] >= 0, m.touched, count,
-            again,
+            state, low, drift, limit, scale, step[HEADS], inn, step[LOOP] >= 0,
+            touched_of(m), count, again,
         )  # fmt: skip
     return done(m, s, count, count, edges, fresh, _renewed(m, s, again[:fresh]))

@@ -2,30 +2,46 @@
 
 import numpy as np
 
-from pyg_incremental.kernels.address import fetch, rows_at
+from pyg_incremental.kernels.address import fetch, line_at, rows_at
 from pyg_incremental.kernels.compiled.layout import (
     BY_VALUE,
     CELL,
     COUNT,
     FIRST_INPUT,
     FIRST_NEW,
-    FIRST_OP,
     FRESH,
+    GIVEN_IDS,
+    GIVEN_ROWS,
     LAST_INPUT,
-    LAST_OP,
+    MANY_AT,
     NODES,
+    NUM_GIVEN,
+    NUM_NODES,
     OUT,
     REGISTER,
     RESULT,
     ROOM,
+    SOURCE,
     WIDE,
     WIDTH,
+    cells_of,
     changed_ids,
+    events_of,
     id_room,
+    inputs_of,
     old_rows,
+    run,
+    run_wide,
+    space_of,
+    stamp_of,
+    stats_of,
+    steps_of,
     stored,
+    touched_of,
+    where_of,
+    wide_space_of,
 )
-from pyg_incremental.kernels.compiled.row_ops import BLOCK, run_rows
+from pyg_incremental.kernels.compiled.row_ops import BLOCK
 from pyg_incremental.kernels.compiled.rows import DENSE, commit, marked, unite
 from pyg_incremental.kernels.jit import inner
 
@@ -82,31 +98,32 @@ def put(cell, ids, new, done, where, zero, bits):  # type: ignore[no-untyped-def
 @inner()
 def _dirty(m, step, epoch):  # type: ignore[no-untyped-def]
     """The rows where an input of a map changed."""
-    dirty, chosen, shared = 0, -1, -1
+    dirty, chosen, shared, cells, inputs = 0, -1, -1, cells_of(m), inputs_of(m)
+    touched, stamp = touched_of(m), stamp_of(m)
     for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
-        c = m.inputs[k, CELL]
-        if m.cells[c, COUNT]:
+        c = inputs[k, CELL]
+        if cells[c, COUNT]:
             dirty, chosen = dirty + 1, c
-            if m.cells[c, FRESH]:
+            if cells[c, FRESH]:
                 shared = c  # it was computed at all rows that are dirty here
     if not dirty:
-        return m.touched[:0]
+        return touched[:0]
     if shared >= 0 or dirty == 1:
-        return changed_ids(m.cells[shared if shared >= 0 else chosen])
+        return changed_ids(cells[shared if shared >= 0 else chosen])
     count, listed = 0, 0
     for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
-        listed += m.cells[m.inputs[k, CELL], COUNT]
-    by_stamps = listed * DENSE > m.num_nodes
+        listed += cells[inputs[k, CELL], COUNT]
+    by_stamps = listed * DENSE > m.plan[NUM_NODES]
     for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
-        ids = changed_ids(m.cells[m.inputs[k, CELL]])
+        ids = changed_ids(cells[inputs[k, CELL]])
         if by_stamps:
             for i in range(ids.size):
-                m.stamp[ids[i]] = epoch
+                stamp[ids[i]] = epoch
         else:
-            count = unite(ids, m.touched, count, m.stamp, epoch)
+            count = unite(ids, touched, count, stamp, epoch)
     if by_stamps:
-        count = marked(m.stamp, epoch, 0, m.num_nodes, m.touched)
-    return m.touched[:count]
+        count = marked(stamp, epoch, 0, m.plan[NUM_NODES], touched)
+    return touched[:count]
 
 
 @inner()
@@ -129,38 +146,56 @@ def compute(m, s, ids, first, last):  # type: ignore[no-untyped-def]
 
     These stand from `first` on.
     """
-    step, space, cells, zero, bits = m.steps[s], m.space, m.cells, m.zero, m.bits
-    ops, index, where = m.ops, m.index, m.where
-    inputs = m.inputs[step[FIRST_INPUT] : step[LAST_INPUT]]
+    step, space, cells, zero, bits = steps_of(m)[s], space_of(m), cells_of(m), m.zero, m.bits
+    where, inputs = where_of(m), inputs_of(m)[step[FIRST_INPUT] : step[LAST_INPUT]]
     out = cells[step[OUT]]
     to, width, done = stored(out, zero), out[WIDTH], first
     for begin in range(first, last, BLOCK):
         rows = min(BLOCK, last - begin)
         _load(space, inputs, cells, to, ids, begin, rows, zero)
-        run_rows(space, ops, step[FIRST_OP], step[LAST_OP], index, rows)
+        run(m, step, rows)
         result = space[step[RESULT] : step[RESULT] + rows * width].reshape(rows, width)
         done += put(out, ids[begin : begin + rows], result, done, where, zero, bits)
     return done - first
 
 
 @inner()
-def row_map(m, s, epoch, many):  # type: ignore[no-untyped-def]
+def put_given(m, s):  # type: ignore[no-untyped-def]
+    """Put rows that are given: those of an input, or what other processes send of an exchange.
+
+    The latter come behind the rows that changed here, whose memory is the same.
+    """
+    step, plan, cells = steps_of(m)[s], m.plan, cells_of(m)
+    cell, count, done = cells[step[OUT]], plan[NUM_GIVEN], _ZERO
+    if step[SOURCE] >= 0:
+        done = cells[step[SOURCE], COUNT]
+    ids = line_at(plan[GIVEN_IDS], count, _ZERO)
+    rows = rows_at(plan[GIVEN_ROWS], count, cell[WIDTH], m.zero)
+    cell[COUNT] = done + put(cell, ids, rows, done, where_of(m), m.zero, m.bits)
+    stats = stats_of(m)[s]
+    stats[0], stats[1] = done + count, cell[COUNT]
+
+
+@inner()
+def row_map(m, s, epoch):  # type: ignore[no-untyped-def]
     """Compute the rows where an input changed.
 
-    Returns whether that was done, and else how many rows there are, which stand in `touched`.
+    Returns how many there are if that was not done, and these stand in `touched`; else zero.
     """
-    step = m.steps[s]
+    step = steps_of(m)[s]
     ids = _dirty(m, step, epoch)
     if not ids.size:
-        return True, 0
-    out = m.cells[step[OUT]]
-    if ids.size * out[WIDTH] > many or ids.size > out[ROOM]:
+        return _ZERO
+    out = cells_of(m)[step[OUT]]
+    if ids.size * out[WIDTH] > m.plan[MANY_AT] or ids.size > out[ROOM]:
+        touched = touched_of(m)
         for i in range(ids.size):
-            m.touched[i] = ids[i]
-        return False, ids.size
+            touched[i] = ids[i]
+        return ids.size
     out[COUNT] = compute(m, s, ids, _ZERO, ids.size)
-    m.stats[s, 0], m.stats[s, 1] = ids.size, out[COUNT]
-    return True, 0
+    stats = stats_of(m)[s]
+    stats[0], stats[1] = ids.size, out[COUNT]
+    return _ZERO
 
 
 @inner()
@@ -177,23 +212,24 @@ def _load_wide(register, cell, ids, begin, like):  # type: ignore[no-untyped-def
 @inner()
 def wide_map(m, s, epoch):  # type: ignore[no-untyped-def]
     """Compute rows where an input changed in float64; returns whether there is room for them."""
-    step, space, cells, where = m.steps[s], m.wide_space, m.cells, m.where
+    step, space, cells, where = steps_of(m)[s], wide_space_of(m), cells_of(m), where_of(m)
+    inputs = inputs_of(m)
     ids = _dirty(m, step, epoch)
     out, done = cells[step[OUT]], _ZERO
     width = out[WIDTH]
     if ids.size > out[ROOM]:
         return False
-    rounded = np.empty((min(ids.size, BLOCK), width), m.space.dtype)
+    rounded = np.empty((min(ids.size, BLOCK), width), space_of(m).dtype)
     for begin in range(0, ids.size, BLOCK):
         rows = min(BLOCK, ids.size - begin)
         for k in range(step[FIRST_INPUT], step[LAST_INPUT]):
-            cell, at = cells[m.inputs[k, CELL]], m.inputs[k, REGISTER]
+            cell, at = cells[inputs[k, CELL]], inputs[k, REGISTER]
             register = space[at : at + rows * cell[WIDTH]].reshape(rows, cell[WIDTH])
             if cell[WIDE]:
                 _load_wide(register, cell, ids, begin, np.float64(0))
             else:
                 _load_wide(register, cell, ids, begin, m.zero)
-        run_rows(space, m.ops, step[FIRST_OP], step[LAST_OP], m.wide_index, rows)
+        run_wide(m, step, rows)
         result = space[step[RESULT] : step[RESULT] + rows * width].reshape(rows, width)
         some = ids[begin : begin + rows]
         if out[WIDE]:
@@ -202,32 +238,34 @@ def wide_map(m, s, epoch):  # type: ignore[no-untyped-def]
             _copy(rounded, result)
             done += put(out, some, rounded[:rows], done, where, m.zero, m.bits)
     out[COUNT] = done
-    m.stats[s, 0], m.stats[s, 1] = ids.size, done
+    stats_of(m)[s, 0], stats_of(m)[s, 1] = ids.size, done
     return True
 
 
 @inner()
 def ones_map(m, s):  # type: ignore[no-untyped-def]
     """Give new nodes their one."""
-    cell = m.cells[m.steps[s, OUT]]
-    ids = np.arange(cell[FIRST_NEW], cell[NODES])
+    cell = cells_of(m)[steps_of(m)[s, OUT]]
+    ids = np.empty(cell[NODES] - cell[FIRST_NEW], np.int64)
     if ids.size:
-        ones = np.ones((ids.size, 1), m.space.dtype)
-        cell[COUNT] = put(cell, ids, ones, _ZERO, m.where, m.zero, m.bits)
+        ones = np.empty((ids.size, 1), space_of(m).dtype)
+        for i in range(ids.size):
+            ids[i], ones[i, 0] = cell[FIRST_NEW] + i, 1
+        cell[COUNT] = put(cell, ids, ones, _ZERO, where_of(m), m.zero, m.bits)
 
 
 @inner()
 def edge_map(m, s):  # type: ignore[no-untyped-def]
     """Compute the rows of the edges that came."""
-    step, slots = m.steps[s], m.events[5]
-    inputs, cell = m.inputs[step[FIRST_INPUT] : step[LAST_INPUT]], m.cells[step[OUT]]
-    out, width = stored(cell, m.zero), cell[WIDTH]
+    step, slots = steps_of(m)[s], events_of(m)[5]
+    inputs, cell = inputs_of(m)[step[FIRST_INPUT] : step[LAST_INPUT]], cells_of(m)[step[OUT]]
+    out, width, space = stored(cell, m.zero), cell[WIDTH], space_of(m)
     for begin in range(0, slots.size, BLOCK):
         rows = min(BLOCK, slots.size - begin)
-        _load(m.space, inputs, m.cells, out[:0], slots, begin, rows, m.zero)
-        run_rows(m.space, m.ops, step[FIRST_OP], step[LAST_OP], m.index, rows)
-        result = m.space[step[RESULT] : step[RESULT] + rows * width].reshape(rows, width)
+        _load(space, inputs, cells_of(m), out[:0], slots, begin, rows, m.zero)
+        run(m, step, rows)
+        result = space[step[RESULT] : step[RESULT] + rows * width].reshape(rows, width)
         for i in range(rows):
             for f in range(width):
                 out[slots[begin + i], f] = result[i, f]
-    m.stats[s, 0], m.stats[s, 1] = slots.size, slots.size
+    stats_of(m)[s, 0], stats_of(m)[s, 1] = slots.size, slots.size

@@ -52,14 +52,16 @@ def _until(ids, out, first, last, most):  # type: ignore[no-untyped-def]
 
 
 @inner()
-def _is_wide(state, ids, num_edges, rows, in_so_many):  # type: ignore[no-untyped-def]
-    """Whether so much is pushed that waits for memory are saved block by block.
+def is_by_block(state, ids, num_edges, rows, compares):  # type: ignore[no-untyped-def]
+    """Whether so much is pushed that waits for memory are saved block by block, see `push`.
 
-    All rows of these are looked at then, so there has to be an edge in `in_so_many` of them.
+    All `rows` of the blocks are looked at then, so there have to be edges into many of them.
     """
+    if num_edges > (MANY_AT_ONCE if compares else AT_ONCE):
+        return not compares
     if ids.size < FEW_SOURCES or rows * state.strides[0] < LARGE:
         return False
-    return num_edges * in_so_many > rows
+    return num_edges * (COMPARED if compares else 1) > rows
 
 
 @inner()
@@ -83,11 +85,12 @@ def sum_spread(  # type: ignore[no-untyped-def]
 
 
 @inner()
-def _push_by_block(  # type: ignore[no-untyped-def]
+def push_by_block(  # type: ignore[no-untyped-def]
     state, low, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
-    touched, stamp, epoch, at_once, compares, early, where, first_new,
+    touched, count, stamp, epoch, num_edges, compares, early, where, first_new,
 ):  # fmt: skip
     """`push` along many edges, so many of them at once."""
+    at_once = MANY_AT_ONCE if compares else AT_ONCE
     again, shift = np.empty(stamp.size, np.int64), shift_of(stamp.size)
     first = pushed = rows = fresh = differ = read = _ZERO
     while first < ids.size:
@@ -116,7 +119,7 @@ def _push_by_block(  # type: ignore[no-untyped-def]
 @inner()
 def push_sorted(  # type: ignore[no-untyped-def]
     state, low, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop, loop,
-    touched, count, stamp, epoch, num_edges, compares, early, first_new,
+    touched, count, stamp, epoch, num_edges, compares, early, where, first_new,
 ):  # fmt: skip
     """`push` along few edges, sorted by row."""
     difference = np.empty((ids.size, state.shape[1]), np.float64)
@@ -157,20 +160,14 @@ def push(  # type: ignore[no-untyped-def]
         (rows touched; how many differ, all if it does not compare; edges pushed; rows that were, or
         have to be, summed afresh; edges read)
     """
-    at_once, in_so_many = AT_ONCE, 1
-    if compares:
-        at_once, in_so_many = MANY_AT_ONCE, COMPARED
-    is_wide = _is_wide(state, ids, num_edges, stamp.size, in_so_many)
-    if num_edges > at_once:
-        is_wide = not compares
-    if is_wide:
-        return _push_by_block(
+    if is_by_block(state, ids, num_edges, stamp.size, compares):
+        return push_by_block(
             state, low, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
-            loop, touched, stamp, epoch, at_once, compares, early, where, first_new,
+            loop, touched, count, stamp, epoch, num_edges, compares, early, where, first_new,
         )  # fmt: skip
     return push_sorted(
         state, low, drift, limit, scale, message, weight, own, factor, ids, old, out, inn, drop,
-        loop, touched, count, stamp, epoch, num_edges, compares, early, first_new,
+        loop, touched, count, stamp, epoch, num_edges, compares, early, where, first_new,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from pyg_incremental.kernels.address import fill
 from pyg_incremental.kernels.jit import inner, njit
 
 BLOCK = 32
@@ -70,7 +71,8 @@ def _linear(space, to, width, a, inner, matrix, bias, chosen, rows):  # type: ig
         if each:
             np.dot(x, _part(space, matrix + which * each, each).reshape(inner, width), out)
         else:
-            out[:] = -0.0 if bias >= 0 else 0.0  # to which any zero may be added
+            zero = -0.0 if bias >= 0 else 0.0  # to which any zero may be added
+            fill(_part(space, to + begin * width, count * width), zero)
         if bias >= 0:
             added = _part(space, bias + which * width, width)
             for i in range(count):

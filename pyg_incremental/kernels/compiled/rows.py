@@ -3,7 +3,7 @@
 import numpy as np
 
 from pyg_incremental.kernels.address import fetch
-from pyg_incremental.kernels.jit import inner, njit
+from pyg_incremental.kernels.jit import inner, njit, shared
 
 AHEAD = 8
 """How many rows ahead of its use a row is asked for, where little is done with each."""
@@ -31,7 +31,7 @@ def magnitude(row, scale):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True)
+@shared()
 def commit(store, ids, new, old, first_new, changed, where):  # type: ignore[no-untyped-def]
     """Write `new` into the rows `ids`; rows from `first_new` on always count as changed.
 
@@ -84,7 +84,7 @@ def marked(stamp, epoch, low, high, touched):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True)
+@shared()
 def unite(ids, touched, count, stamp, epoch):  # type: ignore[no-untyped-def]
     """Collect `ids` behind the `count` rows already in `touched`."""
     for i in range(ids.size):
@@ -135,7 +135,7 @@ def reach(ids, out, drop, touched, count, stamp, epoch):  # type: ignore[no-unty
     return count, edges
 
 
-@njit(cache=True)
+@shared()
 def expand(ids, adj, loops, index, neighbor, edge):  # type: ignore[no-untyped-def]
     """Write out the lists of `ids` one behind the other: position in `ids`, neighbour, edge slot.
 

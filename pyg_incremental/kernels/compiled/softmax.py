@@ -14,7 +14,7 @@ import numpy as np
 from pyg_incremental.kernels.address import fetch
 from pyg_incremental.kernels.compiled.rows import magnitude
 from pyg_incremental.kernels.compiled.sums import rest_of
-from pyg_incremental.kernels.jit import inner, njit
+from pyg_incremental.kernels.jit import inner, shared
 
 AHEAD = 4
 """How many edges or rows ahead of their use rows are asked for."""
@@ -214,7 +214,7 @@ def _softmax_row(  # type: ignore[no-untyped-def]
             _sunk(v, h, row[h * channels : (h + 1) * channels], message, loop, inn, drop)
 
 
-@njit(cache=True)
+@shared()
 def softmax_rows(  # type: ignore[no-untyped-def]
     ids, state, low, drift, message, target, edge, loop, slope, inn, drop
 ):
@@ -254,7 +254,7 @@ def _softmax_edge(  # type: ignore[no-untyped-def]
         drift[v, 1] += size
 
 
-@njit(cache=True)
+@shared()
 def softmax_edges(  # type: ignore[no-untyped-def]
     state, low, drift, scale, message, target, src, dst, edge_rows, slope, sign, drop, unit
 ):
@@ -299,7 +299,7 @@ def _is_sound(v, state, drift, limit, scale, heads, channels):  # type: ignore[n
     return sound
 
 
-@njit(cache=True)
+@shared()
 def softmax_settle(  # type: ignore[no-untyped-def]
     state, low, drift, limit, scale, heads, inn, has_loop, touched, count, again
 ):
@@ -357,7 +357,7 @@ def _exchange_edge(  # type: ignore[no-untyped-def]
         drift[v, 1] += size
 
 
-@njit(cache=True)
+@shared()
 def softmax_push(  # type: ignore[no-untyped-def]
     state, low, drift, scale, message, target, edge, slope, ids, old, out, drop, touched, count,
     stamp, epoch,

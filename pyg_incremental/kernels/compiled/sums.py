@@ -9,9 +9,9 @@ nothing is lost between two updates but what is below 2^-48 of the row; of other
 
 import numpy as np
 
-from pyg_incremental.kernels.address import fetch
+from pyg_incremental.kernels.address import fetch, fill
 from pyg_incremental.kernels.compiled.rows import AHEAD, ALL, magnitude, rows_ahead
-from pyg_incremental.kernels.jit import inner, njit
+from pyg_incremental.kernels.jit import inner, njit, shared
 
 _ZERO, _EVERYTHING = np.int64(0), np.int64(ALL)
 """Values that Numba does not compile a function once more for, as it does for a literal."""
@@ -75,7 +75,7 @@ def add_scaled(state, low, v, w, message):  # type: ignore[no-untyped-def]
             state[v, f] += w * message[f]
 
 
-@njit(cache=True)
+@shared()
 def sum_rows(  # type: ignore[no-untyped-def]
     ids, state, low, drift, message, weight, own, factor, inn, drop, loop
 ):
@@ -87,7 +87,7 @@ def sum_rows(  # type: ignore[no-untyped-def]
             for k in range(inn.start[v], inn.start[v] + min(inn.degree[v], FIRST)):
                 fetch(message, inn.neighbor[k])
         v = ids[i]
-        row[:] = 0
+        fill(row, 0.0)
         drift[v] = 0
         end = inn.start[v] + inn.degree[v]
         for k in range(inn.start[v], end):
@@ -156,7 +156,7 @@ def sum_edges_within(  # type: ignore[no-untyped-def]
         drift[v] += moved
 
 
-@njit(cache=True)
+@shared()
 def sum_renew(  # type: ignore[no-untyped-def]
     state, low, drift, scale, own, own_ids, own_old, factor, factor_ids, factor_old, first_new,
     num_nodes, first, last,
@@ -216,7 +216,7 @@ def is_settled(drift, limit, size):  # type: ignore[no-untyped-def]
     return drift / limit <= size and size < np.inf
 
 
-@njit(cache=True)
+@shared()
 def sum_settle(  # type: ignore[no-untyped-def]
     state, low, drift, limit, scale, inn, touched, count, again
 ):
