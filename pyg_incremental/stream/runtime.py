@@ -182,9 +182,7 @@ class Stream:
         with self._lock:
             self._settle()
             self._expire()
-            while self._replay and (time := self._replay[0].time) is not None:
-                if not self._advance(time):
-                    self._replay.popleft()  # the window is another one now
+            self._advance_again()
             if self._folder is not None:
                 self._folder.raise_what_failed()
             reads = not self._rest
@@ -342,6 +340,13 @@ class Stream:
             self._expire(self._intake.latest)
             return True
         return False
+
+    def _advance_again(self) -> None:
+        """After a restart time goes on at the places among the events where it has before."""
+        replay = self._replay
+        while replay and replay[0].time is not None and replay[0].position == self._position:
+            if not self._advance(replay[0].time):
+                replay.popleft()  # the window is another one now
 
     def _expire(self, time: float | None = None) -> None:
         """Let edges leave that have fallen out of the window.

@@ -172,6 +172,30 @@ def test_time_goes_on_without_an_event(tmp_path):
     log.close()
 
 
+def test_time_that_went_on_behind_events_without_an_update_does_so_again(tmp_path):
+    """A repeated event leads to no update; time that went on behind it must not do so before it."""
+    events = [{"src": 1, "dst": 2, "at": 0.0, "id": 1}, {"src": 3, "dst": 2, "at": 20.0, "id": 2}]
+    events += [{**events[0]}, {"src": 4, "dst": 2, "at": 30.0, "id": 3}]
+    schema = Schema(time="at", edge_data={"edge_time": "at"}, event_id="id")
+
+    def run(folder, restart):
+        stream = opened(events, Window(25.0, every=1.0), 1, schema, directory=folder)
+        for turn in range(3):
+            stream.step()
+            assert stream.position == turn + 1
+        assert stream.advance(40.0) == 1
+        if restart:
+            stream._let_go()
+            stream = opened(events, Window(25.0, every=1.0), 1, schema, directory=folder)
+        stream.drain()
+        stream._let_go()
+        return found(stream.inc), stream.stats.saved(), stream.inc.version
+
+    whole = run(tmp_path / "whole", restart=False)
+    assert whole[1]["repeated"] == 1
+    assert run(tmp_path / "torn", restart=True) == whole
+
+
 def test_what_is_no_window():
     for wrong in ({"length": 0}, {"length": 1, "every": 0}, {"length": 1, "late": "wait"}):
         with pytest.raises(ValueError, match="expected"):
