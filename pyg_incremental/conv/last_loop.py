@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.conv.call import ConvCall
-from pyg_incremental.ops import Neighborhood
+from pyg_incremental.ops import Neighborhood, NeighborhoodRows
 from pyg_incremental.program.derivations import rows_of_part, value_of
-from pyg_incremental.program.steps import NotIncremental, Relation, Value
+from pyg_incremental.program.messages import reads_nodes
+from pyg_incremental.program.row_wise import as_it_is
+from pyg_incremental.program.steps import Domain, NotIncremental, Program, Relation, Value
 
 
 def last_loop(call: ConvCall, weight: Value, fill: float) -> Value:
@@ -23,7 +25,7 @@ def last_loop(call: ConvCall, weight: Value, fill: float) -> Value:
         NotIncremental: If the model has put a loop at each node itself.
     """
     rows: Value | None = None
-    for relation, read in _parts(call, call.relation, (weight,)):
+    for relation, read in _parts(call.program, call.relation, (weight,)):
         name = f"loop_{fill:g}" if rows is None else f"{rows}_{relation.graph}"
         fn = youngest_or_fill if rows is not None else partial(youngest_or_fill, fill=fill)
         targets = () if rows is None else (rows,)
@@ -32,13 +34,36 @@ def last_loop(call: ConvCall, weight: Value, fill: float) -> Value:
     return rows
 
 
+def with_last_loops(program: Program, relation: Relation, rows: Value, fill: Value) -> Value:
+    """The row of the last self-loop at each node, `[num_nodes, ...]`.
+
+    Args:
+        program: The program.
+        relation: The graph.
+        rows: Rows of its edges.
+        fill: Node rows, where a node has no loop.
+
+    Raises:
+        NotIncremental: If loops are those that the model adds, or have rows of nodes.
+    """
+    for of, read in _parts(program, relation, (rows,)):
+        if reads_nodes(program).intersection(read):
+            raise NotIncremental("rows of loops are made of rows of nodes")
+        made = program.value(f"{rows}_{of.graph}", Domain.NODE, of.source)
+        step = NeighborhoodRows(
+            made, (fill, *read), "only", False, youngest_or_fill, (), (fill,), read, graph=of.graph
+        )
+        fill = program.add(None, partial(as_it_is, step))
+    return fill
+
+
 def _parts(
-    call: ConvCall, relation: Relation, read: tuple[Value, ...]
+    program: Program, relation: Relation, read: tuple[Value, ...]
 ) -> list[tuple[Relation, tuple[Value, ...]]]:
     """The graphs whose edges stand in the order in which they came, and what is read of them.
 
     Args:
-        call: The call.
+        program: The program.
         relation: The graph that is made of these, or is one.
         read: Rows of its edges: a weight, and masks of those that count.
     """
@@ -51,10 +76,10 @@ def _parts(
     for k, part in enumerate(derived.parts):
         if any(p.graph == part.graph and p.keep is None for p in derived.parts[k + 1 :]):
             continue  # the same loops once more
-        of = next(r for r in call.program.graphs.values() if r.graph == part.graph)
-        masks = [] if part.keep is None else [value_of(call.program, part.keep)]
-        those = tuple(rows_of_part(call.program, v, relation, k) for v in read)
-        found += _parts(call, of, (*those, *masks))
+        of = next(r for r in program.graphs.values() if r.graph == part.graph)
+        masks = [] if part.keep is None else [value_of(program, part.keep)]
+        those = tuple(rows_of_part(program, v, relation, k) for v in read)
+        found += _parts(program, of, (*those, *masks))
     return found
 
 

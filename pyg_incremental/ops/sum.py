@@ -108,8 +108,8 @@ class OwnMessage:
         bias: Gives the bias, `[channels]`, or None.
     """
 
-    weight: Callable[[], float | Tensor]
-    bias: Callable[[], Tensor | None]
+    weight: Callable[[], float | Tensor] = lambda: 1.0
+    bias: Callable[[], Tensor | None] = lambda: None
 
     def __call__(self, sent: Tensor, factor: Tensor | None = None) -> Tensor:
         """The rows, from what is sent, `[k, channels]`, and the factors, `[k, 1]`."""

@@ -91,7 +91,7 @@ def rows_of_part(program: Program, rows: Value, relation: Relation, k: int) -> V
         if isinstance(step, Gather):
             at_target = step.at_target != part.turned
             return program.gather(name, step.inputs[0], part.graph, at_target)
-        if isinstance(step, RowMap) and step.fn is of_parts:
+        if isinstance(step, RowMap) and step.fn is of_parts and step.inputs[0].name == derived.part:
             return visit(step.inputs[1 + k])
         if isinstance(step, RowMap):
             given = [visit(v) for v in step.inputs]

@@ -41,7 +41,9 @@ class Origin:
     Attributes:
         what: The path of a module, or the name of a function.
         place: The line that calls it; None where no line does, as in a model that is one conv.
+        conv: The path of the conv that does it, where that is looked into; else empty.
     """
 
     what: str
     place: Place | None
+    conv: str = ""

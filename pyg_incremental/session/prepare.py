@@ -162,14 +162,27 @@ def _traced(site: BoundCall, roles: Roles, tried: Trial, in_one: bool) -> Traced
     """
 
     def inside(edges: int, convs: Opens = "without a program") -> Traced | None:
-        """With what convs do inside; None if that cannot be followed."""
-        try:
-            again = tried_on(site, roles, tried.probe, tried.copied, convs, edges)
-            return trace(site, roles, again, in_one)
-        except MemoryError:
-            raise
-        except Exception:  # a conv may raise anything where it is looked into
-            return None
+        """With what convs do inside, those left out that cannot be followed; None if none can."""
+        closed, best = frozenset[str](), None
+        while True:
+            left: set[str] = set()
+            try:
+                again = tried_on(site, roles, tried.probe, tried.copied, convs, edges, closed)
+                made = trace(site, roles, again, in_one)
+            except MemoryError:
+                raise
+            except Exception as error:  # a conv may raise anything where it is looked into
+                left = {_raised_in(error)}
+            else:
+                best = _better(best, made)
+                origins = map(
+                    made.program.origins.get, (s.output for s in made.program.whole_steps)
+                )
+                left = {o.conv for o in origins if o is not None}
+            left -= {"", *closed}
+            if not left:
+                return best
+            closed |= left
 
     modules = site.model.modules()
     opens = any(isinstance(m, MessagePassing) and not has_program(m) for m in modules)
@@ -201,16 +214,22 @@ def _is_of_conv(program: Program, site: BoundCall) -> bool:
 
 
 def _better(one: Traced | None, other: Traced | None) -> Traced | None:
-    """The other program, if there is only that, or nothing of it runs on all rows and less anew."""
+    """The other program, if there is only that, or less of it runs on all rows, or anew."""
     if one is None or other is None:
         return one or other
-    fewer = _anew(other.program) < _anew(one.program)
-    return other if fewer and not other.program.whole_steps else one
+    return other if _anew(other.program) < _anew(one.program) else one
 
 
 def _anew(program: Program) -> tuple[int, int]:
     """How many steps run on all rows, and how many on whole neighbourhoods."""
     return len(program.whole_steps), len(found_by_trying(program))
+
+
+def _raised_in(error: BaseException | None) -> str:
+    """The path of the conv that an exception comes from; empty if it comes from none."""
+    while error is not None and not hasattr(error, "conv"):
+        error = error.__cause__
+    return getattr(error, "conv", "")
 
 
 def _num_edges(graph: Any) -> int:

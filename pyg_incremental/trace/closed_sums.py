@@ -1,10 +1,11 @@
 """What comes behind sums, written so that an engine makes it part of them (see `engine.terms`).
 
     Sum(source) + bias + own  ->  added(Sum(source), own + bias)
+    Sum(source) + own + bias  ->  added(Sum(source), own + bias)
     scaled(added(Sum(source), source), factor) + bias
         ->  added(scaled(Sum(source), factor), own(source, factor))
 
-In the second each node is among its own in-neighbours, as `gcn_norm` makes it, and what it sends to
+In the last each node is among its own in-neighbours, as `gcn_norm` makes it, and what it sends to
 itself is an `OwnMessage`. Nothing else reads what lies between.
 """
 
@@ -22,7 +23,7 @@ Rewritten = Mapping[Value, Sequence[Step]]
 
 def with_closed_sums(program: Program) -> None:
     """Rewrite the steps of such sums."""
-    for rewritten in (_closed, _bias_aside):
+    for rewritten in (_closed, _bias_aside, _bias_inside):
         steps = _Steps.of(program)
         made: dict[Value, Sequence[Step]] = {}
         for step in program.steps:
@@ -37,11 +38,14 @@ class _Steps:
 
     Attributes:
         makers: By what they make.
-        alone: The only step that reads a value, if there is just one and the value does not leave.
+        alone: The only step that reads a value, if there is just one and the value does not leave;
+            it is what that reads first.
+        read_once: Values that are read once, in any place.
     """
 
     makers: Mapping[Value, Step]
     alone: Mapping[Value, Step]
+    read_once: frozenset[Value]
 
     @classmethod
     def of(cls, program: Program) -> "_Steps":
@@ -49,7 +53,15 @@ class _Steps:
         readers = Counter(v for s in program.steps for v in s.inputs)
         readers.update(program.outputs)
         alone = {v: s for s in program.steps for v in s.inputs[:1] if readers[v] == 1}
-        return cls({s.output: s for s in program.steps}, alone)
+        once = frozenset(v for v, count in readers.items() if count == 1)
+        return cls({s.output: s for s in program.steps}, alone, once)
+
+    def is_sum(self, rows: Value) -> bool:
+        """Whether rows are a sum, `scaled` or not, or a mean."""
+        total = self.makers.get(rows)
+        if total is not None and fn_of(total) in (scaled, divided):
+            total = self.makers.get(total.inputs[0])
+        return plain_sum(total) is not None
 
 
 def _closed(program: Program, steps: _Steps, step: Step) -> Rewritten:
@@ -62,7 +74,7 @@ def _closed(program: Program, steps: _Steps, step: Step) -> Rewritten:
     biased = steps.alone.get(scales.output)
     bias = fn_of(biased)
     last = biased if isinstance(bias, Biased) and biased is not None else scales
-    message = OwnMessage(lambda: 1.0, bias.bias if isinstance(bias, Biased) else lambda: None)
+    message = OwnMessage(bias=bias.bias) if isinstance(bias, Biased) else OwnMessage()
     out, factor = last.output, scales.inputs[1]
     apart, own = (like(program, f"{out}_{n}", out, out) for n in ("scaled", "own"))
     return {s.output: () for s in (step, scales, last)} | {
@@ -81,11 +93,24 @@ def _bias_aside(program: Program, steps: _Steps, step: Step) -> Rewritten:
     bias = fn_of(biased)
     if biased is None or not isinstance(bias, Biased) or rows not in steps.alone:
         return {}
-    total = steps.makers.get(biased.inputs[0])
-    if total is not None and fn_of(total) in (scaled, divided):
-        total = steps.makers.get(total.inputs[0])
-    if plain_sum(total) is None:
+    if not steps.is_sum(biased.inputs[0]):
         return {}
     more = like(program, f"{own}_biased", own, rows)
     made = RowMap(more, (own,), bias), replace(step, inputs=(biased.inputs[0], more))
     return {rows: (), step.output: made}
+
+
+def _bias_inside(program: Program, steps: _Steps, step: Step) -> Rewritten:
+    """The steps in the place of a sum, another row of each node, and a bias behind both."""
+    (rows, own), biased = step.inputs, steps.alone.get(step.output)
+    bias = fn_of(biased)
+    if biased is None or not isinstance(bias, Biased) or not steps.is_sum(rows):
+        return {}
+    more = like(program, f"{own}_biased", own, own)
+    sent, alone = steps.makers[own], own in steps.read_once
+    message = fn_of(sent)
+    made: Step = RowMap(more, (own,), bias)
+    gone: dict[Value, Sequence[Step]] = {step.output: ()}
+    if alone and isinstance(message, OwnMessage) and message.bias() is None:
+        made, gone[own] = RowMap(more, sent.inputs, replace(message, bias=bias.bias)), ()
+    return {**gone, biased.output: (made, replace(step, output=biased.output, inputs=(rows, more)))}

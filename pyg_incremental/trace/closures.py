@@ -53,9 +53,18 @@ def _on_copies(fn: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, for which what it writes to is its own."""
 
     def copied(value: Any) -> Any:
-        return value.clone() if isinstance(value, Tensor) else rebuilt(value, copied)
+        if isinstance(value, Tensor):
+            return value.clone()
+        return rebuilt(value, copied) if isinstance(value, (tuple, list, dict)) else value
 
-    return lambda *args, **kwargs: fn(*copied(args), **copied(kwargs))
+    return lambda *args, **kwargs: fn(
+        *map(copied, args), **{name: copied(value) for name, value in kwargs.items()}
+    )
+
+
+def flattened(rows: Tensor) -> Tensor:
+    """Rows `[k, ...]` as a matrix, `[k, channels]`."""
+    return rows.reshape(len(rows), rows.shape[1:].numel())
 
 
 def as_it_runs(conv: MessagePassing) -> Callable[..., Any]:

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from pyg_incremental.program.derivations import edge_rows
+from pyg_incremental.conv.last_loop import with_last_loops
+from pyg_incremental.program.derivations import edge_rows, rows_of_part
 from pyg_incremental.program.derived import (  # fmt: skip
     Column,
     Compared,
@@ -106,8 +107,7 @@ class DerivedGraphs:
         if node.target is merged:
             return self._merged(node)
         if node.target is set_item:
-            self._note_own(node)
-            return None
+            return self._note_own(node)
         if name in _KEEP and node.args and self.graph_of(node.args[0]) is not None:
             return self._env[node.args[0]]  # type: ignore[index]
         if name == "flip" and flat_arguments(node) == [0]:
@@ -363,25 +363,36 @@ class DerivedGraphs:
         compared = Compared(compare, tuple(fixed))  # type: ignore[arg-type]
         return self.program.map(node.name, compared, ids, key=compared)
 
-    def _note_own(self, node: fx.Node) -> None:
-        """`rows[ids of loops] = rows of loops`: what a loop has is kept."""
+    def _note_own(self, node: fx.Node) -> Value | None:
+        """`rows[ids of loops] = rows of loops`: what a loop has is kept.
+
+        Of a graph that is made of others it is found at once, as the last loop at a node need not
+        be the youngest.
+        """
         if not all(isinstance(a, fx.Node) for a in node.args):
-            return
+            return None
         base, rows = (self._env.get(node.args[i]) for i in (0, 2))  # type: ignore[arg-type]
         end = self._ids.of.get(node.args[1])  # type: ignore[arg-type]
         if not isinstance(base, Value) or base.domain is not Domain.NODE or end is None:
-            return
+            return None
         made = end.relation.derived
         alone = made is not None and len(made.parts) == 1 and not made.loops and not made.merged
         if not alone or not isinstance(rows, Value) or rows.kind != end.relation.graph:
-            return
+            return None
         assert made is not None
         (part,) = made.parts
         of = next((r for r in self.program.graphs.values() if r.graph == part.graph), None)
-        ordered = of is not None and (of.derived is None or of.derived.merged)
         keep = self._masks.get(end.relation.graph)
-        if ordered and keep is not None and edge_rows(self.program, keep).takes(loops=True):
+        if of is None or keep is None or not edge_rows(self.program, keep).takes(loops=True):
+            return None
+        if of.derived is None or of.derived.merged:
             self._own[node] = _Own(base, rows, part.graph)
+            return None
+        try:
+            there = rows_of_part(self.program, rows, end.relation, 0)
+            return with_last_loops(self.program, of, there, base)
+        except NotIncremental:
+            return None
 
     def _filled(self, node: fx.Node) -> Value | None:
         """`torch.ones(edge_index.size(1))` and its like: the same row for every edge."""

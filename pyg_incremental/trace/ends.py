@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch_geometric.nn import MessagePassing, aggr
+from torch_geometric.nn import Aggregation, MessagePassing, aggr
 
 from pyg_incremental.call.roles import Roles, is_label
 from pyg_incremental.conv import ConvCall
 from pyg_incremental.conv.attend import has_pointer
+from pyg_incremental.conv.sorting import is_sort
 from pyg_incremental.ops import EdgeFunction
 from pyg_incremental.program.messages import at_node, message_of, reads_nodes
 from pyg_incremental.program.steps import (  # fmt: skip
@@ -27,6 +28,7 @@ from pyg_incremental.program.steps import (  # fmt: skip
     NotIncremental,
     Value,
 )
+from pyg_incremental.trace.closures import flattened
 from pyg_incremental.trace.derived import DerivedGraphs, Spread
 from pyg_incremental.trace.factors import total_of
 from pyg_incremental.trace.ids import End, EndIds, arguments_of, is_fixed, same_shape
@@ -34,6 +36,7 @@ from pyg_incremental.trace.looped import CatRows, Looped, lists_all, with_own_ro
 from pyg_incremental.trace.matrices import Matrices
 from pyg_incremental.trace.names import name_of
 from pyg_incremental.trace.sides import Sides, beside, of_sides
+from pyg_incremental.trace.sizes import same_size
 from pyg_incremental.trace.softmax import Reduced, Softmaxes, attended
 from pyg_incremental.trace.written import Written
 
@@ -263,8 +266,8 @@ class Ends:
 
     def _is_first(self, dim: Any, rows: fx.Node) -> bool:
         """Whether a dimension is that of the rows."""
-        fake = self._ids.fake(rows)
-        return fake is not None and dim in (0, -fake.dim())
+        real = self.recorded.real[rows]
+        return isinstance(real, Tensor) and dim in (0, -real.dim())
 
     def _of_graphs(self, node: fx.Node, held: Value, end: End) -> Value | None:
         """`rows[batch]`: for every node the row of its graph, the only one that it looks at.
@@ -386,6 +389,9 @@ class Ends:
                 by_pointer = self._has_pointer(node, end)
                 moved, function = partial(self._sent, call), partial(self._message, call)
                 return attended(call, weighed, moved, function, by_pointer)
+            total = self._total(call, source, end) if reduce in ("sum", "mean") else None
+            if total is not None:
+                return total if reduce == "sum" else self._mean(call, node, total)
             message = self._plain(held, end) or self._sent(call, held) or self._message(call, held)
         else:
             return None
@@ -394,50 +400,60 @@ class Ends:
             made = call.total(message) if largest is None else call.extremum(message, largest)
             return with_own_row(call, self.program, f"{node.name}_looped", reduce, made, own)
         if reduce == "sum":
-            return self._total(call, source, end) or call.total(message)
+            return call.total(message)
         if reduce in _EXTREMA:
             return call.extremum(message, _EXTREMA[reduce])
-        if reduce == "mean":
-            count = call.degree()
-            total = self._total(call, source, end) or call.total(message)
-            return self.program.map(
-                f"{node.name}_mean", lambda t, n: t / n.clamp(min=1), [total, count]
-            )
-        return None
+        return self._mean(call, node, call.total(message)) if reduce == "mean" else None
+
+    def _mean(self, call: ConvCall, node: fx.Node, total: Value) -> Value:
+        return self.program.map(
+            f"{node.name}_mean", lambda t, n: t / n.clamp(min=1), [total, call.degree()]
+        )
 
     def _total(self, call: ConvCall, source: fx.Node, end: End) -> Value | None:
         """The sum of products that can be taken apart; see `total_of`."""
-        if end.with_loops or end.relation.members:
-            return None
-        return total_of(call, self._written, self._ids, source, end)
+        return None if end.with_loops else total_of(call, self._written, self._ids, source, end)
 
-    def read_out(self, node: fx.Node, module: nn.Module, name: str) -> Value | None:
-        """A readout whose rows are made of all nodes of a graph at once, such as a median.
+    def aggregated_by(self, node: fx.Node, module: nn.Module, name: str) -> Value | None:
+        """Messages, or the rows of the nodes of a graph, reduced by an aggregation module.
 
-        That of a graph of which a node changed is computed again. Only such readouts are taken as
-        ask for no order of the nodes.
+        Of what is made of all rows at once, such as a median, that of a node or graph with a change
+        is computed again. Nodes of a graph have no order that is kept, and so `READOUTS` only.
         """
         hooks = module._forward_hooks or module._forward_pre_hooks
-        if type(module) not in READOUTS or hooks:
+        if not isinstance(module, Aggregation) or hooks:
             return None
         given = inspect.signature(module.forward).bind(*node.args, **node.kwargs).arguments
-        rows, ids = given.get("x"), given.get("index")
-        if (
-            given.keys() != {"x", "index"}
-            or not isinstance(rows, fx.Node)
-            or ids not in self._ids.of
-        ):
+        rows, ids = given.pop("x", None), given.pop("index", None)
+        if not isinstance(rows, fx.Node) or ids not in self._ids.of:
             return None
         end, held, fake = self._ids.of[ids], self.env[rows], self._ids.fake(rows)
-        on_nodes = isinstance(held, Value) and held.domain is Domain.NODE
-        if not end.relation.members or not on_nodes or held.kind != end.relation.source:
+        if not isinstance(held, Value) or end.with_loops:
             return None
         if fake is None or fake.dim() != 2 or not fake.is_floating_point():
             return None
+        call = self.call_over(node, end)
         try:
-            return self.call_over(node, end).reduce(held, module=module, part=name)
+            if end.relation.members:
+                plain = held.domain is Domain.NODE and held.kind == end.relation.source
+                if given or not plain or type(module) not in READOUTS:
+                    return None
+                return call.reduce(held, module=module, part=name)
+            if (held.domain, held.kind) != (Domain.EDGE, end.relation.graph):
+                return None
+            if not self._to_all(given, end) or (end.relation.derived and is_sort(module)):
+                return None
+            message = self._plain(held, end) or self._sent(call, held) or self._message(call, held)
+            return call.reduce(message, module=module, part=name)
         except NotIncremental:
             return None
+
+    def _to_all(self, given: dict[str, Any], end: End) -> bool:
+        """Whether an aggregation module has a row for each node of an end, as PyG calls it."""
+        size, count = given.get("dim_size"), self.recorded.sizes.nodes[end.kind]
+        fake = self.recorded.fake[size] if isinstance(size, fx.Node) else size
+        every = fake is not None and same_size(fake, count)
+        return every and given.get("ptr") is None and given.get("dim", -2) in (-2, 0)
 
     def _plain(self, rows: Value, end: End) -> Value | None:
         """The node value of which messages are the rows at the other end, if they are just that."""
@@ -466,13 +482,13 @@ class Ends:
         given = sum(call.example(v).shape[1:].numel() for v in sent)
         made = at_node(self.program, rows, call.turned)
         wide = call.example(made).shape[1:].numel()
-        return None if wide > 2 * given else self.program.map(f"{rows}_flat", _flattened, [made])
+        return None if wide > 2 * given else self.program.map(f"{rows}_flat", flattened, [made])
 
     def flat(self, rows: Value) -> Value:
         """Node rows as a matrix, `[num_nodes, channels]`."""
         if self.examples[rows].dim() == 2:
             return rows
-        return self.program.map(f"{rows}_flat", _flattened, [rows], key="flat")
+        return self.program.map(f"{rows}_flat", flattened, [rows], key="flat")
 
     def _message(self, call: ConvCall, rows: Value) -> EdgeFunction:
         found = message_of(self.program, rows)
@@ -512,7 +528,3 @@ _SCATTERS: dict[str, Callable[[Ends, fx.Node], Value | None]] = {
 
 def _beside(*rows: Tensor) -> Tensor:
     return torch.stack(rows, 1)
-
-
-def _flattened(rows: Tensor) -> Tensor:
-    return rows.reshape(len(rows), rows.shape[1:].numel())

@@ -16,8 +16,8 @@ from pyg_incremental.conv.linear import flat_weight
 from pyg_incremental.ops import scaled
 from pyg_incremental.program.messages import at_node, message_of
 from pyg_incremental.program.steps import Domain, NotIncremental, Value
+from pyg_incremental.trace.closures import flattened
 from pyg_incremental.trace.ids import End, EndIds
-from pyg_incremental.trace.known import column
 from pyg_incremental.trace.names import name_of
 from pyg_incremental.trace.written import Written
 
@@ -124,7 +124,7 @@ def _at_node(call: ConvCall, rows: Value, at_target: bool) -> Value:
     made = at_node(call.program, rows, at_target)
     if call.example(made).dim() == 2:
         return made
-    return call.program.map(f"{made}_column", column, [made], key="column")
+    return call.program.map(f"{made}_column", flattened, [made], key="flat")
 
 
 def _product(call: ConvCall, factors: list[Value]) -> Value:

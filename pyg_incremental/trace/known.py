@@ -6,9 +6,9 @@ from typing import Any
 from torch import Tensor, fx, nn
 from torch_geometric.nn import Linear as PyGLinear
 
-from pyg_incremental.ops import Biased, Linear, added, divided
+from pyg_incremental.ops import Biased, Linear, OwnMessage, added, divided
 from pyg_incremental.program.steps import Value
-from pyg_incremental.trace.closures import Live
+from pyg_incremental.trace.closures import Live, flattened
 from pyg_incremental.trace.names import name_of
 from pyg_incremental.trace.written import Written
 
@@ -32,7 +32,8 @@ def known(written: Written, node: fx.Node, fn: Any) -> Known | None:
     nodes = [n for n in given if isinstance(n, fx.Node)]
     if not nodes or node in written.recorded.writes:
         return None
-    rows = next((n for n in nodes if isinstance(env[n], Value)), nodes[0])
+    rowed = (n for n in nodes if isinstance(env[n], Value) and env[n] not in written.learned)
+    rows = next(rowed, nodes[0])
     if not isinstance(env[rows], Value) or real[rows].dim() != 2:
         return None
     if isinstance(fn, nn.Linear | PyGLinear):
@@ -43,6 +44,10 @@ def known(written: Written, node: fx.Node, fn: Any) -> Known | None:
         weights = [env[n].read for n in nodes if isinstance(env[n], Live)]
         if nodes[0] is rows and weights and len(weights) == len(nodes) - 1:
             return Linear(weights[0], weights[1] if weights[1:] else None), [env[rows]]
+    if name == "mul":
+        weight = _number(written, given, rows)
+        kept = weight is not None and real[node].dtype == real[rows].dtype
+        return (OwnMessage(weight), [env[rows]]) if weight is not None and kept else None
     both = [real[n] for n in nodes if isinstance(real[n], Tensor)]
     if len(given) != 2 or len(both) != 2 or both[0].dtype != both[1].dtype:
         return None
@@ -56,6 +61,22 @@ def known(written: Written, node: fx.Node, fn: Any) -> Known | None:
         return Biased(env[other].read), [env[rows]]
     alike = isinstance(env[other], Value) and real[other].shape == real[rows].shape
     return (added, [env[n] for n in nodes]) if alike else None
+
+
+def _number(written: Written, given: list[Any], rows: fx.Node) -> Callable[[], Any] | None:
+    """What gives the only number that rows are multiplied with."""
+    others = [g for g in given if g is not rows]
+    if len(given) != 2 or len(others) != 1:
+        return None
+    (other,) = others
+    if isinstance(other, (int, float)):
+        return lambda: other
+    if not isinstance(other, fx.Node):
+        return None
+    held, real = written.env[other], written.recorded.real[other]
+    if not isinstance(real, Tensor) or real.numel() != 1 or real.dim() > 1:
+        return None
+    return held.read if isinstance(held, Live) else written.learned.get(held)
 
 
 def _clamped(written: Written, node: fx.Node) -> Value | None:
@@ -72,7 +93,7 @@ def _clamped(written: Written, node: fx.Node) -> Value | None:
         or written.recorded.real[node].dim() != 1
     ):
         return None
-    return written.program.map(f"{held}_column", column, [held], key="column")
+    return written.program.map(f"{held}_column", flattened, [held], key="flat")
 
 
 def _layer(layer: nn.Module) -> Linear | None:
@@ -84,8 +105,3 @@ def _layer(layer: nn.Module) -> Linear | None:
     held: dict[str, Any] = layer._parameters
     bias = None if held.get("bias") is None else lambda: held["bias"]
     return Linear(lambda: held["weight"], bias)
-
-
-def column(rows: Tensor) -> Tensor:
-    """A number `[k]` for each row as `[k, 1]`."""
-    return rows.reshape(-1, 1)

@@ -135,6 +135,10 @@ def _opened(kind: type[nn.Module], observer: Observer, path: str) -> type[nn.Mod
         around, observer.inside = observer.inside, path
         try:
             return kind.__call__(self, *args, **kwargs)
+        except Exception as error:
+            if not hasattr(error, "conv"):
+                error.conv = path  # type: ignore[attr-defined]
+            raise
         finally:
             observer.inside = around
 

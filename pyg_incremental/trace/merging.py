@@ -1,16 +1,16 @@
 """PyG's `coalesce` as one call: how many edges it leaves depends on which are alike."""
 
 import contextlib
-import sys
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.utils import coalesce
+from torch_geometric.utils import coalesce, undirected
 
 from pyg_incremental.trace.listener import Observer
+from pyg_incremental.trace.replaced import homes_of, replaced
 
 
 def merged(
@@ -47,18 +47,5 @@ def merging_seen_by(observer: Observer, modules: Iterable[nn.Module]) -> Iterato
             return edges
         return edges, (found if several else found[0] if found else None)
 
-    homes = {*(type(m).__module__ for m in modules), "torch_geometric.utils.undirected"}
-    places = [
-        (home, name)
-        for home in map(sys.modules.get, homes)
-        if home is not None
-        for name, held in list(vars(home).items())
-        if held is coalesce
-    ]
-    for home, name in places:
-        setattr(home, name, seen)
-    try:
+    with replaced({*homes_of(modules), undirected}, {coalesce: seen}):
         yield
-    finally:
-        for home, name in places:
-            setattr(home, name, coalesce)

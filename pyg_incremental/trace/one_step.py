@@ -48,23 +48,37 @@ class OneSteps:
         """
         name = name_of(fn) if node.op == "call_function" else ""
         first = node.args[0] if node.args else None
-        held = self._env.get(first) if isinstance(first, fx.Node) else None
+        if not isinstance(first, fx.Node):
+            return self._joined(node) if name == "cat" else None
+        held = self._env.get(first)
         if isinstance(held, Value) and held.domain is Domain.NODE:
             lifts = _is_at_front(node, name, "unsqueeze", None) and self._real[node].dim() == 3
+            as_row = name in ("view", "reshape") and node.args[1:] == (1, -1)
+            lifts = lifts or (as_row and self._real[first].dim() == 1)
             return OneStep(held) if lifts else None
         if isinstance(held, OneStep):
             if _is_at_front(node, name, "squeeze", 0):
                 return held.rows
+            if self._real[first].dim() == 2:  # one number for each node
+                return None
             if name in _LIKE and len(node.args) == 1 and not node.kwargs:
                 return self._made(node, getattr(torch, name), [held.rows])
             if type(fn) in _LAYERS:
                 return self._through(node, fn)
-        if name == "cat":
-            given = arguments_of(node, ("tensors", "dim"))
-            parts = [self._env.get(part) for part in given["tensors"]]
-            if given.get("dim") in _LAST and all(isinstance(part, OneStep) for part in parts):
-                return self._made(node, _beside, [part.rows for part in parts])  # type: ignore[union-attr]
         return None
+
+    def _joined(self, node: fx.Node) -> OneStep | None:
+        """`cat` of such along the channels."""
+        given = arguments_of(node, ("tensors", "dim"))
+        parts = [self._env.get(part) for part in given["tensors"]]
+        if given.get("dim") not in _LAST or self._real[node].dim() != 3:
+            return None
+        steps = [part for part in parts if isinstance(part, OneStep)]
+        return (
+            self._made(node, _beside, [part.rows for part in steps])
+            if len(steps) == len(parts)
+            else None
+        )
 
     def filled(self, node: fx.Node, rows: Value) -> OneStep:
         """Rows that are the same for every node, as a sequence."""

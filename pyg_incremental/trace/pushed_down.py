@@ -1,18 +1,20 @@
 """Linear layers behind linear aggregations, which may as well stand in front of them.
 
-    lin(scaled(Sum(source), factor))  ->  scaled(Sum(lin(source)), factor) + bias
+    lin(scaled(Sum(source), factor))          ->  scaled(Sum(lin(source)), factor) + bias
+    lin(added(Sum(source), weight * source))  ->  added(Sum(lin(source)), weight * lin(source)) + bias
 
 The product then runs at the few rows that changed and not at the many that they reach. It moves
 where that makes messages at most twice as wide (`conv.push_down`), and nothing else reads what lies
 between.
-"""
+"""  # noqa: E501 - two lines of a kind
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyg_incremental.conv.push_down import pays
-from pyg_incremental.ops import Biased, Linear, added, divided, plain_sum, scaled
+from pyg_incremental.ops import Biased, Linear, OwnMessage, added, divided, plain_sum, scaled
+from pyg_incremental.program.row_wise import as_it_is
 from pyg_incremental.program.steps import Program, RowMap, Step, Value, fn_of
 
 
@@ -25,24 +27,24 @@ def with_pushed_down(program: Program) -> None:
 
 
 def _move(program: Program, layer: Step, fn: Linear) -> None:
-    """Move a linear layer in front of the sum behind which it stands, if it does."""
-    passed = _passed(program, layer.inputs[0])
+    """Move a linear layer in front of the sums behind which it stands, if it does."""
+    passed, first = _passed(program, layer)
     if not any(map(plain_sum, passed)):
         return
-    of, first = layer.output, passed[-1].inputs[0]
-    rows = like(program, f"{of}_first", first, of)
-    made: list[Step] = [RowMap(rows, (first,), replace(fn, bias=None), costly=True)]
-    at = {first: rows}
+    of, made, at = layer.output, list[Step](), dict[Value, Value]()
+    for value in first:
+        at[value] = like(program, f"{of}_first", value, of)
+        made.append(RowMap(at[value], (value,), replace(fn, bias=None), costly=True))
     for step in reversed(passed):
-        inputs = tuple(at.get(v, v) for v in step.inputs)
-        out = step.output
-        at[out] = rows = like(program, f"{out}_{of}", out, out)
+        rows, out = _rows_of(step), step.output
+        inputs = tuple(at[v] if v in rows else v for v in step.inputs)
+        at[out] = like(program, f"{out}_{of}", out, out)
         source = {"source": inputs[0]} if plain_sum(step) else {}
-        made.append(replace(step, output=rows, inputs=inputs, **source))
+        made.append(replace(step, output=at[out], inputs=inputs, **source))
     if fn.bias is None:
         made[-1] = replace(made[-1], output=of)
     else:
-        made.append(RowMap(of, (rows,), Biased(fn.bias)))
+        made.append(RowMap(of, (at[layer.inputs[0]],), Biased(fn.bias)))
     gone = {s.output for s in passed}
     program.steps[:] = [
         new
@@ -61,27 +63,30 @@ def like(program: Program, name: str, rows: Value, origin: Value) -> Value:
     return made
 
 
-def _passed(program: Program, rows: Value) -> Sequence[Step]:
-    """The steps through which a layer that reads some rows may move, the last of them first."""
-    found: list[Step] = []
-    makers = {s.output: s for s in program.steps}
+def _passed(program: Program, layer: Step) -> tuple[list[Step], list[Value]]:
+    """The steps through which a layer may move, the last first, and the rows in front of these."""
     readers = Counter(v for s in program.steps for v in s.inputs)
     readers.update(program.outputs)
-    allowed = 1
-    while readers[rows] == allowed and rows in makers:
-        step = makers[rows]
-        if not _is_linear(makers, step):
-            break
-        closed = bool(found) and fn_of(found[-1]) is added
-        allowed = 1 + closed  # what a node sends to itself is read behind the sum, too
-        found.append(step)
-        rows = step.inputs[0]
-    return found
+    found, first = list[Step](), list[Value]()
+    wanted = Counter(layer.inputs)
+    for step in reversed(program.steps[: program.steps.index(layer)]):
+        out = step.output
+        if out not in wanted:
+            continue
+        rows = _rows_of(step)
+        if rows and wanted[out] == readers[out]:
+            found.append(step)
+            wanted.update(rows)
+        else:
+            first.append(out)
+    return found, first
 
 
-def _is_linear(makers: Mapping[Value, Step], step: Step) -> bool:
-    """Whether a step does the same before and after a linear layer of its rows."""
-    if fn_of(step) is added:
-        total = plain_sum(makers.get(step.inputs[0]))
-        return total is not None and total.source is step.inputs[1]
-    return fn_of(step) in (scaled, divided) or plain_sum(step) is not None
+def _rows_of(step: Step) -> Sequence[Value]:
+    """The rows in which a step is linear, so that it does the same before and after a layer."""
+    fn = fn_of(step)
+    if fn is added:
+        return step.inputs
+    one = fn in (scaled, divided, as_it_is) or plain_sum(step) is not None
+    one = one or (isinstance(fn, OwnMessage) and fn.bias() is None)
+    return step.inputs[:1] if one else ()

@@ -10,6 +10,8 @@ from torch_geometric.utils import scatter
 from pyg_incremental.call.objects import is_sparse_tensor
 from pyg_incremental.trace.nested import rebuilt
 
+_MERGES = "a matrix merges a self-loop with the added one into a single message"
+
 
 class Sealed:
     """Stands for a graph that is no plain tensor: it can be handed on, and nothing else."""
@@ -43,6 +45,7 @@ class Matrix(Sealed):
         values: Their values, `[num_edges, ...]`; None for a `SparseTensor` without.
         sizes: How many targets and sources there are.
         is_made: Whether it was made of another one, so that there is no real one.
+        merges: Whether PyG has added up the values of entries at one place, which are several here.
     """
 
     layout = torch.sparse_coo
@@ -56,9 +59,12 @@ class Matrix(Sealed):
         values: Tensor | None,
         sizes: Sequence[Any],
         is_made: bool = False,
+        merges: bool = False,
     ) -> None:
         super().__init__(real, refuse)
-        self.__dict__.update(edges=edges, entries=values, sizes=sizes, is_made=is_made)
+        self.__dict__.update(
+            edges=edges, entries=values, sizes=sizes, is_made=is_made, merges=merges
+        )
 
     dtype = property(lambda self: self.entries.dtype)
     device = property(lambda self: self.entries.device)
@@ -101,9 +107,14 @@ class Matrix(Sealed):
 
     def to_sparse_csr(self) -> "Matrix":
         """The same, to be multiplied."""
-        made = Matrix(self.real, self.refuse, self.edges, self.entries, self.sizes, self.is_made)
+        made = self._like(self.edges, self.entries, self.is_made)
         made.__dict__["layout"] = torch.sparse_csr
         return made
+
+    def _like(self, edges: Tensor, values: Tensor | None, is_made: bool = True) -> "Matrix":
+        return Matrix(
+            self.real, self.refuse, edges, values, self.sizes, is_made, merges=self.merges
+        )
 
     def with_loops(self, fill: float) -> "Matrix":
         """The same without entries on its diagonal, and `fill` at each place there."""
@@ -113,7 +124,33 @@ class Matrix(Sealed):
         values = self.entries
         if values is not None:
             values = torch.cat([values[kept], values.new_full((self.sizes[0],), fill)])
-        return Matrix(self.real, self.refuse, edges, values, self.sizes, is_made=True)
+        return self._like(edges, values)
+
+    def has_value(self) -> bool:
+        """Of a `SparseTensor`: whether its entries have values."""
+        return self.entries is not None
+
+    def set_value(self, values: Tensor | None, layout: str | None = None) -> "Matrix":
+        """The same entries with other values, `[num_edges, ...]`, or none."""
+        made = self._like(self.edges, values)
+        if self.merges:  # what asks for its entries now makes a message of each
+            made.__dict__["indices"] = lambda: self.refuse(_MERGES)
+        return made
+
+    def fill_value(self, fill: float, dtype: torch.dtype | None = None) -> "Matrix":
+        """Of a `SparseTensor`: the same entries, all of one value."""
+        ones = torch.ones(self.edges.shape[1], dtype=dtype, device=self.edges.device)
+        return self.set_value(ones if fill == 1 else ones * fill)
+
+    def row_sums(self) -> Tensor:
+        """The values of each row added up, `[num_targets]`."""
+        made: Tensor = scatter(self.entries, self.edges[1], 0, dim_size=self.sizes[0])
+        return made
+
+    def scaled(self, factor: Tensor) -> "Matrix":
+        """Each row times a factor of its own, `[num_targets, 1]`, or each column `[1, ...]`."""
+        is_column = int(isinstance(factor.shape[1], int) and factor.shape[1] == 1)
+        return self.set_value(self.entries * factor.squeeze(is_column)[self.edges[is_column]])
 
     def __matmul__(self, rows: Tensor) -> Tensor:
         return self.product(rows)
@@ -128,7 +165,11 @@ class Matrix(Sealed):
 
     def product(self, rows: Tensor, reduce: str = "sum") -> Tensor:
         """The rows of its sources, `[num_sources, channels]`, reduced to one for each target."""
-        sent = rows.index_select(0, self.edges[0]) * self.entries.view(-1, 1)
+        if self.merges and reduce not in ("sum", "add"):
+            self.refuse(_MERGES)
+        sent = rows.index_select(0, self.edges[0])
+        if self.entries is not None:
+            sent = sent * self.entries.view(-1, 1)
         made: Tensor = scatter(sent, self.edges[1], 0, dim_size=self.sizes[0], reduce=reduce)
         return made
 

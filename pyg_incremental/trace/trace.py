@@ -54,7 +54,7 @@ from pyg_incremental.trace.probe import Probe
 from pyg_incremental.trace.recorder import Recorder
 from pyg_incremental.trace.sealed import is_matrix, opened
 from pyg_incremental.trace.series import is_over_series, sizes_of_series
-from pyg_incremental.trace.sizes import Sizes, is_fake
+from pyg_incremental.trace.sizes import SYMBOLIC, Sizes, is_fake
 from pyg_incremental.trace.where import raised_at
 from pyg_incremental.trace.writer import Writer
 
@@ -98,6 +98,7 @@ class Trial:
         calls: What it called that gave tensors, in order.
         opens: Which convs count as what they do, and not as one call.
         least_edges: So many edges every graph is taken to have at least, from here on.
+        closed: The paths of convs that count as one call all the same.
     """
 
     probe: Probe
@@ -106,6 +107,7 @@ class Trial:
     calls: list[str]
     opens: Opens = ""
     least_edges: int = 0
+    closed: frozenset[str] = frozenset()
 
 
 def tried_on(
@@ -115,6 +117,7 @@ def tried_on(
     copied: ModelCopy,
     opens: Opens = "",
     least_edges: int = 0,
+    closed: frozenset[str] = frozenset(),
 ) -> Trial:
     """Call a copy of the model on a probe; see `Trial` for the arguments.
 
@@ -126,9 +129,9 @@ def tried_on(
     given = [t.clone() if isinstance(t, Tensor) else t for t in probe.arguments(site, roles)]
     if opens:
         given = list(map(opened, given))
-    with _calls_seen_by(listener, on_copy, opens):
+    with _calls_seen_by(listener, on_copy, opens, closed):
         output = on_copy(*given)
-    return Trial(probe, copied, output, listener.calls, opens, least_edges)
+    return Trial(probe, copied, output, listener.calls, opens, least_edges, closed)
 
 
 def trace(site: BoundCall, roles: Roles, trial: Trial, in_one: bool = False) -> Traced:
@@ -195,7 +198,7 @@ def _recorded(site: BoundCall, roles: Roles, trial: Trial) -> Recorder:
     drawn = rng_state()
     try:
         counted = counted_by(recorder.count, on_copy.modules())
-        with _calls_seen_by(recorder, on_copy, trial.opens), counted:
+        with _calls_seen_by(recorder, on_copy, trial.opens, trial.closed), counted:
             result = on_copy(*given)
         recorder.returns(result)
     except MemoryError:
@@ -212,9 +215,13 @@ def _recorded(site: BoundCall, roles: Roles, trial: Trial) -> Recorder:
 
 
 @contextlib.contextmanager
-def _calls_seen_by(observer: Observer, site: BoundCall, opens: Opens) -> Iterator[None]:
+def _calls_seen_by(
+    observer: Observer, site: BoundCall, opens: Opens, closed: frozenset[str]
+) -> Iterator[None]:
     """Let calls of torch and of whole modules be seen."""
-    names = {path: m for path, m in site.named_modules() if _is_one_call(m, opens)}
+    names = {
+        path: m for path, m in site.named_modules() if path in closed or _is_one_call(m, opens)
+    }
     convs = {
         path: m
         for path, m in site.named_modules()
@@ -227,7 +234,7 @@ def _calls_seen_by(observer: Observer, site: BoundCall, opens: Opens) -> Iterato
             torch.no_grad(), plainly(site.model), _grouping_seen_by(observer),
             merging_seen_by(observer, site.modules()),
             recorded_modules(observer, names, _asks_for_weights if opens else _never),
-            opened_modules(observer, convs), matrices_seen_by(observer), observer,
+            opened_modules(observer, convs), matrices_seen_by(observer, site.modules()), observer,
         ):  # fmt: skip
             stack.enter_context(context)
         yield
@@ -282,9 +289,11 @@ class _LeafSizes:
         if type(module) in READOUTS:
             relation = self.members_of(rows[1]) if len(given) == len(rows) == 2 else None
             if relation is None:
-                return None
+                return self._of_messages(given, real)
             count = self._sizes.of_members(relation, real.shape[0])
             return tensors_as(lambda t, _: [count, *t.shape[1:]], real, real)
+        if isinstance(module, Aggregation):
+            return self._of_messages(given, real)
         if rows and is_over_series(module, rows[0].dim()):
             return sizes_of_series(rows[0].shape[0], real)
         if rows and _is_over_steps(module, rows[0]):
@@ -296,6 +305,12 @@ class _LeafSizes:
         return None if first is None else tensors_as(
             lambda t, _: [first, *t.shape[1:]], real, real
         )  # fmt: skip
+
+    def _of_messages(self, given: Sequence[Any], real: Tensor) -> list[Any] | None:
+        """That of messages `[num_edges, channels]` that are aggregated for so many nodes."""
+        sizes = [s for s in given if isinstance(s, SYMBOLIC)]
+        known = len(sizes) == 1 and self._sizes.number(sizes[0]) == real.shape[0]
+        return [sizes[0], *real.shape[1:]] if known and real.dim() == 2 else None
 
     def _of_conv(self, conv: MessagePassing, real: Any) -> Any:
         weighed = isinstance(real, tuple) and adds_loops_to_weights(conv)
@@ -330,7 +345,9 @@ def _is_one_call(module: nn.Module, opens: Opens) -> bool:
     if isinstance(module, MessagePassing):
         closed = not opens or (has_program(module) and opens != "all")
         return closed or bool(why_watched(module))
-    if isinstance(module, (MLP, MaskLabel)):
+    if isinstance(module, MLP):
+        return not opens  # its first layer may stand in front of a sum
+    if isinstance(module, MaskLabel):
         return True
     if isinstance(module, Aggregation) and type(module) not in _OPENED:
         return True

@@ -4,6 +4,7 @@ Each becomes a row map, a conv's program, or a step on all rows.
 """
 
 import operator
+from functools import partial
 from typing import Any
 
 import torch
@@ -136,7 +137,8 @@ class Writer:
     def _note_origin(self, node: fx.Node, steps: list[Step]) -> None:
         """Note which operation, called by which line, has become these steps."""
         what = self._callable(node)[1] if node.op == "call_module" else shown(node.target)
-        origin = Origin(what, self.recorded.lines.get(node))
+        made_by = self.recorded.makers.get(node, "")
+        origin = Origin(what, self.recorded.lines.get(node), made_by)
         self.program.origins.update({s.output: origin for s in steps})
 
     def _input(self, name: str) -> Value:
@@ -172,7 +174,7 @@ class Writer:
         if kind is not None:
             plain = path.removeprefix("model.")
             return self.program.learned(plain, lambda: getattr(module, name), kind)
-        return Live(lambda: getattr(module, name))
+        return Live(partial(getattr, module, name))
 
     def _learned_kind(self, rows: Any) -> str | None:
         """The nodes that a tensor made of parameters alone, of any shape, has a row for."""
@@ -265,7 +267,7 @@ class Writer:
             self.written.turned[turned] = graph
             return turned
         if node.op == "call_module":
-            made = self.ends.read_out(node, fn, name) or self.ends.looked_up(node, fn, name)
+            made = self.ends.aggregated_by(node, fn, name) or self.ends.looked_up(node, fn, name)
             if made is not None:
                 return made
         if isinstance(fn, MessagePassing):

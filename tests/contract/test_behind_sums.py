@@ -66,6 +66,8 @@ CASES = [
     case("SG", lambda: gnn.SGConv(CHANNELS, 3, K=3)),
     case("SAGE", lambda: gnn.SAGEConv(CHANNELS, 3)),
     case("GraphConv", lambda: gnn.GraphConv(CHANNELS, 3, aggr="mean"), WEIGHT),
+    case("GIN", lambda: gnn.GINConv(gnn.MLP([CHANNELS, 5, 3], norm=None), eps=0.3)),
+    case("SSG", lambda: gnn.SSGConv(CHANNELS, 3, alpha=0.2, K=2)),
     case("two", lambda: gnn.Sequential("x, edge_index", [
         (gnn.GCNConv(CHANNELS, 5), "x, edge_index -> x"), nn.ReLU(),
         (gnn.GraphConv(5, 3), "x, edge_index -> x"), nn.Linear(3, 2),
@@ -92,13 +94,17 @@ def steps_of(name):
     return started(next(c for c in CASES if c.name == name)).inc.program.steps
 
 
-@pytest.mark.parametrize("name", ["mean", "sum", "weighted", "SAGE", "GraphConv"])
+@pytest.mark.parametrize("name", ["mean", "sum", "weighted", "SAGE", "GraphConv", "GIN"])
 def test_a_linear_layer_runs_in_front(name):
     steps = steps_of(name)
     makers = {s.output: s for s in steps}
     (total,) = (s for s in steps if isinstance(s, Sum) and s.output.name != "degree")
-    is_first = isinstance(getattr(makers[total.source], "fn", None), Linear)
-    assert is_first == (name != "weighted")  # `rows + rows` is no step that a layer moves through
+    assert isinstance(getattr(makers[total.source], "fn", None), Linear)
+
+
+def test_a_linear_layer_runs_in_front_of_hops_that_are_added():
+    layers = [s for s in steps_of("SSG") if isinstance(getattr(s, "fn", None), Linear)]
+    assert [s.output.name for s in layers] == ["lin_first"]
 
 
 @pytest.mark.parametrize("name", ["wide", "read twice", "max"])
