@@ -39,6 +39,7 @@ class World:
         self.durability = rng.choice(["process", "power"])
         self.power_fails = rng.random() < 0.5
         self.has_window = rng.random() < 0.5
+        self.backend = rng.choice(["compiled", "compiled", "compiled", "reference"])
         self.size, self.every = rng.choice([1, 3, 8, 40]), rng.choice([5, 17, 1000])
         self.events = self._events(seed, rng.choice([20, 60]))
         self.left = 0  # how many points until the end; 0 for none
@@ -86,7 +87,7 @@ class World:
 
     def opened(self):
         model = scene.sage()
-        inc = to_incremental(model, backend="reference", check=False, compile_after=None)
+        inc = to_incremental(model, backend=self.backend, check=False, compile_after=4)
         x, edges = scene.graph()
         first, edge_data, window = {"x": x, "edge_index": edges}, {}, None
         if self.has_window:
