@@ -179,7 +179,9 @@ def _traced(site: BoundCall, roles: Roles, tried: Trial, in_one: bool) -> Traced
                     made.program.origins.get, (s.output for s in made.program.whole_steps)
                 )
                 left = {o.conv for o in origins if o is not None}
-            left -= {"", *closed}
+            # Those of one class mostly share a fate, and each try takes a whole trace.
+            kinds = {type(m) for path, m in site.named_modules() if path in left - {""}}
+            left = {path for path, m in site.named_modules() if type(m) in kinds} - closed
             if not left:
                 return best
             closed |= left
