@@ -29,7 +29,7 @@ from benchmarks.report import Row
 from benchmarks.streams import SCHEMA, events_of, turned
 from benchmarks.workload import Workload
 from pyg_incremental.kernels import warm_up
-from pyg_incremental.sources.source import Event
+from pyg_incremental.sources.event import Events
 from pyg_incremental.stream import Stream
 
 SIZES = (1, 4, 16, 64, 256, 1024, 4096)
@@ -119,19 +119,18 @@ class Arrivals:
         """Let one more event arrive at each of these moments, float64 `[k]`, in order."""
         self._first, self._until, self._moments = self._given, self._given + len(moments), moments
 
-    def next_batch(self, max_events: int) -> list[Event]:
+    def next_batch(self, max_events: int) -> Events:
         """See `Source`."""
         if self._given == self._until:
-            return []
+            return Events()
         waiting = self._moments[self._given - self._first :]
         self._clock.skip_to(float(waiting[0]))
         count = int(np.searchsorted(waiting[:max_events], self._clock(), side="right"))
         begin, n = self._given, len(self._values)
         self._given += max(count, 1)
-        return [
-            Event(at + 1, self._values[at % n], None, moment)
-            for at, moment in zip(range(begin, self._given), waiting.tolist(), strict=False)
-        ]
+        values = [self._values[at % n] for at in range(begin, self._given)]
+        positions = range(begin + 1, self._given + 1)
+        return Events(positions, values, at=waiting[: len(values)].tolist())
 
     def position(self) -> int:
         """See `Source`."""

@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def ratio(work: Workload, batch: int, seconds: float, folder: Path) -> dict[str,
     bare = to_incremental(model)
     bare(work.x, work.edge_index)
     with Stream(
-        model, IterableSource(lambda: iter(forth_and_back(only_edges, 10**7))), SCHEMA,
+        model, IterableSource(lambda: cycle([*only_edges, *turned(only_edges)])), SCHEMA,
         first=(work.x, work.edge_index), directory=folder, max_size=batch,
     ) as stream:  # fmt: skip
         deltas = Updates(_edges_only(work))
@@ -119,7 +120,7 @@ def _edges_only(work: Workload) -> Workload:
 def checkpoints(work: Workload, batch: int, times: int, folder: Path) -> dict[str, float]:
     """What a checkpoint in the background costs the thread of a stream, in its processor time."""
     model, events = build("sage", work.x.shape[1], 128, work.classes, 2), events_of(work)
-    source = IterableSource(lambda: iter(forth_and_back(events, 10**7)))
+    source = IterableSource(lambda: cycle([*events, *turned(events)]))
     stalls: dict[bool, list[float]] = {True: [], False: []}
     firsts: dict[bool, list[float]] = {True: [], False: []}
     steps: dict[bool | None, list[float]] = {True: [], False: [], None: []}
@@ -164,7 +165,7 @@ def checkpoints(work: Workload, batch: int, times: int, folder: Path) -> dict[st
 def readers(work: Workload, batch: int, threads: int, reads: float, turns: int) -> dict[str, float]:
     """A stream beside threads that read, and whether they have read half an update."""
     model, events = build("sage", work.x.shape[1], 128, work.classes, 2), events_of(work)
-    source = IterableSource(lambda: iter(forth_and_back(events, 10**7)))
+    source = IterableSource(lambda: cycle([*events, *turned(events)]))
     stream = Stream(model, source, SCHEMA, first=(work.x, work.edge_index), max_size=batch)
     inc, nodes = stream.inc, torch.linspace(0, len(work.x) - 1, 100).long()
     rows = {0: inc.out[nodes].clone()}

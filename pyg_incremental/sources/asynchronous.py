@@ -10,8 +10,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 from concurrent.futures import Future
 from typing import Any
 
+from pyg_incremental.sources.event import Event
 from pyg_incremental.sources.loop_thread import LoopThread
-from pyg_incremental.sources.source import Event
 
 
 class AsyncSource:

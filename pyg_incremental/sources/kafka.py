@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyg_incremental.sources.encoded import decoded
+from pyg_incremental.sources.event import Event, Events
 from pyg_incremental.sources.log import AT_ONCE, Decode, LogSource
-from pyg_incremental.sources.source import Event
 
 _BEGINNING = -2
 _OWN = {
@@ -88,14 +88,14 @@ class KafkaSource(LogSource):
         """See `Source`."""
         return self._position[0] if self._is_one else [*self._position]
 
-    def next_batch(self, max_events: int) -> list[Event]:
+    def next_batch(self, max_events: int) -> Events:
         """See `Source`; of several partitions, one after the other."""
         at = self._position
         found = super().next_batch(max_events)
         self._position = at
         return self._in_order(found)
 
-    def next_until(self, position: Any) -> list[Event]:
+    def next_until(self, position: Any) -> Events:
         """The events between here and a position, as they were given before it was reached.
 
         Which partition a record comes from first is chance, and nothing of `next_batch`: so who
@@ -111,20 +111,20 @@ class KafkaSource(LogSource):
         while not self._reaches(goal) and self._read(wait=True):
             pass
         if not self._reaches(goal):
-            return []
-        ahead = [*self._ahead]
-        self._ahead.clear()
+            return Events()
         found: list[Event] = []
-        for event in ahead:
+        later: list[Event] = []
+        for event in self._ahead:
             n, offset = event.position
-            (found if offset <= goal[n] else self._ahead).append(event)
+            (found if offset <= goal[n] else later).append(event)
+        self._keep(Events.of(later))
         return self._in_order(found)
 
     def _reaches(self, goal: Sequence[int]) -> bool:
-        last = dict(event.position for event in self._ahead)
+        last = dict(self._ahead.positions)
         return all(max(last.get(n, at), at) >= goal[n] for n, at in enumerate(self._position))
 
-    def _in_order(self, found: list[Event]) -> list[Event]:
+    def _in_order(self, found: Sequence[Event]) -> Events:
         """Events partition by partition, each with the position of the source behind it."""
         events = []
         for event in sorted(found, key=lambda event: event.position[0]):
@@ -132,7 +132,7 @@ class KafkaSource(LogSource):
             self._position = [*self._position]
             self._position[n] = offset
             events.append(event._replace(position=self.position()))
-        return events
+        return Events.of(events)
 
     def _records(self, after: Any, wait: bool) -> list[tuple[Any, bytes, float]]:
         # The consumer goes on by itself from where it was, which is `after`.

@@ -1,12 +1,10 @@
 """Sources that read the records of a log, of which each is one value."""
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.sources.source import Event, num_events
+from pyg_incremental.sources.event import Events, num_events, num_taken
 
 Decode = Callable[[Any], Any]
 AT_ONCE = 1024
@@ -29,7 +27,7 @@ class LogSource(ABC):
     def __init__(self, start: Any, decode: Decode, time_field: str | None = None) -> None:
         self._decode, self._time_field = decode, time_field
         self._position = self._read_to = start
-        self._ahead: deque[Event] = deque()
+        self._keep(Events())
 
     @abstractmethod
     def _records(self, after: Any, wait: bool) -> Sequence[tuple[Any, ...]]:
@@ -44,37 +42,40 @@ class LogSource(ABC):
             1970 at which it took it.
         """
 
-    def next_batch(self, max_events: int) -> list[Event]:
+    def next_batch(self, max_events: int) -> Events:
         """See `Source`."""
-        found: list[Event] = []
-        count, ahead = 0, self._ahead
-        while count < max_events:
-            if not ahead and not self._read(wait=not found):
-                break
-            event = ahead[0]
-            count += num_events(event.value) if type(event.value) is GraphDelta else 1
-            if found and count > max_events:
-                break
-            found.append(ahead.popleft())
+        while self._num_ahead < max_events and self._read(wait=not self._ahead):
+            pass
+        taken = num_taken(self._ahead.values, max_events)
+        found = self._ahead[:taken]
+        self._keep(self._ahead[taken:])
         if found:
-            self._position = found[-1].position
+            self._position = found.positions[-1]
         return found
 
     def _read(self, wait: bool) -> bool:
         """Read some records ahead; returns whether there were any."""
-        decode, ahead, field = self._decode, self._ahead, self._time_field
+        decode, field = self._decode, self._time_field
+        values: list[Any] = []
+        errors: dict[int, Exception] = {}
         records = self._records(self._read_to, wait)
-        for position, data, *at in records:
+        for _, data, *at in records:
             try:
                 value = decode(data)
                 if field is not None and at and isinstance(value, dict):
                     value = {**value, field: at[0]}
-                ahead.append(Event(position, value))
             except Exception as error:  # `decode` may be anybody's
-                ahead.append(Event(position, data, error))
-        if records:
-            self._read_to = records[-1][0]
-        return bool(records)
+                value, errors[len(values)] = data, error
+            values.append(value)
+        positions = [position for position, *_ in records]
+        self._keep(self._ahead + Events(positions, values, errors))
+        if positions:
+            self._read_to = positions[-1]
+        return bool(positions)
+
+    def _keep(self, ahead: Events) -> None:
+        """Have these ready to be given."""
+        self._ahead, self._num_ahead = ahead, sum(map(num_events, ahead.values))
 
     def position(self) -> Any:
         """See `Source`."""
@@ -82,7 +83,7 @@ class LogSource(ABC):
 
     def open(self, position: Any) -> None:
         """See `Source`."""
-        self._ahead.clear()
+        self._keep(Events())
         self._position = self._read_to = position
 
     def __repr__(self) -> str:

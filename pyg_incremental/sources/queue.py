@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import Any
 
-from pyg_incremental.sources.source import Event
+from pyg_incremental.sources.event import Event
 
 
 class QueueSource:

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 from torch_geometric.data import TemporalData
 
-from pyg_incremental.sources.source import Event
+from pyg_incremental.sources.event import Events
 
 _ROWS = 8192
 """Rows of a file that are in memory at a time."""
@@ -67,12 +67,11 @@ class TableSource:
                 f"TemporalData (got {type(table).__name__})"
             )
 
-    def next_batch(self, max_events: int) -> list[Event]:
+    def next_batch(self, max_events: int) -> Events:
         """See `Source`."""
-        first = self._given + 1
-        found = [Event(n, row) for n, row in enumerate(islice(self._rows, max_events), first)]
-        self._given += len(found)
-        return found
+        rows, first = [*islice(self._rows, max_events)], self._given + 1
+        self._given += len(rows)
+        return Events(range(first, first + len(rows)), rows)
 
     def position(self) -> int:
         """See `Source`."""

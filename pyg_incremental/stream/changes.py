@@ -324,10 +324,10 @@ def _after_removal(of: Columns, key: Type, count: int) -> int:
 def _without_cancelled(added: OfKind, gone: OfKind, undirected: bool) -> tuple[OfKind, OfKind]:
     """Without edges that come and leave again; a deletion takes the last of those that came."""
     come, leave = _keys(added.ids, undirected), _keys(gone.ids, undirected)
-    there = {*come.tolist()}  # sooner found than by sorting both, as `np.isin` does
-    touched = np.flatnonzero([*map(there.__contains__, leave.tolist())])
-    if not touched.size:
+    both = np.sort(np.concatenate([come, leave]))
+    if not (both[1:] == both[:-1]).any():
         return added, gone
+    touched = np.flatnonzero(np.isin(leave, come))
     stacks: dict[int, list[int]] = {}
     events = [(at, 0, n) for n, at in enumerate(added.at.tolist())]
     events += [(int(gone.at[n]), 1, n) for n in touched.tolist()]

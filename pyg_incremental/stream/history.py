@@ -10,7 +10,7 @@ from torch import Tensor
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.errors import IncrementalError
 from pyg_incremental.model import IncrementalModel
-from pyg_incremental.sources.source import Event
+from pyg_incremental.sources.event import Event
 from pyg_incremental.stream.schema import Type
 from pyg_incremental.update import Update
 

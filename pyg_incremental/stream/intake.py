@@ -2,9 +2,8 @@
 
 import contextlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import cached_property
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.errors import InvalidDeltaError, StaleStateError
 from pyg_incremental.model import IncrementalModel
-from pyg_incremental.sources.source import Event
+from pyg_incremental.sources.event import Events
 from pyg_incremental.stream.by_type import ByType
 from pyg_incremental.stream.changes import Changes, changes_of, nothing, places_of
 from pyg_incremental.stream.live_edges import LiveEdges
@@ -26,8 +25,6 @@ REMEMBERED = 100_000
 """So many of the last names of events are known when one comes again."""
 _NOT_OF_AN_EVENT = (StaleStateError, MemoryError, OSError)
 """Errors that say nothing of the events that were to be applied."""
-_VALUE, _ERROR = itemgetter(1), itemgetter(2)
-"""Fields of an `Event`; looked up in a third of the time that their names take."""
 _MISSING = {
     "edge_index_del": "the edge to delete is not there",
     "edge_changes": "the edge to change is not there",
@@ -48,7 +45,7 @@ class Taken(NamedTuple):
         reached: How many rows the events reach over one edge; 0 if nobody asked.
     """
 
-    events: Sequence[Event]
+    events: Events
     update: Update | None
     refused: dict[int, str]
     repeated: list[int]
@@ -87,7 +84,7 @@ class EventIntake:
 
     def take(
         self,
-        events: Sequence[Event],
+        events: Events,
         known: dict[int, str],
         old: bool,
         undo: bool,
@@ -108,14 +105,12 @@ class EventIntake:
             MemoryError: As the model does.
             OSError: Likewise.
         """
-        if isinstance(events[0].value, GraphDelta) and events[0].error is None:
+        if isinstance(events.values[0], GraphDelta) and 0 not in events.errors:
             return self._take_delta(events[:1], known, old, undo)
-        if GraphDelta in set(map(type, map(_VALUE, events))):
-            later = (n for n, e in enumerate(events) if type(e.value) is GraphDelta)
-            events = events[: next(later, len(events))]
-        refused = dict(known)
-        if [*map(_ERROR, events)].count(None) < len(events):
-            refused |= {n: _reason(e.error) for n, e in enumerate(events) if e.error is not None}
+        if GraphDelta in set(map(type, events.values)):
+            deltas = [n for n, value in enumerate(events.values) if type(value) is GraphDelta]
+            events = events[: next((n for n in deltas if n not in events.errors), len(events))]
+        refused = known | {n: _reason(error) for n, error in events.errors.items()}
         while True:
             try:
                 times, late = self._times(events, refused)
@@ -154,7 +149,7 @@ class EventIntake:
                 refused |= dict.fromkeys(at, told)
 
     def _times(
-        self, events: Sequence[Event], refused: dict[int, str]
+        self, events: Events, refused: dict[int, str]
     ) -> tuple[dict[int, float], dict[int, str]]:
         """The times of events that are not refused, and why some come too late, by their places."""
         if not self._needs_times:
@@ -162,7 +157,7 @@ class EventIntake:
         at = [n for n in range(len(events)) if n not in refused]
         if not at:
             return {}, {}
-        values = [events[n].value for n in at]
+        values = [events.values[n] for n in at]
         times = _at(at, lambda: self._schema.times(values))
         late = {}
         if self._windows:
@@ -171,14 +166,14 @@ class EventIntake:
         return said, {at[n]: why for n, why in late.items()}
 
     def _new(
-        self, events: Sequence[Event], refused: Collection[int]
+        self, events: Events, refused: Collection[int]
     ) -> tuple[list[int], list[Any], list[int]]:
         """The places of events that are to be applied, their names, and those that came before."""
         every = range(len(events))
         at = [n for n in every if n not in refused] if refused else [*every]
         if not self._has_ids:
             return at, [], []
-        names = _at(at, lambda: self._schema.ids([events[n].value for n in at]))
+        names = _at(at, lambda: self._schema.ids([events.values[n] for n in at]))
         new: set[Any] = set()
         found, repeated = [], []
         for n, name in zip(at, names, strict=True):
@@ -190,13 +185,13 @@ class EventIntake:
         return [n for n, _ in found], [name for _, name in found], repeated
 
     def _changes(
-        self, events: Sequence[Event], at: list[int], most: float | None
+        self, events: Events, at: list[int], most: float | None
     ) -> tuple[Changes, dict[int, str]]:
         """What events at some places do, and why some of them do not fit, by their places."""
         if not at:
             return nothing(len(events)), {}
         schema, rows, counts = self._schema, self._view.rows(), self._view.counts()
-        values = [*map(_VALUE, events)]
+        values = events.values
         if len(at) < len(events):
             values = [values[n] for n in at]
         columns = _at(at, lambda: schema.read(values, self._shapes, rows))
@@ -232,9 +227,7 @@ class EventIntake:
                 raise
             return _reason(error), []
 
-    def _take_delta(
-        self, events: Sequence[Event], known: dict[int, str], old: bool, undo: bool
-    ) -> Taken:
+    def _take_delta(self, events: Events, known: dict[int, str], old: bool, undo: bool) -> Taken:
         """A delta that the source gave is applied as it is, or not at all."""
         taken = Taken(events, None, _before(1, known), [], [], self.latest)
         if self.live is not None and not taken.refused:
@@ -242,7 +235,7 @@ class EventIntake:
             return taken._replace(refused={0: why})
         if taken.refused:
             return taken
-        done = self._apply(nothing(1, events[0].value), taken, old, undo)
+        done = self._apply(nothing(1, events.values[0]), taken, old, undo)
         return done if isinstance(done, Taken) else taken._replace(refused={0: done[0]})
 
     @cached_property

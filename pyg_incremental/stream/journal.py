@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyg_incremental.sources.source import Event
 from pyg_incremental.stream.line_file import LineFile
 
 NAME = "updates-{}.jsonl"
@@ -42,12 +41,12 @@ class Entry(NamedTuple):
         left = parts[parts.index(position) + 1 :] if position in parts else parts
         return left[0] if left else self.position
 
-    def known(self, events: Sequence[Event]) -> dict[int, str]:
-        """Why some of its events were left out, by their places."""
+    def known(self, positions: Sequence[Any]) -> dict[int, str]:
+        """Why some of its events were left out, by their places among the given positions."""
         if not self.refused:
             return {}
         reasons = {repr(position): reason for position, reason in self.refused}
-        at = {n: reasons.get(repr(event.position)) for n, event in enumerate(events)}
+        at = {n: reasons.get(repr(position)) for n, position in enumerate(positions)}
         return {n: reason for n, reason in at.items() if reason is not None}
 
 

@@ -6,7 +6,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ from torch import nn
 
 from pyg_incremental.errors import IncrementalError, StaleStateError
 from pyg_incremental.model import IncrementalModel
-from pyg_incremental.sources.source import Event, Source, num_events
+from pyg_incremental.sources.event import Events, num_events
+from pyg_incremental.sources.source import Source
 from pyg_incremental.sources.sqlite import Durability
 from pyg_incremental.stream.alerts import Alert, Watch, finder
 from pyg_incremental.stream.by_type import ByType
@@ -116,7 +116,7 @@ class Stream:
         self._watches: list[Watch] = []
         self._intake = EventIntake(self.inc, self._schema, self._windows)
         self._history = History(self.inc, keep) if keep else None
-        self._rest: deque[Event] = deque()
+        self._rest = Events()
         self._read_at = self._waited = 0.0
         self._refused: list[tuple[Any, str]] = []
         self._parts: list[Any] = []
@@ -187,22 +187,22 @@ class Stream:
                 self._folder.raise_what_failed()
             reads = not self._rest
             if reads and not self._replay:
-                self._rest.extend(self._source.next_batch(self._pace.size(self._waited)))
+                self._rest = Events.of(self._source.next_batch(self._pace.size(self._waited)))
             count = self._group()
             if reads:
                 self._read_at = self._clock()
             if not count:
                 return 0
-            taken = self._take([*islice(self._rest, count)])
+            taken = self._take(self._rest[:count])
             if self._folder is not None and self._since >= self._checkpoint_events:
                 self.checkpoint(wait=False)
             return taken
 
-    def _take(self, events: list[Event]) -> int:
+    def _take(self, events: Events) -> int:
         """Take as many of some events as one update can say, and as are in time; how many."""
         began = self._clock()
         replay, pace = self._replay, self._pace
-        known = replay[0].known(events) if replay else {}
+        known = replay[0].known(events.positions) if replay else {}
         keeps = self._history is not None
         sizes = {} if self._history is None else self._history.sizes()
         most = None if replay or pace.max_latency is None else pace.most(len(events))
@@ -245,13 +245,13 @@ class Stream:
         looked = 0
         while True:
             for n in range(looked, len(self._rest)):
-                if self._rest[n].position == until:
+                if self._rest.positions[n] == until:
                     return n + 1
             looked = len(self._rest)
             # A source whose order may be another one now knows which events these were.
             known = getattr(self._source, "next_until", None)
             more = known(until) if known else self._source.next_batch(self._pace.max_size)
-            self._rest.extend(more)
+            self._rest += Events.of(more)
             if not more and time.monotonic() - began > _PATIENCE:
                 # The source has lost its end, as a log may if power is lost: there is no before.
                 self._replay.clear()
@@ -273,16 +273,12 @@ class Stream:
         """
         events, refused, stats = taken.events, taken.refused, self.stats
         dead = [
-            DeadLetter(events[n].position, events[n].value, refused[n]) for n in sorted(refused)
+            DeadLetter(events.positions[n], events.values[n], refused[n]) for n in sorted(refused)
         ]
-        if len(events) == len(self._rest):
-            self._rest.clear()
-        else:
-            for _ in events:
-                self._rest.popleft()
-        self._position = events[-1].position
+        self._rest = self._rest[len(events) :]
+        self._position = events.positions[-1]
         self._intake.committed(taken)
-        count = num_events(events[0].value) if len(events) == 1 else len(events)
+        count = num_events(events.values[0]) if len(events) == 1 else len(events)
         self._since += count
         stats.events += count
         stats.repeated += len(taken.repeated)
@@ -386,10 +382,10 @@ class Stream:
         given = [self._dead, *(watch.to for watch in self._watches)]
         self.stats.failed = sum(of.failed for of in given if of is not None)
         now = self._clock()
-        if taken.events[0].at is None:
-            waited = np.full(len(taken.events), now - self._read_at)
-        else:
-            waited = now - np.array([event.at for event in taken.events])
+        at = taken.events.at
+        waited = (
+            np.full(len(taken.events), now - self._read_at) if at is None else now - np.array(at)
+        )
         self.stats.note(waited, self._pace.max_latency)
         self._waited = float(waited[0])
 

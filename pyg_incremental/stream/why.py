@@ -14,7 +14,7 @@ from torch import Tensor
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.errors import IncrementalError, UnsupportedModelError
 from pyg_incremental.model import IncrementalModel
-from pyg_incremental.sources.source import Event
+from pyg_incremental.sources.event import Event
 from pyg_incremental.stream.by_type import ByType
 from pyg_incremental.stream.history import Past, by_type, rows_of
 from pyg_incremental.stream.schema import AnySchema, Type

@@ -24,7 +24,7 @@ from pyg_incremental.sources import (
     RedisSource,
 )
 from pyg_incremental.sources.encoded import decoded, encoded
-from pyg_incremental.sources.source import num_events
+from pyg_incremental.sources.event import num_events
 
 EDGES = [torch.randint(50, (2, k)) for k in (3, 1, 1, 7, 2)]
 DELTAS = [

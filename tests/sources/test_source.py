@@ -9,7 +9,7 @@ import torch
 
 from pyg_incremental import GraphDelta
 from pyg_incremental.sources import AsyncSource, IterableSource
-from pyg_incremental.sources.source import num_events
+from pyg_incremental.sources.event import num_events
 
 
 def edges(count):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,8 @@ from pyg_incremental.sampling.workers.seeds import (
 )
 from pyg_incremental.sampling.workers.split import Splitter
 from pyg_incremental.sampling.workers.supervisor import Supervisor
-from pyg_incremental.sources.source import Event, Source
+from pyg_incremental.sources.event import Event
+from pyg_incremental.sources.source import Source
 from pyg_incremental.telemetry.metrics import Metrics
 
 Ids = NDArray[np.int64]
@@ -232,7 +233,7 @@ class SampleService:
                 self.checkpoint()  # of what is visible
             return step
 
-    def _take(self, supervisor: Supervisor, given: list[Event], wait: bool) -> ServiceStep:
+    def _take(self, supervisor: Supervisor, given: Sequence[Event], wait: bool) -> ServiceStep:
         parts, events, refused = self._splitter.read_all(given, len(supervisor.sampling))
         position = self._source.position()
         self._counts.events += events

@@ -19,7 +19,7 @@ from pyg_incremental.sampling.read import EdgeType, NodeType, ends_of, node_fiel
 from pyg_incremental.sampling.workers.messages import EdgePart, NodePart, SampleQuery, WorkerDelta
 from pyg_incremental.sampling.workers.owners import SAMPLING, split
 from pyg_incremental.sampling.workers.route import Route
-from pyg_incremental.sources.source import Event, num_events
+from pyg_incremental.sources.event import Event, num_events
 
 Ids = NDArray[np.int64]
 _NO_EDGES = np.empty((2, 0), np.int64)
