@@ -4,8 +4,9 @@ The experiment is that of NeutronRT, Figure 12c. Edges of the drawn graph of ogb
 and go as events that arrive at a rate, and a stream has to answer each within a deadline.
 `sustained` is the highest rate at which no more than `--missed` of the events are late, found by
 halving. Batches by deadline (`max_latency`) are held against the best of the fixed sizes, each of
-which takes what is there, up to that size; which one is the best is known only afterwards. Then the
-rate is ten times as high for a second, and late events are counted until all is as before.
+which takes what is there, up to that size. Which one is the best is known only afterwards; both are
+then measured `--turns` times more, in turns, and the medians count. At last the rate is ten times
+as high for a second, and late events are counted until all is as before.
 
 The time is one of its own, so that other programs count less: it goes by with what the thread of
 the stream computes, and where no event is there it skips to the next one.
@@ -18,6 +19,7 @@ import gc
 import importlib.util
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--deadline", type=float, nargs="+", default=[1, 10, 100], help="milliseconds")
     add("--rate", type=int, nargs="+", default=[1000, 3000, 10_000], help="before and after bursts")
     add("--missed", type=float, default=0.001, help="part of the events that may be late")
+    add("--turns", type=int, default=3, help="of batches by deadline and the best size, in turns")
     add("--seconds", type=float, default=2, help="of events at each rate")
     add("--seed", type=int, default=0)
     add("--out", type=Path, default=Path("benchmarks/results/deadlines"), help="folder of results")
@@ -70,7 +73,12 @@ def run(args: argparse.Namespace) -> None:
         for of, program in fixed.items():
             rate = sustained(program, limit, args)
             best, size_of_best = max((best, size_of_best), (rate, of))
-        rate = sustained(ours, limit, args)
+        # The luckiest of nine is not what that size does: both are measured anew, in turns.
+        turns = [
+            (sustained(ours, limit, args), sustained(fixed[size_of_best], limit, args))
+            for _ in range(args.turns)
+        ]
+        rate, best = (int(median(rates)) for rates in zip(*turns, strict=True))
         rows.append({
             "deadline_ms": limit * 1e3, "by_deadline": rate, "best_fixed": best,
             "its_size": size_of_best, "of_best": rate / best if best else float("inf"),

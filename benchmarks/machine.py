@@ -38,8 +38,8 @@ def describe() -> dict[str, object]:
 
 def use_threads(count: int) -> None:
     """Let torch and Numba use so many threads, Numba no more than there are cores."""
-    torch.set_num_threads(count)
     numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+    torch.set_num_threads(count)  # after it: where Numba runs by OpenMP, it begins with all cores
 
 
 def available_memory() -> float:

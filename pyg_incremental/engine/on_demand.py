@@ -321,12 +321,26 @@ class OnDemand:
         """
         if not self.waits:
             return
-        if self._is_little:
+        if self._is_little or self._are_all(asked):
             self.settle()
             return
         self._spread()
         if self._pull(asked):
             self.waiting.let_go(self.engine.graphs)
+
+    def _are_all(self, asked: Mapping[str, Tensor]) -> bool:
+        """Whether these are all rows of all outputs."""
+        for value in self.engine.program.outputs:
+            if value.domain is not Domain.NODE or value.kind not in asked:
+                return False
+            ids, count = asked[value.kind], self.engine.nodes[value.kind].num_nodes
+            if len(ids) < count:
+                return False
+            there = torch.zeros(count, dtype=torch.bool, device=ids.device)
+            there[ids] = True
+            if not there.all():
+                return False
+        return True
 
     def _pull(self, asked: Mapping[str, Tensor] | None) -> bool:
         """Compute marked rows: all, or what some rows of the outputs see; whether there are any."""

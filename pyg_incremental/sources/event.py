@@ -111,6 +111,11 @@ def num_events(value: Any) -> int:
     )
 
 
+def num_of_all(values: Sequence[Any]) -> int:
+    """How many events some values are."""
+    return sum(map(num_events, values)) if GraphDelta in set(map(type, values)) else len(values)
+
+
 def num_taken(values: Sequence[Any], max_events: int) -> int:
     """How many of some values make at most so many events; one at least, if there is any."""
     if max_events < 1 or GraphDelta not in set(map(type, values[:max_events])):

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pyg_incremental.sources.event import Events, num_events, num_taken
+from pyg_incremental.sources.event import Events, num_of_all, num_taken
 
 Decode = Callable[[Any], Any]
 AT_ONCE = 1024
@@ -75,7 +75,7 @@ class LogSource(ABC):
 
     def _keep(self, ahead: Events) -> None:
         """Have these ready to be given."""
-        self._ahead, self._num_ahead = ahead, sum(map(num_events, ahead.values))
+        self._ahead, self._num_ahead = ahead, num_of_all(ahead.values)
 
     def position(self) -> Any:
         """See `Source`."""

@@ -14,7 +14,7 @@ from pyg_incremental.telemetry.work import UpdateStats
 
 _log = logging.getLogger(__name__)
 
-RECENT = 256
+RECENT = 32
 """Updates whose work is added up together, and of which the median is taken."""
 SLOW, AT_LEAST = 20, 0.05
 """An update is slow that takes so many times the median, and so many seconds."""
