@@ -34,6 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="of the features; float32 and float64 by default",
     )  # fmt: skip
     warm.set_defaults(run=_warm_up)
+    cache = commands.add_parser(
+        "cache",
+        help="say where compiled kernels are kept and how many bytes they take, or delete them",
+    )
+    cache.add_argument("--clear", action="store_true", help="delete those of all versions")
+    cache.set_defaults(run=_cache)
     evaluate = commands.add_parser(
         "evaluate",
         help="compute what a trained model returns, layer by layer, in a number of bytes",
@@ -78,13 +84,21 @@ def _warm_up(args: argparse.Namespace) -> int:
     from pyg_incremental.kernels import kept, warm_up
 
     seconds = warm_up(*args.dtype)
-    root = kept.root()
-    where = f"in {root}" if root is not None else "beside the package"
     is_kept = kept.is_kept_for_others() and all(map(kept.is_complete, args.dtype))
     if not is_kept:
         sys.stderr.write("the compiled kernels could not be kept; set NUMBA_CACHE_DIR\n")
         return 1
-    sys.stdout.write(f"kernels for {' and '.join(args.dtype)} ready {where} ({seconds:.1f} s)\n")
+    of = " and ".join(args.dtype)
+    sys.stdout.write(f"kernels for {of} ready in {kept.root()} ({seconds:.1f} s)\n")
+    return 0
+
+
+def _cache(args: argparse.Namespace) -> int:
+    from pyg_incremental.kernels import kept
+
+    size = kept.clear() if args.clear else kept.num_bytes()
+    done = "deleted" if args.clear else "kept"
+    sys.stdout.write(f"{kept.root()}: {size / 1e6:.1f} MB {done}\n")
     return 0
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -76,7 +75,7 @@ class _Kept(FunctionCache):
     _impl_class = _Named
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a function, and remove what was kept of it from other sources.
+        """Keep a function, beside what is kept of it from other sources.
 
         In an image that cannot be written to, what nobody compiled ahead of time is not kept.
 
@@ -85,11 +84,6 @@ class _Kept(FunctionCache):
         """
         with alone("saving"), contextlib.suppress(OSError):
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
-        of_this, _, sources_of_this = self._impl.filename_base.rpartition(".")
-        with contextlib.suppress(OSError):  # another process does the same
-            for file in Path(self.cache_path).glob(f"{of_this.rpartition('-')[0]}-*"):
-                if f".{sources_of_this}." not in file.name:
-                    file.unlink()
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:

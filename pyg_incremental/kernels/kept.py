@@ -21,7 +21,7 @@ from numba.core.registry import cpu_target
 from pyg_incremental.errors import IncrementalWarning
 
 PACKAGE = Path(__file__).parents[1]
-_TEMPORARY = "pyg_incremental-until-exit-"
+_OWN, _TEMPORARY = "pyg_incremental", "pyg_incremental-until-exit-"
 DTYPES = ("float32", "float64")
 """Of which there are compiled kernels."""
 SMALL = (
@@ -84,21 +84,17 @@ def _machine() -> str:
 
 
 @cache
-def root() -> Path | None:
-    """The folder that has a folder for each file with kernels; None: each beside its file.
+def root() -> Path:
+    """The folder in which kernels are kept, those of every version of the package.
 
-    That is the one which `NUMBA_CACHE_DIR` names; else the package itself, if it can be written to
-    or has all kernels already, as in an image that was warmed up; else one of the user; else a
-    temporary one, about which a warning is given.
+    That is one in the folder which `NUMBA_CACHE_DIR` names; else one of the user; else a temporary
+    one, about which a warning is given. It need not be written to if it has all kernels already, as
+    in an image that was warmed up.
     """
     named: str = config.CACHE_DIR  # type: ignore[attr-defined]
-    if named and (_can_be_written(Path(named)) or _is_warm(Path(named))):
-        return Path(named)
-    if not named and (_is_warm(None) or _can_be_written(_beside(None, Path(__file__)))):
-        return None
-    own = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pyg_incremental"
-    if _can_be_written(own):
-        return own
+    folder = Path(named or os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / _OWN
+    if _can_be_written(folder) or any(_marker(folder, of, "loop").exists() for of in DTYPES):
+        return folder
     return _temporary()
 
 
@@ -112,13 +108,31 @@ def _temporary() -> Path:
     )
     folder = tempfile.mkdtemp(prefix=_TEMPORARY)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    return Path(folder) / _OWN
 
 
 def is_kept_for_others() -> bool:
     """Whether what is kept outlasts this process."""
-    found = root()
-    return found is None or not found.name.startswith(_TEMPORARY)
+    return not root().parent.name.startswith(_TEMPORARY)
+
+
+def clear() -> int:
+    """Delete all kernels that are kept, of every version of the package; how many bytes they took.
+
+    A process that has them in memory goes on; the next one compiles.
+
+    Raises:
+        OSError: If they cannot be deleted.
+    """
+    size = num_bytes()
+    if root().exists():
+        shutil.rmtree(root())
+    return size
+
+
+def num_bytes() -> int:
+    """How many bytes are kept."""
+    return sum(file.stat().st_size for file in root().rglob("*") if file.is_file())
 
 
 def _can_be_written(folder: Path) -> bool:
@@ -130,16 +144,12 @@ def _can_be_written(folder: Path) -> bool:
     return True
 
 
-def _beside(root: Path | None, file: Path) -> Path:
+def _within(root: Path, file: Path) -> Path:
     """The folder for what a file defines."""
-    if root is None:
-        return file.parent / "__pycache__"
     try:
-        parts = file.resolve().parent.relative_to(PACKAGE.resolve()).parts
+        return root.joinpath(*file.resolve().parent.relative_to(PACKAGE.resolve()).parts)
     except ValueError:
-        parts = (file.parent.name,)
-    place = hashlib.sha256(str(PACKAGE.resolve()).encode()).hexdigest()[:16]
-    return root.joinpath(f"pyg_incremental-{place}", *parts)
+        return root / file.parent.name
 
 
 def folder_of(file: str) -> Path:
@@ -148,7 +158,7 @@ def folder_of(file: str) -> Path:
     Raises:
         OSError: If it cannot be made.
     """
-    folder = _beside(root(), Path(file))
+    folder = _within(root(), Path(file))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -156,14 +166,10 @@ def folder_of(file: str) -> Path:
 # Whether all are there ----------------------------------------------------------------------------
 
 
-def _marker(root: Path | None, dtype: str, kind: str) -> Path:
+def _marker(root: Path, dtype: str, kind: str) -> Path:
     """The file which says that all kernels of these sources, on such a machine, are kept."""
     name = f"{dtype}.{kind}.{sources()[:16]}.{_machine()[:16]}.complete"
-    return _beside(root, Path(__file__)) / name
-
-
-def _is_warm(root: Path | None) -> bool:
-    return any(_marker(root, dtype, "loop").exists() for dtype in DTYPES)
+    return _within(root, Path(__file__)) / name
 
 
 def is_complete(dtype: str, *of: str) -> bool:

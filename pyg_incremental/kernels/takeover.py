@@ -284,9 +284,7 @@ class Process(Maker):
 
     def __init__(self) -> None:
         super().__init__()
-        root, env = kept.root(), dict(os.environ)
-        if root is not None:
-            env["NUMBA_CACHE_DIR"] = str(root)
+        env = {**os.environ, "NUMBA_CACHE_DIR": str(kept.root().parent)}
         path = os.pathsep.join(p for p in sys.path if p)
         self._process: Any = subprocess.Popen(
             [sys.executable, "-c", _CHILD, path, str(kept.PACKAGE)],
@@ -372,9 +370,9 @@ def _is_there(job: Job) -> bool:
 def warm_up(*dtypes: str) -> float:
     """Load or compile every kernel, so that no update pays for it, and none waits for it.
 
-    Compiled code is kept on disk beside the package, in a folder of the user if the package cannot
-    be written to, or in the directory that `NUMBA_CACHE_DIR` names; so only the first process on a
-    machine compiles. `pyg-incremental warm-up` does the same from the command line.
+    Compiled code is kept on disk in a folder of the user, or in the one that `NUMBA_CACHE_DIR`
+    names, so only the first process on a machine compiles. `pyg-incremental warm-up` does the same
+    from the command line, and `pyg-incremental cache --clear` takes it back.
 
     Args:
         *dtypes: For rows of which dtypes: `'float32'`, `'float64'`; both by default.

@@ -3,8 +3,25 @@
 import json
 import os
 import time
+from typing import Any
 
 from pyg_incremental.sources.log import AT_ONCE, Decode, LogSource
+
+_raw_decode = json.JSONDecoder().raw_decode
+
+
+def json_value(line: bytes) -> Any:
+    """What a line of JSON says, as `json.loads`, which takes twice as long for short ones.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    try:
+        text = line.decode().strip(" \t\r\n")
+        value, end = _raw_decode(text)
+    except ValueError:
+        return json.loads(line)  # another encoding; or it says what is wrong
+    return value if end == len(text) else json.loads(line)
 
 
 class JsonLinesSource(LogSource):
@@ -16,7 +33,7 @@ class JsonLinesSource(LogSource):
             is given when it is whole. Else the file ends where it ends.
         start: The position to begin at.
         wait: Seconds to wait for more where there is nothing, if `follow`.
-        decode: What a line says.
+        decode: What a line says; by default as `json.loads`.
     """
 
     def __init__(
@@ -26,7 +43,7 @@ class JsonLinesSource(LogSource):
         follow: bool = False,
         start: int = 0,
         wait: float = 0.01,
-        decode: Decode = json.loads,
+        decode: Decode = json_value,
     ) -> None:
         super().__init__(start, decode)
         self._path, self._follow, self._wait = path, follow, wait

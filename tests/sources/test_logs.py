@@ -5,6 +5,7 @@ Servers are those that answer on this machine; tests for which there is none are
 
 import asyncio
 import builtins
+import json
 import re
 import time
 import uuid
@@ -25,6 +26,7 @@ from pyg_incremental.sources import (
 )
 from pyg_incremental.sources.encoded import decoded, encoded
 from pyg_incremental.sources.event import num_events
+from pyg_incremental.sources.json_lines import json_value
 
 EDGES = [torch.randint(50, (2, k)) for k in (3, 1, 1, 7, 2)]
 DELTAS = [
@@ -477,3 +479,22 @@ def test_without_confluent_kafka(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"pyg-incremental\[kafka\]"):
         KafkaSource({}, "edges")
+
+
+LINES = [
+    b'{"a": 1}\n', b" [1, 2]\r\n", b'\xef\xbb\xbf{"a": 2}\n', b'{"a": 1} x', b"", b"nul",
+    b'{"a": NaN}', '{"a": "\u00fc"}'.encode(), '{"a": "\u00fc"}'.encode("latin1"),
+    '{"a": 1}'.encode("utf-16"), b'{"a": 1}\xc2\xa0', b'\x0c{"a": 1}',
+    b'{"a": "\xed\xa0\x80"}', b"1" * 5000, b'{"a": 1, "a": 2}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_says_what_json_says(line):
+    def by(loads):
+        try:
+            return repr(loads(line))
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+    assert by(json_value) == by(json.loads)

@@ -83,25 +83,19 @@ def only(monkeypatch, *folders):
     monkeypatch.setattr(kept, "_can_be_written", lambda folder: Path(folder) in folders)
 
 
-def test_a_folder_of_the_user_where_the_package_cannot_be_written_to(anew, monkeypatch, tmp_path):
+def test_a_folder_of_the_user_and_nothing_beside_the_package(anew, monkeypatch, tmp_path):
     monkeypatch.setattr(kept.config, "CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(kept, "_is_warm", lambda root: False)
-    only(monkeypatch, tmp_path / "pyg_incremental")
     assert kept.root() == tmp_path / "pyg_incremental"
-
-
-def test_an_image_that_was_warmed_up_and_cannot_be_written_to(anew, monkeypatch):
-    monkeypatch.setattr(kept.config, "CACHE_DIR", "")
-    monkeypatch.setattr(kept, "_is_warm", lambda root: root is None)
-    only(monkeypatch)
-    assert kept.root() is None
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    kept.root.cache_clear()
+    assert kept.root() == tmp_path / ".cache" / "pyg_incremental"
 
 
 def test_a_named_folder_comes_first(anew, monkeypatch, tmp_path):
     monkeypatch.setattr(kept.config, "CACHE_DIR", str(tmp_path))
-    only(monkeypatch, tmp_path)
-    assert kept.root() == tmp_path
+    assert kept.root() == tmp_path / "pyg_incremental"
     assert not kept.is_complete("float32")
     kept.folder_of(kept.__file__)
     for kind in kept.KINDS:
@@ -112,7 +106,9 @@ def test_a_named_folder_comes_first(anew, monkeypatch, tmp_path):
     assert not kept.is_complete("float64")
     only(monkeypatch)
     kept.root.cache_clear()
-    assert kept.root() == tmp_path, "it has all kernels, and cannot be written to any more"
+    assert kept.root() == tmp_path / "pyg_incremental", (
+        "it has all kernels, and cannot be written to any more"
+    )
 
 
 def test_two_processes_that_start_at_once_compile_once(anew, monkeypatch, tmp_path):
@@ -146,3 +142,25 @@ def test_the_command(monkeypatch, capsys):
     monkeypatch.setattr(kept, "is_complete", lambda dtype: False)
     assert command.main(["warm-up"]) == 1
     assert "could not be kept" in capsys.readouterr().err
+
+
+def test_the_command_clears_what_is_kept_and_nothing_else(anew, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(kept.config, "CACHE_DIR", str(tmp_path))
+    of_others = tmp_path / "another_package" / "kernel.nbi"
+    of_others.parent.mkdir()
+    of_others.write_text("theirs")
+    folder = kept.root()
+    assert command.main(["cache"]) == 0
+    assert capsys.readouterr().out == f"{folder}: 0.0 MB kept\n"
+    (folder / "kernels").mkdir()
+    (folder / "kernels" / "of an earlier version.nbc").write_bytes(bytes(1_200_000))
+    assert command.main(["cache"]) == 0
+    assert command.main(["cache", "--clear"]) == 0
+    assert command.main(["cache", "--clear"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{folder}: {said}" for said in ("1.2 MB kept", "1.2 MB deleted", "0.0 MB deleted")
+    ]
+    assert [*tmp_path.iterdir()] == [of_others.parent]
+    assert of_others.exists()
+    kept.folder_of(kept.__file__)
+    assert folder.is_dir(), "what is compiled next is kept again"
