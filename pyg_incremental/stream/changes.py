@@ -31,6 +31,7 @@ class Changes(NamedTuple):
         born: The first row that is known of each new node, by type; of several, the delta has the
             last.
         reached: How many rows the events reach over one edge; 0 if nobody asked.
+        is_tainted: Whether an event that is left out would have brought a node; the delta does.
     """
 
     delta: GraphDelta | None
@@ -41,6 +42,7 @@ class Changes(NamedTuple):
     called: Mapping[Type, Mapping[int, Any]]
     born: Mapping[Type, Sequence[Any]]
     reached: float = 0.0
+    is_tainted: bool = False
 
 
 def nothing(taken: int, delta: GraphDelta | None = None) -> Changes:
@@ -53,6 +55,7 @@ def changes_of(
     named: NumberedEvents,
     count: int,
     counts: Mapping[Type, int],
+    end: int,
     out_degrees: Mapping[Type, Sequence[Ids]],
     most: float,
 ) -> Changes:
@@ -68,6 +71,7 @@ def changes_of(
         named: What the events say.
         count: How many events there are.
         counts: How many nodes of each type the graph has before them.
+        end: How many of them it has at most.
         out_degrees: How many edges lead away from each node of a type, int32 `[capacity]`, for each
             type of edges; none if nobody asks what events reach.
         most: How many rows they may reach over one edge, if there is more than one event.
@@ -82,11 +86,11 @@ def changes_of(
         total = [(node, counts[node], new.get(node, _NONE)) for node in ends_of(key)]
         for kind, own in kinds.items():
             kinds[kind] = _known_nodes(own, total, named.called, refused)
-    taken, reached = _conflict(schema, of, count), 0.0
+    taken, reached = min(end, _conflict(schema, of, count)), 0.0
     if out_degrees:
         rows = _reached(of, count, counts, out_degrees).cumsum()
         taken = min(taken, max(1, int(np.searchsorted(rows, most, side="right"))))
-        reached = float(rows[taken - 1])
+        reached = float(rows[taken - 1]) if taken else 0.0
     if taken < count:
         of = {
             k: {kind: _first(own, taken) for kind, own in kinds.items()} for k, kinds in of.items()
@@ -103,7 +107,8 @@ def changes_of(
         fields["which"] = "oldest"
     delta = GraphDelta(**fields) if fields else None
     born = {key: _first_rows(schema, key, of.get(key, {}), at) for key, at in new.items()}
-    return Changes(delta, taken, places, refused, of, named.called, born, reached)
+    is_tainted = any(not refused.keys().isdisjoint(at.tolist()) for at in named.born.values())
+    return Changes(delta, taken, places, refused, of, named.called, born, reached, is_tainted)
 
 
 def _first_rows(schema: AnySchema, key: Type, kinds: ByKind, new: Ids) -> list[Any]:

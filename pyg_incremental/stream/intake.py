@@ -17,7 +17,7 @@ from pyg_incremental.stream.changes import Changes, changes_of, nothing, places_
 from pyg_incremental.stream.live_edges import LiveEdges
 from pyg_incremental.stream.naming import numbered
 from pyg_incremental.stream.schema import AnySchema, MalformedError, Shapes, Type
-from pyg_incremental.stream.window import Windows
+from pyg_incremental.stream.window import Windows, first_behind
 from pyg_incremental.stream.window import refused as out_of_window
 from pyg_incremental.update import Update
 
@@ -115,7 +115,7 @@ class EventIntake:
             try:
                 times, late = self._times(events, refused)
                 at, names, repeated = self._new(events, refused.keys() | late.keys())
-                changes, unfit = self._changes(events, at, most)
+                changes, unfit = self._changes(events, at, times, most)
             except MalformedError as error:
                 refused |= error.reasons
                 continue
@@ -123,8 +123,8 @@ class EventIntake:
             if self._any_ahead:
                 left_out = [*range(len(events))]  # any may come to be ahead of those that do fit
             refused |= _certain(unfit, left_out)
-            if unfit and left_out:
-                continue  # what does not fit is nothing that comes again, and no time has passed
+            if unfit and (left_out or changes.is_tainted):
+                continue  # what does not fit brings nothing, never comes again, and no time passes
             end = changes.taken
             named = [
                 n for m, n in zip(at, names, strict=False)
@@ -185,7 +185,7 @@ class EventIntake:
         return [n for n, _ in found], [name for _, name in found], repeated
 
     def _changes(
-        self, events: Events, at: list[int], most: float | None
+        self, events: Events, at: list[int], times: Mapping[int, float], most: float | None
     ) -> tuple[Changes, dict[int, str]]:
         """What events at some places do, and why some of them do not fit, by their places."""
         if not at:
@@ -198,7 +198,13 @@ class EventIntake:
         brought = [of for of, own in schema.types.items() if own.new_x is not None]
         named = numbered(columns, rows, counts, brought)
         degrees = {} if most is None else self._view.out_degrees()
-        changes = changes_of(schema, named, len(at), counts, degrees, most or math.inf)
+        end = len(at)
+        if self._windows:
+            said = np.full(len(events), -math.inf)
+            said[[*times]] = [*times.values()]
+            latest = np.maximum.accumulate(np.append(self.latest, said))[at]
+            end = first_behind(self._windows, columns, self.latest, latest)
+        changes = changes_of(schema, named, len(at), counts, end, degrees, most or math.inf)
         unfit = {at[n]: reason for n, reason in changes.refused.items()}
         if len(at) == len(events):
             return changes, unfit

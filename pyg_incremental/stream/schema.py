@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from decimal import Decimal
 from functools import cached_property
-from itertools import compress
+from itertools import chain, compress
 from operator import itemgetter
 from typing import Any, Literal, TypeVar, get_args
 from uuid import UUID
@@ -27,6 +27,7 @@ Type = Any
 """A type of nodes, a string, or of edges, `(source, relation, target)`; None where there is one."""
 _NUMBERS = (int, float, Decimal, datetime)
 _NAMES = {str, int, UUID}
+_TRUTHS = {bool, np.bool_}
 _OF_DATA = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 KINDS: tuple[Kind, ...] = get_args(Kind)
 OF_EDGES, OF_NODES = KINDS[:3], KINDS[3:]
@@ -161,7 +162,7 @@ class Schema:
             MalformedError: If some do not say what is expected of them.
         """
         own = shapes.get(None, {})
-        return _each(values, lambda some: {None: self.by_kind(some, None, own, named)})
+        return _each(values, lambda some: {None: self.by_kind(some, None, own, named)}, _joined)
 
     def by_kind(
         self, values: Sequence[Any], of: Type, shapes: Shapes, named: Container[Type]
@@ -231,7 +232,7 @@ class Schema:
         Raises:
             MalformedError: If some have none.
         """
-        return _each(values, self._times)
+        return _each(values, self._times, np.concatenate)
 
     def _times(self, values: Sequence[Any]) -> Times:
         return np.full(len(values), np.nan) if self.time is None else _finite(values, self.time)
@@ -242,7 +243,7 @@ class Schema:
         Raises:
             MalformedError: If some have none.
         """
-        return _each(values, self._ids)
+        return _each(values, self._ids, _chained)
 
     def _ids(self, values: Sequence[Any]) -> list[Any]:
         return [None] * len(values) if self.event_id is None else _named(values, self.event_id)
@@ -344,7 +345,7 @@ class HeteroSchema:
                     kind.at = at[kind.at]
             return columns
 
-        return _each(values, read)
+        return _each(values, read, _joined)
 
     def times(self, values: Sequence[Any]) -> Times:
         """The event times, float64 `[k]`; see `Schema.times`."""
@@ -355,7 +356,7 @@ class HeteroSchema:
                 times[at] = schema._times(own)
             return times
 
-        return _each(values, read)
+        return _each(values, read, np.concatenate)
 
     def ids(self, values: Sequence[Any]) -> list[Any]:
         """The names of the events, each with its type; see `Schema.ids`."""
@@ -368,7 +369,7 @@ class HeteroSchema:
                         names[n] = of, name
             return names
 
-        return _each(values, read)
+        return _each(values, read, _chained)
 
 
 AnySchema = Schema | HeteroSchema
@@ -378,24 +379,70 @@ def _names_of(of: Type) -> list[str]:
     return [of] if type(of) is str else ["__".join(of)]
 
 
-def _each(values: Sequence[Any], read: Callable[[Sequence[Any]], T]) -> T:
-    """What is read of all values; where that fails, which of them cannot be read, and why.
+def _each(
+    values: Sequence[Any], read: Callable[[Sequence[Any]], T], join: Callable[[list[T]], T]
+) -> T:
+    """What is read of all values; where that fails, of each by itself.
+
+    Whether an event can be read says itself, and no other one that happens to be read with it.
+
+    Args:
+        values: The events.
+        read: What some of them say.
+        join: Puts together what was read of each.
 
     Raises:
-        MalformedError: If some cannot be.
+        MalformedError: If some cannot be read.
     """
     try:
         return read(values)
     except _OF_DATA as error:  # events are anybody's
-        reasons = {}
+        found, reasons = [], {}
         for at, value in enumerate(values):
             try:
-                read([value])
+                found.append(read([value]))
             except _OF_DATA as why:
                 reasons[at] = _reason(why, value)
-        if not reasons:  # each may be read, but not with the others
-            reasons = dict.fromkeys(range(1, len(values)), _reason(error, values[0]))
-        raise MalformedError(reasons) from error
+        if reasons:
+            raise MalformedError(reasons) from error
+        return join(found)
+
+
+def _joined(each: list[Columns]) -> Columns:
+    """What was read of one event after the other.
+
+    Raises:
+        MalformedError: If some have rows of another shape than most.
+    """
+    found: dict[tuple[Type, Kind], list[tuple[int, OfKind]]] = {}
+    for at, columns in enumerate(each):
+        for of, kinds in columns.items():
+            for kind, own in kinds.items():
+                found.setdefault((of, kind), []).append((at, own))
+    done: Columns = {}
+    reasons: dict[int, str] = {}
+    for (of, kind), some in found.items():
+        shapes = [str({k: [*rows.shape[1:]] for k, rows in own.data.items()}) for _, own in some]
+        usual = max(dict.fromkeys(shapes), key=shapes.count)
+        for (at, _), shape in zip(some, shapes, strict=True):
+            if shape != usual:
+                reasons[at] = f"rows have the shapes {shape}, expected those of the others, {usual}"
+        if not reasons:
+            rows = [own for _, own in some]
+            values = [own.values for own in rows if own.values is not None]
+            done.setdefault(of, {})[kind] = OfKind(
+                np.array([at for at, _ in some]),
+                np.concatenate([own.ids for own in rows], axis=1),
+                {k: np.concatenate([own.data[k] for own in rows]) for k in rows[0].data},
+                np.concatenate(values) if values else None,
+            )
+    if reasons:
+        raise MalformedError(reasons)
+    return done
+
+
+def _chained(each: list[list[Any]]) -> list[Any]:
+    return [*chain.from_iterable(each)]
 
 
 def _those(values: Sequence[Any], at: Ids) -> Sequence[Any]:
@@ -412,7 +459,7 @@ def _integers(values: Sequence[Any], names: Sequence[str]) -> Ids:
     for name, given in zip(names, found, strict=True):
         ids = np.array(given)
         # A truth value among integers would become one.
-        if ids.dtype.kind != "i" or ids.ndim != 1 or bool in set(map(type, given)):
+        if ids.dtype.kind != "i" or ids.ndim != 1 or not _TRUTHS.isdisjoint(map(type, given)):
             raise ValueError(f"'{name}' is {given[0]!r}, expected the id of a node, an integer")
     return np.array(found, np.int64)
 
@@ -445,7 +492,8 @@ def _rows(values: Sequence[Any], names: str | Sequence[str], shape: tuple[int, .
 def _finite(values: Sequence[Any], name: str) -> Times:
     found = [*map(itemgetter(name), values)]
     times = _as_numbers(np.array(found))
-    if times.dtype.kind not in "iuf" or times.ndim != 1 or not np.isfinite(times).all():
+    is_number = times.dtype.kind in "iuf" and _TRUTHS.isdisjoint(map(type, found))
+    if not is_number or times.ndim != 1 or not np.isfinite(times).all():
         raise ValueError(f"'{name}' is {found[0]!r}, expected a finite number")
     return times.astype(np.float64, copy=False)
 

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pyg_incremental.stream.schema import AnySchema, Schema, Times, Type
+import numpy as np
+
+from pyg_incremental.stream.schema import AnySchema, Columns, Schema, Times, Type
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,17 @@ class Window:
         if latest == -math.inf:
             return latest
         return math.floor((latest - self.lateness - self.length) / self.step) * self.step
+
+    def first_moved(self, before: float, latest: Times) -> int:
+        """The first place at which it begins later than before; `len(latest)` for none.
+
+        Args:
+            before: The latest time before.
+            latest: The latest time at each place, ascending, `[k]`.
+        """
+        times = np.append(before, latest)
+        begins = np.floor((times - self.lateness - self.length) / self.step)
+        return int(np.searchsorted(begins[1:], begins[0], side="right"))
 
     def refuses(self, time: float, latest: float) -> str | None:
         """Why an event of a time is left out; None if it is not.
@@ -130,3 +143,26 @@ def refused(windows: Windows, types: Sequence[Type], times: Times, latest: float
         elif time > latest:
             latest = time
     return found
+
+
+def first_behind(windows: Windows, columns: Columns, before: float, latest: Times) -> int:
+    """The first event about an edge that may have left by then: its place; `len(latest)` for none.
+
+    Edges leave behind an update. So where events before it have moved the window, an event that
+    deletes or changes an edge has to wait for that.
+
+    Args:
+        windows: The window of each type.
+        columns: What the events say.
+        before: The latest time before all of them, up to which edges have left.
+        latest: The latest time before each of them, ascending, `[k]`.
+    """
+    end = len(latest)
+    for of, window in windows.items():
+        kinds = [kind for kind in ("edge_del", "edge_change") if kind in columns.get(of, {})]
+        moved = window.first_moved(before, latest) if kinds else end
+        for kind in kinds:
+            at = columns[of][kind].at
+            behind = int(np.searchsorted(at, moved))
+            end = min(end, int(at[behind])) if behind < at.size else end
+    return end
