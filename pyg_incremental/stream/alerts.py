@@ -8,9 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from pyg_incremental.stream.sinks import Deliveries
+from pyg_incremental.telemetry.work import UpdateStats
 from pyg_incremental.update import Flips, Update
 
 Found = Iterator[tuple[Any, Any, Any, Any, Any]]
@@ -97,6 +100,19 @@ class Watch:
             for wake in self._wakes:
                 wake()
         return len(alerts)
+
+    def check(self, out: Any) -> None:
+        """See that an output has what is asked for.
+
+        Raises:
+            ValueError: If alerts are not about such outputs.
+            UnsupportedModelError: If it needs a channel, or cannot be told of such rows.
+            IndexError: If there is no such channel.
+        """
+        none = pytree.tree_map_only(Tensor, lambda rows: rows[:0], out)
+        ids = pytree.tree_map_only(Tensor, lambda rows: torch.zeros(0, dtype=torch.int64), out)
+        for _ in self._find(Update(ids, none, UpdateStats("", 0, 0, 0.0, []), 0, old=none)):
+            pass
 
     def remove(self) -> None:
         """Hear no more."""

@@ -369,8 +369,15 @@ class Stream:
             self._tell_watches(update)
 
     def _tell_watches(self, update: Update) -> None:
+        """Hand over alerts. A request that cannot be told costs the others none of theirs."""
+        failed: Exception | None = None
         for watch in [*self._watches]:
-            self.stats.alerts += watch.tell(update, self._position)
+            try:
+                self.stats.alerts += watch.tell(update, self._position)
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def _tell(self, taken: Taken, dead: list[DeadLetter]) -> None:
         """Hand over what events have led to."""
@@ -419,7 +426,8 @@ class Stream:
             keep: How many alerts wait for an iterator at most; the oldest go first.
 
         Raises:
-            ValueError: If not exactly one kind is asked for.
+            ValueError: If not exactly one kind is asked for, or the output has no such rows.
+            UnsupportedModelError: If rows have several channels, and none is named.
         """
         if type is not None and type not in [*self.inc.num_nodes_dict, *self.inc.edge_types]:
             raise ValueError(
@@ -427,7 +435,10 @@ class Stream:
             )
         what, find = finder(changed, crossed, flipped, channel, nodes, type)
         watch = Watch(what, find, to, keep, self._watches.remove)
-        self._watches.append(watch)
+        with self._lock:
+            if not self.inc.stale:
+                watch.check(self.inc.out)
+            self._watches.append(watch)
         return watch
 
     # Looking back --------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ Type = Any
 _NUMBERS = (int, float, Decimal, datetime)
 _NAMES = {str, int, UUID}
 _TRUTHS = {bool, np.bool_}
-_OF_DATA = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
+_NOT_OF_AN_EVENT = (MemoryError, OSError)
+"""Errors that say nothing of what is read; the same may be read later."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 OF_EDGES, OF_NODES = KINDS[:3], KINDS[3:]
 
@@ -396,12 +397,16 @@ def _each(
     """
     try:
         return read(values)
-    except _OF_DATA as error:  # events are anybody's
+    except _NOT_OF_AN_EVENT:
+        raise
+    except Exception as error:  # events are anybody's
         found, reasons = [], {}
         for at, value in enumerate(values):
             try:
                 found.append(read([value]))
-            except _OF_DATA as why:
+            except _NOT_OF_AN_EVENT:
+                raise
+            except Exception as why:
                 reasons[at] = _reason(why, value)
         if reasons:
             raise MalformedError(reasons) from error

@@ -6,9 +6,10 @@ import threading
 
 import pytest
 import torch
-from torch_geometric.nn import global_add_pool
+from torch_geometric.nn import GraphConv, global_add_pool
 
 from pyg_incremental import to_incremental
+from pyg_incremental.errors import UnsupportedModelError
 from pyg_incremental.sources import IterableSource
 from pyg_incremental.stream import JsonLines, Schema, Stream
 from tests.stream import scene
@@ -215,3 +216,39 @@ def test_pairs_edges_and_graphs(of, names):
     watched = [a for a in heard if called[1] in ((a.node,) if of == "graph" else a.edge)]
     assert keys(some) == keys(watched)
     assert of == "graph" or 0 < len(some) < len(heard)
+
+
+def test_a_request_that_does_not_fit_the_output_is_refused_at_once():
+    stream = stream_of()
+    with pytest.raises(UnsupportedModelError, match="say which one"):
+        stream.on(crossed=0.5)
+    with pytest.raises(IndexError):
+        stream.on(crossed=0.5, channel=2)
+    stream.on(flipped=True)
+    stream.drain()
+    assert stream.stats.alerts
+
+
+class Logistic(torch.nn.Module):
+    """Whose output may be probabilities, which `flipped` refuses where it sees that."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = GraphConv(3, 1)
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index).sigmoid()
+
+
+def test_a_request_that_raises_costs_the_others_nothing():
+    events = [{"src": n, "dst": n + 1} for n in range(4)]
+    first = torch.randn(6, 3), torch.tensor([[1], [2]])
+    stream, heard = Stream(Logistic().eval(), IterableSource(events), first=first, max_size=2), []
+    stream.on(flipped=True)
+    stream.on(heard.append, changed=0.0)
+    for _ in range(2):
+        with pytest.raises(UnsupportedModelError, match="probabilities"):
+            stream.step()
+    assert stream.step() == 0
+    assert stream.stats.events == 4
+    assert {alert.node for alert in heard} == {1, 2, 3, 4}

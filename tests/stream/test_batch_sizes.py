@@ -135,3 +135,28 @@ def test_times_and_nodes_are_no_truth_values():
         ) as stream:  # fmt: skip
             stream.drain()
             assert [letter.position for letter in stream.dead_letters] == [2, 3, 4]
+
+
+class Closed:
+    """A row of a driver that can be read no more."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __getitem__(self, name):
+        raise self.error
+
+
+def test_what_cannot_be_read_does_not_stop_a_stream():
+    """Whatever it raises; but a connection that is lost may be there again."""
+    first = torch.ones(4, 3), torch.ones(2, 1, dtype=torch.int64)
+    events = [Closed(RuntimeError("closed")), {"src": 1, "dst": 2}]
+    stream = Stream(GraphConv(3, 2).eval(), IterableSource(events), first=first)
+    assert stream.step() == 2
+    assert [letter.reason for letter in stream.dead_letters] == ["RuntimeError: closed"]
+    lost = Closed(ConnectionError("lost"))
+    stream = Stream(GraphConv(3, 2).eval(), IterableSource([lost]), first=first)
+    with pytest.raises(ConnectionError):
+        stream.step()
+    lost.error = RuntimeError("closed")
+    assert stream.step() == 1
