@@ -1,5 +1,6 @@
 """A stream: events in, exact answers and alerts out, and nothing lost."""
 
+import json
 import math
 import os
 import threading
@@ -161,6 +162,7 @@ class Stream:
             self._intake.live.check()
         self._position = self._source.position()
         if folder is not None:
+            _check_position(self._position)
             self.checkpoint()
 
     # Events --------------------------------------------------------------------------------------
@@ -175,6 +177,7 @@ class Stream:
 
         Raises:
             StaleStateError: If the model's state is stale; see `IncrementalModel.refresh`.
+            IncrementalError: If a position of the source cannot be kept.
             OSError: If a checkpoint could not be written. What was read is in; the next one is
                 tried after as many events as ever.
             Exception: Whatever the source raises. Nothing is lost: the next call goes on there.
@@ -188,6 +191,8 @@ class Stream:
             reads = not self._rest
             if reads and not self._replay:
                 self._rest = Events.of(self._source.next_batch(self._pace.size(self._waited)))
+            if self._rest and self._folder is not None:
+                _check_position(self._rest.positions[-1])
             count = self._group()
             if reads:
                 self._read_at = self._clock()
@@ -594,6 +599,23 @@ class Stream:
         return (
             f"{type(self).__name__}(at {self._position!r}, version={self.inc.version}, "
             f"events={stats.events}, dead={stats.dead}, alerts={stats.alerts})"
+        )
+
+
+def _check_position(position: Any) -> None:
+    """See that a position is the same when it is read from a file.
+
+    Raises:
+        IncrementalError: If it is not.
+    """
+    try:
+        is_plain = json.loads(json.dumps(position)) == position
+    except (TypeError, ValueError):
+        is_plain = False
+    if not is_plain:
+        raise IncrementalError(
+            "Stream(directory=): a position is kept: expected a plain value as in JSON: a "
+            f"number, a string, or a list of such (got {position!r}, {type(position)})"
         )
 
 

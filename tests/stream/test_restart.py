@@ -2,8 +2,10 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
+from torch_geometric.nn import GraphConv
 
 from pyg_incremental import IncrementalError, to_incremental
 from pyg_incremental.errors import StateFileError
@@ -250,3 +252,34 @@ def test_extra_is_saved_with_a_state(tmp_path):
     assert inc.version == 1
     assert inc.extra is None
     assert inc.verify() < 1e-10
+
+
+class Elsewhere(IterableSource):
+    """A source whose positions are no plain values."""
+
+    def __init__(self, made):
+        super().__init__([{"src": 1, "dst": 2}])
+        self._made, self.is_known = made, True
+
+    def position(self):
+        return 0 if self.is_known else self._made(super().position())
+
+    def next_batch(self, max_events):
+        batch = super().next_batch(max_events)
+        return [event._replace(position=self._made(event.position)) for event in batch]
+
+
+@pytest.mark.parametrize("made", [lambda n: (n, "x"), np.int64, lambda n: {n: 0}, lambda n: {n}])
+def test_a_position_that_cannot_be_kept_is_refused_before_anything_is_taken(tmp_path, made):
+    first = torch.ones(4, 3), torch.ones(2, 1, dtype=torch.int64)
+    source = Elsewhere(made)
+    stream = Stream(GraphConv(3, 2).eval(), source, first=first, directory=tmp_path / "a")
+    for _ in range(2):
+        with pytest.raises(IncrementalError, match="a plain value as in JSON"):
+            stream.step()
+    assert stream.inc.version == stream.stats.events == 0
+    stream.close()
+    source.is_known = False
+    with pytest.raises(IncrementalError, match="a plain value as in JSON"):
+        Stream(GraphConv(3, 2).eval(), source, first=first, directory=tmp_path / "b")
+    assert Stream(GraphConv(3, 2).eval(), Elsewhere(made), first=first).step() == 1
