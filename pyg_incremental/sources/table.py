@@ -1,4 +1,4 @@
-"""Events from the rows of a table: a data frame, a CSV or Parquet file, columns, `TemporalData`."""
+"""Events from the rows of a table: a data frame, a CSV or Parquet file, columns, edges."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
-from torch_geometric.data import TemporalData
+from torch_geometric.data import Data, TemporalData
 
 from pyg_incremental.sources.event import Events
 
@@ -20,8 +20,10 @@ class TableSource:
 
     Args:
         table: A CSV file (by pandas) or a Parquet file (by pyarrow), named by its ending; a
-            data frame; columns by name, as tensors, arrays or lists `[k, ...]`; or `TemporalData`,
-            whose columns are `src`, `dst`, `t` and what else it holds.
+            data frame; a table or batch of Arrow; columns by name, as tensors, arrays or lists
+            `[k, ...]`; `TemporalData`, whose columns are `src`, `dst`, `t` and what else it holds;
+            or `Data`, whose columns are `src`, `dst` and what else it has of edges, such as their
+            `time`, in the order of `edge_index` (see `Data.sort_by_time`).
         columns: Which of the columns are read; all by default.
 
     Raises:
@@ -33,6 +35,8 @@ class TableSource:
     def __init__(self, table: Any, *, columns: list[str] | None = None) -> None:
         if isinstance(table, TemporalData):
             table = dict(table.items())
+        elif isinstance(table, Data):
+            table = _edges_of(table)
         self._table, self._columns = table, columns
         self._given = 0
         self._rows = self._behind(0)
@@ -58,13 +62,17 @@ class TableSource:
         table, chosen = self._table, self._columns
         if isinstance(table, (str, os.PathLike)):
             yield from _pieces_of_file(os.fspath(table), chosen)
+        elif hasattr(table, "to_pydict"):  # of Arrow
+            some = table.select(chosen or table.column_names)
+            for first in range(0, len(some), _ROWS):
+                yield some.slice(first, _ROWS).to_pydict()
         elif isinstance(table, Mapping) or hasattr(table, "columns"):
             names = [*table] if isinstance(table, Mapping) else list(table.columns)
             yield {name: table[name] for name in chosen or names}
         else:
             raise ValueError(
-                "TableSource: expected the name of a file, a data frame, columns by name or "
-                f"TemporalData (got {type(table).__name__})"
+                "TableSource: expected the name of a file, a data frame, a table of Arrow, columns "
+                f"by name, TemporalData or Data (got {type(table).__name__})"
             )
 
     def next_batch(self, max_events: int) -> Events:
@@ -83,6 +91,15 @@ class TableSource:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(at {self._given})"
+
+
+def _edges_of(data: Data) -> dict[str, Any]:
+    """What an object has of edges, as columns."""
+    if data.edge_index is None:
+        raise ValueError("TableSource: the Data object has no edge_index")
+    src, dst = data.edge_index
+    of_edges = {k: data[k] for k in data.edge_attrs() if k != "edge_index"}
+    return {"src": src, "dst": dst, **of_edges}
 
 
 def _pieces_of_file(path: str, columns: list[str] | None) -> Iterator[Mapping[str, Any]]:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -166,7 +166,7 @@ def finder(
             "on: expected one of changed=eps, crossed=threshold and flipped=True (got "
             f"{sum(given)} of them); call it once for each"
         )
-    only = None if nodes is None else {*(nodes.tolist() if hasattr(nodes, "tolist") else nodes)}
+    only = None if nodes is None else _set_of(nodes)
     if only is not None and any(isinstance(node, float) for node in only):
         raise ValueError("on: nodes are ids, int64 [k], or names (got floating point numbers)")
     if changed is not None:
@@ -178,6 +178,14 @@ def finder(
             lambda one: one.crossed(threshold, channel), update, of, only
         )
     return "flipped", lambda update: _rows(lambda one: one.flips, update, of, only)
+
+
+def _set_of(nodes: Any) -> set[Any]:
+    """Ids or names of nodes, as alerts have them."""
+    given = nodes.tolist() if hasattr(nodes, "tolist") else nodes
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise ValueError(f"on: expected a list of nodes (got {nodes!r}); write nodes=[{nodes!r}]")
+    return {node.item() if hasattr(node, "item") else node for node in given}
 
 
 def _rows(find: Callable[[Update], Any], update: Update, of: Any, only: set[Any] | None) -> Found:

@@ -27,7 +27,7 @@ Type = Any
 """A type of nodes, a string, or of edges, `(source, relation, target)`; None where there is one."""
 _NUMBERS = (int, float, Decimal, datetime)
 _NAMES = {str, int, UUID}
-_TRUTHS = {bool, np.bool_}
+_TRUTHS, _LARGEST = {bool, np.bool_}, np.iinfo(np.int64).max
 _NOT_OF_AN_EVENT = (MemoryError, OSError)
 """Errors that say nothing of what is read; the same may be read later."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -464,18 +464,26 @@ def _integers(values: Sequence[Any], names: Sequence[str]) -> Ids:
     for name, given in zip(names, found, strict=True):
         ids = np.array(given)
         # A truth value among integers would become one.
-        if ids.dtype.kind != "i" or ids.ndim != 1 or not _TRUTHS.isdisjoint(map(type, given)):
+        is_id = ids.dtype.kind in "iu" and _TRUTHS.isdisjoint(map(type, given))
+        if not is_id or ids.ndim != 1 or (ids > _LARGEST).any():
             raise ValueError(f"'{name}' is {given[0]!r}, expected the id of a node, an integer")
     return np.array(found, np.int64)
 
 
 def _node_names(values: Sequence[Any], name: str) -> Any:
-    found = [*map(itemgetter(name), values)]
+    found = _plain([*map(itemgetter(name), values)])
     if not set(map(type, found)) <= _NAMES:
         raise ValueError(f"'{name}' is {found[0]!r}, expected the name of a node")
     names = np.empty(len(found), object)
     names[:] = found
     return names
+
+
+def _plain(values: list[Any]) -> list[Any]:
+    """Strings and integers of Python in the place of NumPy's."""
+    if set(map(type, values)) <= _NAMES:
+        return values
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
 def _rows(values: Sequence[Any], names: str | Sequence[str], shape: tuple[int, ...] | None) -> Rows:
@@ -521,7 +529,7 @@ def _as_number(value: Any) -> float:
 
 
 def _named(values: Sequence[Any], name: str) -> list[Any]:
-    ids = [*map(itemgetter(name), values)]
+    ids = _plain([*map(itemgetter(name), values)])
     for given in ids:
         if type(given) not in (str, int):
             raise ValueError(f"'{name}' is {given!r}, expected a string or an integer")

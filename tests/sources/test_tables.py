@@ -7,7 +7,7 @@ import threading
 import pandas as pd
 import pytest
 import torch
-from torch_geometric.data import TemporalData
+from torch_geometric.data import Data, TemporalData
 
 from pyg_incremental.sources import JsonLinesSource, SqliteLog, SqliteSource, TableSource
 
@@ -100,6 +100,35 @@ def test_columns_and_temporal_data():
     source = TableSource({"src": src, "dst": [1, 2]})
     with pytest.raises(ValueError, match="one length"):
         source.next_batch(1)
+
+
+def test_the_edges_of_data():
+    data = Data(
+        x=torch.rand(4, 3), edge_index=torch.tensor([[0, 1, 2], [3, 3, 3]]),
+        time=torch.tensor([5, 7, 9]), edge_attr=torch.rand(3, 2),
+    )  # fmt: skip
+    rows = [event.value for event in TableSource(data).next_batch(10)]
+    assert [(row["src"], row["dst"], row["time"]) for row in rows] == [
+        (0, 3, 5),
+        (1, 3, 7),
+        (2, 3, 9),
+    ]
+    assert [row["edge_attr"].tolist() for row in rows] == data.edge_attr.tolist()
+    assert {*rows[0]} == {"src", "dst", "time", "edge_attr"}
+    with pytest.raises(ValueError, match="no edge_index"):
+        TableSource(Data(x=data.x))
+
+
+def test_a_table_of_arrow():
+    pyarrow = pytest.importorskip("pyarrow")
+    whole = pyarrow.table({"src": [*range(20_000)], "at": [n / 2 for n in range(20_000)]})
+    for given in (whole, whole.to_batches()[0], pyarrow.concat_tables([whole[:7], whole[7:]])):
+        source = TableSource(given)
+        rows = [event.value for event in source.next_batch(30_000)]
+        assert rows == whole.to_pylist()
+        source.open(19_998)
+        assert [e.value for e in source.next_batch(9)] == whole.slice(19_998).to_pylist()
+        assert TableSource(given, columns=["at"]).next_batch(1)[0].value == {"at": 0.0}
 
 
 @pytest.mark.parametrize("given", [3, "events.xml"])

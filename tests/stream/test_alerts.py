@@ -75,6 +75,15 @@ def test_the_three_kinds_are_what_two_full_passes_say(size):
     assert len(set(keys(everything))) == len(everything)
 
 
+@pytest.mark.parametrize("nodes", [[1, 3], torch.tensor([1, 3]), [*torch.tensor([1, 3])]])
+def test_nodes_in_any_form(nodes):
+    stream, heard, every = stream_of(), [], []
+    stream.on(heard.append, changed=0.0, nodes=nodes)
+    stream.on(every.append, changed=0.0)
+    stream.drain()
+    assert keys(heard) == [key for key in keys(every) if key[-1] in (1, 3)] != []
+
+
 def test_only_nodes_that_are_watched():
     stream, all_of, some = stream_of(), [], []
     stream.on(all_of.append, changed=0.0)
@@ -161,6 +170,9 @@ def test_what_cannot_be_asked_for():
             stream.on(print, **asked)
     with pytest.raises(ValueError, match="ids, int64"):
         stream.on(print, changed=0.1, nodes=torch.tensor([0.5]))
+    for one in ("n1", 5, torch.tensor(5)):
+        with pytest.raises(ValueError, match="expected a list of nodes"):
+            stream.on(print, changed=0.1, nodes=one)
 
 
 class Scores(torch.nn.Module):

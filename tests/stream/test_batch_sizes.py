@@ -160,3 +160,26 @@ def test_what_cannot_be_read_does_not_stop_a_stream():
         stream.step()
     lost.error = RuntimeError("closed")
     assert stream.step() == 1
+
+
+def test_integers_of_numpy_are_integers():
+    """As ids of nodes, as names, and as names of events."""
+    named = [("a", np.int64(7)), (np.str_("a"), 7), (np.int32(7), "a")]
+    events = [{"src": src, "dst": dst, "id": np.int64(n % 2)} for n, (src, dst) in enumerate(named)]
+    first = {"x": torch.ones(2, 3), "edge_index": torch.ones(2, 1, dtype=torch.int64)}
+    first["node_ids"] = ["a", 7]
+    for size in (1, 100):
+        schema = Schema(event_id="id")
+        model = GraphConv(3, 2).eval()
+        with Stream(model, IterableSource(events), schema, first=first, max_size=size) as stream:
+            stream.drain()
+            assert stream.inc.graph.to_edge_index().t().tolist() == [[1, 1], [0, 1], [0, 1]]
+            assert (stream.stats.repeated, stream.stats.dead) == (1, 0)
+    del first["node_ids"]
+    ids = [(np.uint64(0), 1), (0, np.uint8(1)), (2**63, 1), (np.uint64(2**63), 1), (-1, 1)]
+    events = [{"src": src, "dst": dst} for src, dst in ids]
+    for size in (1, 100):
+        with Stream(model, IterableSource(events), first=first, max_size=size) as stream:
+            stream.drain()
+            assert stream.inc.graph.to_edge_index().t().tolist() == [[1, 1], [0, 1], [0, 1]]
+            assert [letter.position for letter in stream.dead_letters] == [3, 4, 5]
