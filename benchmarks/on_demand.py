@@ -86,7 +86,7 @@ def _rows(args: argparse.Namespace, name: str, work: Workload, deltas: list[Grap
     for _ in range(TURNS):
         took_settling.append(_took(_waiting(net, work, deltas)[0].settle))
         lazy, _ = _waiting(net, work, deltas)
-        took_reading.append(_took(lambda of=lazy: of.read(every)))
+        took_reading.append(_took(lambda of=lazy: of.read()))
     settled = float(np.median(took_settling))
     rows = []
     for count in [*args.asked, len(every)]:
