@@ -22,6 +22,7 @@ from pyg_incremental.errors import IncrementalWarning
 
 PACKAGE = Path(__file__).parents[1]
 _OWN, _TEMPORARY = "pyg_incremental", "pyg_incremental-until-exit-"
+_ENDINGS = (".nbi", ".nbc", ".complete", ".lock")
 DTYPES = ("float32", "float64")
 """Of which there are compiled kernels."""
 SMALL = (
@@ -124,15 +125,24 @@ def clear() -> int:
     Raises:
         OSError: If they cannot be deleted.
     """
-    size = num_bytes()
-    if root().exists():
-        shutil.rmtree(root())
+    size, files = num_bytes(), _files()
+    for file in files:
+        file.unlink(missing_ok=True)
+    folders = sorted({folder for file in files for folder in file.parents}, reverse=True)
+    for folder in [f for f in folders if f.is_relative_to(root())]:
+        with contextlib.suppress(OSError):  # something else is in it
+            folder.rmdir()
     return size
 
 
 def num_bytes() -> int:
     """How many bytes are kept."""
-    return sum(file.stat().st_size for file in root().rglob("*") if file.is_file())
+    return sum(file.stat().st_size for file in _files())
+
+
+def _files() -> list[Path]:
+    """What is kept, and nothing else: the folder may be one that somebody has for more."""
+    return [file for file in root().rglob("*") if file.suffix in _ENDINGS]
 
 
 def _can_be_written(folder: Path) -> bool:

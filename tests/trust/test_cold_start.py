@@ -154,13 +154,15 @@ def test_the_command_clears_what_is_kept_and_nothing_else(anew, monkeypatch, tmp
     assert capsys.readouterr().out == f"{folder}: 0.0 MB kept\n"
     (folder / "kernels").mkdir()
     (folder / "kernels" / "of an earlier version.nbc").write_bytes(bytes(1_200_000))
+    (folder / "README.md").write_text("a clone of the project stands in the folder that is named")
     assert command.main(["cache"]) == 0
     assert command.main(["cache", "--clear"]) == 0
     assert command.main(["cache", "--clear"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{folder}: {said}" for said in ("1.2 MB kept", "1.2 MB deleted", "0.0 MB deleted")
     ]
-    assert [*tmp_path.iterdir()] == [of_others.parent]
+    assert {*tmp_path.iterdir()} == {of_others.parent, folder}
     assert of_others.exists()
+    assert [*folder.iterdir()] == [folder / "README.md"]
     kept.folder_of(kept.__file__)
     assert folder.is_dir(), "what is compiled next is kept again"
