@@ -360,6 +360,12 @@ _TABLE: dict[str, Rule] = dict.fromkeys(
     **dict.fromkeys(["cross", "linalg_cross"], _pairs_of_rows(2, -1)),
 }  # fmt: skip
 
+
+def is_elementwise(name: str) -> bool:
+    """Whether a function of torch works element by element, with broadcasting."""
+    return _TABLE.get(name) is _elementwise
+
+
 COSTLY = frozenset(["matmul", "mm", "bmm", "linear", "einsum"])
 """Functions that contain a matrix product."""
 EMPTY = frozenset(["empty", "new_empty"])

@@ -30,6 +30,7 @@ from pyg_incremental.trace.merging import merged
 from pyg_incremental.trace.names import asks_for_values, either_way, name_of
 from pyg_incremental.trace.nested import alike, holds_tensors, leaves, rebuilt, tensors_as
 from pyg_incremental.trace.sealed import Matrix, Sealed, edges_of_matrix, values_of_matrix
+from pyg_incremental.trace.shapes import KNOWN_SHAPES, elementwise, keeps_shape
 from pyg_incremental.trace.sizes import SYMBOLIC, Size, Sizes, is_fake
 from pyg_incremental.trace.where import here
 
@@ -269,10 +270,12 @@ class Recorder(TorchFunctionMode):
         taken = self._taken_by_mask(call, real)
         if isinstance(real, Tensor) and real.is_sparse:
             taken = self._of_matrix(call, real)
+        if taken is None:
+            taken = elementwise(self.sizes, call, real)
         if taken is not None:
             return taken
         try:
-            fakes = self._run_without_values(call)
+            fakes = self._shapes_of(call)
             known = not depends_on_ones(call, fakes)
             if known and alike(fakes, real, self.sizes.may_be):
                 return fakes
@@ -281,6 +284,16 @@ class Recorder(TorchFunctionMode):
             if not fixed and call.name not in _FIXED_LENGTH:
                 self.refuse(f"how many tensors '{call.shown}' returns depends on sizes")
         return tensors_as(lambda t, _: self.sizes.unknown(t), real, real)
+
+    def _shapes_of(self, call: Call) -> Any:
+        """What a call returns without values, from what one that was alike has returned."""
+        question = KNOWN_SHAPES.question(self.sizes, call)
+        fakes = None if question is None else KNOWN_SHAPES.answer(self.sizes, question)
+        if fakes is None:
+            fakes = self._run_without_values(call)
+            if question is not None and not self.sizes.has_learned():
+                KNOWN_SHAPES.tell(question, fakes)
+        return fakes
 
     def _taken_by_mask(self, call: Call, real: Any) -> Tensor | None:
         """`rows[mask]` or `rows[:, mask]`: equal masks take equally many."""
@@ -370,7 +383,7 @@ class Recorder(TorchFunctionMode):
         node = self._node(call)
         self.writes.add(node)
         try:
-            self._run_without_values(call)  # to change the shape, if it does
+            self._reshape(call, written)
         except Exception as error:
             self.refuse(f"'{call.shown}' writes in a way that depends on sizes or values", error)
         for key, other in list(self._held.items()):
@@ -378,6 +391,18 @@ class Recorder(TorchFunctionMode):
                 self._hold(other.fake, node, other.real)
         self._hold(written.fake, node, written.real)
         return None if call.name == "__setitem__" else written.fake
+
+    def _reshape(self, call: Call, written: HeldTensor) -> None:
+        """Change the shape of what a call writes to without values, if it does."""
+        if keeps_shape(call, written.fake):
+            return
+        question = KNOWN_SHAPES.question(self.sizes, call)
+        if question is not None and KNOWN_SHAPES.answer(self.sizes, question) is not None:
+            return
+        self._run_without_values(call)
+        after = KNOWN_SHAPES.question(self.sizes, call)
+        if question is not None and after is not None and after.key == question.key:
+            KNOWN_SHAPES.tell(question, written.fake)
 
     def _without_out(self, call: Call, out: Tensor) -> Call:
         """The same call, for its result; that has to be of the dtype and shape of `out`."""

@@ -118,8 +118,35 @@ class Sizes:
         Made by hand, as `FakeTensorMode` itself does: `torch.empty` under it takes seven times as
         long, since it first looks for the operation and its symbols among those it knows.
         """
-        empty = torch.empty(tuple(sizes), dtype=real.dtype, device="meta")
-        return FakeTensor(self._mode, empty, real.device)
+        return self.like(real.dtype, real.device, sizes)
+
+    def like(
+        self,
+        dtype: torch.dtype,
+        device: torch.device,
+        sizes: Sequence[Size],
+        stride: Sequence[Size] | None = None,
+    ) -> Tensor:
+        """A tensor `[*sizes]` of a dtype, as if on a device, without values."""
+        if stride is None:
+            empty = torch.empty(tuple(sizes), dtype=dtype, device="meta")
+        else:
+            empty = torch.empty_strided(tuple(sizes), tuple(stride), dtype=dtype, device="meta")
+        return FakeTensor(self._mode, empty, device)
+
+    def size(self, expression: Any) -> Size:
+        """What is computed from symbols, as a size."""
+        made: Size = self._env.create_symintnode(expression, hint=None)
+        return made
+
+    def bounds(self, symbol: Any) -> tuple[Any, Any]:
+        """The least and the largest that a symbol can be."""
+        within = self._env.var_to_range[symbol]
+        return within.lower, within.upper
+
+    def has_learned(self) -> bool:
+        """Whether more is known of the symbols than the bounds of each."""
+        return bool(self._env.replacements or self._env.num_deferred_runtime_asserts)
 
     def unknown(self, real: Tensor) -> Tensor:
         """A tensor like `real`, of any shape, of whose sizes nothing is known."""
