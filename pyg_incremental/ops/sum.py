@@ -327,29 +327,33 @@ class SumState(Summing):
             rows = context.scratch.touched[:count]
             rows[:] = context.backend.sorted(rows)
         ids = context.scratch.taken(count)
-        before = self.out.tensor[ids.tensor.to(self.out.tensor.device)]
+        before = self.out.stored_rows(ids)
         for of, noted in self._noted if context.num_events and count else []:
             at = torch.searchsorted(ids.tensor, of).clamp_max(count - 1)
             found = ids.tensor[at] == of
-            flat = context.backend.tensor(noted).view(len(noted), *before.shape[1:])
-            before[at[found]] = flat[found]
+            rows = context.backend.tensor(before)
+            rows[at[found]] = context.backend.tensor(noted)[found]
         self._noted = []
         super().rows_changed()
-        self._leave_out(ids.tensor, before)
+        self._leave_out(ids, before)
 
-    def _leave_out(self, ids: Tensor, before: Tensor) -> None:
+    def _leave_out(self, ids: Ids, before: Array) -> None:
         """Leave the rows out that are what they were, `before`, among `ids`, both ascending."""
-        if self.out.ids is None:
+        touched, backend = self.out.ids, self.context.backend
+        if touched is None:
             return
-        context, touched = self.context, self.out.ids.tensor
-        old, now = before[torch.searchsorted(ids, touched)].flatten(1), self.out.read(touched)
-        now = now.flatten(1)
-        differs = ((now != old) & ((now == now) | (old == old))).any(1)
-        differs = differs.cpu() | (touched >= context.first_new)
-        changed = touched[differs]
-        self.out.ids = context.backend.ids(changed) if len(changed) else None
-        *first, _, edges, reread, a, b, c, d, e, way = context.stats[-1]
-        context.stats[-1] = (*first, len(changed), edges, reread, a, b, c, d, e, way)
+        if touched.count < ids.count:
+            before = before[backend.array(torch.searchsorted(ids.tensor, touched.tensor))]
+        places = backend.array(torch.arange(touched.count))
+        first_new = int(torch.searchsorted(touched.tensor, self.context.first_new))
+        changed, where = backend.room(touched.count), backend.room(touched.count)
+        n = self.context.kernels.commit(
+            before, places, self.out.stored_rows(touched), before[:0], first_new, changed, where
+        )
+        if n < touched.count:
+            self.out.ids = backend.ids_from(touched.array[where[:n]]) if n else None
+        *first, _, edges, reread, a, b, c, d, e, way = self.context.stats[-1]
+        self.context.stats[-1] = (*first, n, edges, reread, a, b, c, d, e, way)
 
     def _collect(self, with_changed: bool, first: tuple[Ids, ...] = ()) -> Touched:
         """The rows whose own terms changed are touched too."""

@@ -138,6 +138,10 @@ class Cell(Rows):
             return torch.from_numpy(take(self._plain, ids.array, lent))
         return self.read(ids.tensor) if self.maker is None else self.maker.now(ids)
 
+    def stored_rows(self, ids: Ids) -> Array:
+        """A copy of stored rows, `[k, channels]`, as kernels take them."""
+        return take(self.array, ids.array) if self.backend.is_compiled else self.array[ids.array]
+
     @property
     def is_listed(self) -> bool:
         """Whether `listed` may be asked."""

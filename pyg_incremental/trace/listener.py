@@ -31,6 +31,9 @@ class Observer(Protocol):
     def function(self, func: Callable[..., Any], *args: Any) -> Any:
         """A Python function that counts as one call."""
 
+    def repeatable(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A Python function that gives the same for the same and writes to nothing."""
+
     def __enter__(self) -> Any:
         """Begin to be told."""
 
@@ -75,6 +78,10 @@ class Listener(TorchFunctionMode):
     def function(self, func: Callable[..., Any], *args: Any) -> Any:
         """A Python function that counts as one call."""
         return self._call(f"<{func.__name__}>", func, args, {})
+
+    def repeatable(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A Python function that gives the same for the same; what it calls is noted."""
+        return func(*args, **kwargs)
 
     def _call(self, name: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         self.is_busy = True

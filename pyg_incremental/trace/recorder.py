@@ -30,7 +30,7 @@ from pyg_incremental.trace.merging import merged
 from pyg_incremental.trace.names import asks_for_values, either_way, name_of
 from pyg_incremental.trace.nested import alike, holds_tensors, leaves, rebuilt, tensors_as
 from pyg_incremental.trace.sealed import Matrix, Sealed, edges_of_matrix, values_of_matrix
-from pyg_incremental.trace.shapes import KNOWN_SHAPES, elementwise, keeps_shape
+from pyg_incremental.trace.shapes import KNOWN_SHAPES, PLAIN, elementwise, keeps_shape
 from pyg_incremental.trace.sizes import SYMBOLIC, Size, Sizes, is_fake
 from pyg_incremental.trace.where import here
 
@@ -96,6 +96,7 @@ class Recorder(TorchFunctionMode):
         self._taken: dict[Any, Size] = {}
         self._meanings: dict[fx.Node, int] = {}
         self._numbered: dict[Any, int] = {}
+        self._repeated: dict[Any, tuple[Any, list[str]]] = {}
         self._autocast = _autocast()
 
     # What goes in and out ------------------------------------------------------------------------
@@ -208,6 +209,42 @@ class Recorder(TorchFunctionMode):
     def function(self, func: Callable[..., Any], *args: Any) -> Any:
         """A Python function that is written down as one call."""
         return self._call(Call("call_function", func, f"<{func.__name__}>", func, args, {}))
+
+    def repeatable(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A Python function that gives the same for the same: what it does is written down once.
+
+        Each call returns tensors of its own, which the model may write to.
+        """
+        given = leaves((args, kwargs))
+        if not all(is_fake(v) or isinstance(v, (*SYMBOLIC, *PLAIN)) for v in given):
+            return func(*args, **kwargs)
+        asked = self.meaning(self._nodes((args, *kwargs.items())))
+        key = (func, asked, torch.get_default_dtype())
+        if key not in self._repeated:
+            first = len(self.calls)
+            result = func(*args, **kwargs)
+            if all(v is None or is_fake(v) for v in leaves(result)):
+                self._repeated[key] = (self._nodes(result), self.calls[first:])
+            return result
+        known, calls = self._repeated[key]
+        self.calls += calls
+        for value in given:
+            self._see(value)
+        self.is_busy = True
+        try:
+            real = func(*self._reals(args), **self._reals(kwargs))
+            of_given = {self._held[id(v)].node: v for v in given if is_fake(v)}
+            return tensors_as(lambda t, node: self._once_more(t, node, of_given), real, known)
+        finally:
+            self.is_busy = False
+
+    def _once_more(self, real: Tensor, node: fx.Node, given: dict[fx.Node, Tensor]) -> Tensor:
+        """Another tensor that a node stands for, or the one that was given."""
+        if node not in given:
+            made = self.sizes.fake(real, self.fake[node].shape)
+            self._hold(made, node, real)
+            return made
+        return given[node]
 
     def _call(self, call: Call) -> Any:
         self.is_busy = True  # what is looked at here is not the model's doing

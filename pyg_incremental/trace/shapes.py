@@ -18,10 +18,11 @@ from pyg_incremental.trace.sizes import Size, Sizes, is_fake, same_size
 
 _MOST = 4096
 """So many answers are kept; the oldest goes."""
-_PLAIN = (
+PLAIN = (
     bool, int, float, str, type(None), type(Ellipsis),
     torch.dtype, torch.device, torch.layout, torch.memory_format,
 )  # fmt: skip
+"""What is told by its value."""
 
 
 class _NotDescribed(Exception):
@@ -146,7 +147,7 @@ def _described(value: Any, symbols: dict[Any, Any]) -> Any:
     if type(value) is slice:
         parts = (value.start, value.stop, value.step)
         return slice, *(_described(part, symbols) for part in parts)
-    if isinstance(value, _PLAIN):
+    if isinstance(value, PLAIN):
         return type(value), value
     raise _NotDescribed
 

@@ -52,6 +52,7 @@ from pyg_incremental.trace.merging import merging_seen_by
 from pyg_incremental.trace.nested import tensors_as
 from pyg_incremental.trace.probe import Probe
 from pyg_incremental.trace.recorder import Recorder
+from pyg_incremental.trace.repeated import repeats_seen_by
 from pyg_incremental.trace.sealed import is_matrix, opened
 from pyg_incremental.trace.series import is_over_series, sizes_of_series
 from pyg_incremental.trace.sizes import SYMBOLIC, Sizes, is_fake
@@ -234,7 +235,8 @@ def _calls_seen_by(
             torch.no_grad(), plainly(site.model), _grouping_seen_by(observer),
             merging_seen_by(observer, site.modules()),
             recorded_modules(observer, names, _asks_for_weights if opens else _never),
-            opened_modules(observer, convs), matrices_seen_by(observer, site.modules()), observer,
+            opened_modules(observer, convs), matrices_seen_by(observer, site.modules()),
+            repeats_seen_by(observer, site.modules()), observer,
         ):  # fmt: skip
             stack.enter_context(context)
         yield
