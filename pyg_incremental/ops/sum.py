@@ -338,20 +338,24 @@ class SumState(Summing):
         self._leave_out(ids, before)
 
     def _leave_out(self, ids: Ids, before: Array) -> None:
-        """Leave the rows out that are what they were, `before`, among `ids`, both ascending."""
+        """Leave the rows out that are what they were, `before`, among `ids`, which ascend."""
         touched, backend = self.out.ids, self.context.backend
         if touched is None:
             return
-        if touched.count < ids.count:
+        if touched.count < ids.count or not torch.equal(touched.tensor, ids.tensor):
             before = before[backend.array(torch.searchsorted(ids.tensor, touched.tensor))]
         places = backend.array(torch.arange(touched.count))
-        first_new = int(torch.searchsorted(touched.tensor, self.context.first_new))
         changed, where = backend.room(touched.count), backend.room(touched.count)
         n = self.context.kernels.commit(
-            before, places, self.out.stored_rows(touched), before[:0], first_new, changed, where
+            before, places, self.out.stored_rows(touched), before[:0], touched.count, changed, where
         )
+        differs = backend.tensor(where[:n])
+        if self.context.first_new < self.context.num_nodes:
+            arrived = (touched.tensor >= self.context.first_new).nonzero().flatten()
+            differs = torch.cat([differs, arrived]).unique()
+            n = len(differs)
         if n < touched.count:
-            self.out.ids = backend.ids_from(touched.array[where[:n]]) if n else None
+            self.out.ids = backend.ids(touched.tensor[differs]) if n else None
         *first, _, edges, reread, a, b, c, d, e, way = self.context.stats[-1]
         self.context.stats[-1] = (*first, n, edges, reread, a, b, c, d, e, way)
 

@@ -139,7 +139,7 @@ class Cell(Rows):
         return self.read(ids.tensor) if self.maker is None else self.maker.now(ids)
 
     def stored_rows(self, ids: Ids) -> Array:
-        """A copy of stored rows, `[k, channels]`, as kernels take them."""
+        """A copy of the stored rows `ids`, int64 `[k]`, as kernels take them: `[k, channels]`."""
         return take(self.array, ids.array) if self.backend.is_compiled else self.array[ids.array]
 
     @property
