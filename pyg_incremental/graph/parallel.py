@@ -50,9 +50,10 @@ def occurrences(graph: EdgeStore, src: Ids, dst: Ids) -> tuple[Ids, Ids]:
 
 def _in_list(graph: EdgeStore, src: int, dst: int) -> Ids:
     """The slots of the edges of one pair, from the shorter neighbour list of its ends."""
-    near, far, lists = src, dst, graph.out
-    if graph.inn.degree[dst] < graph.out.degree[src]:
-        near, far, lists = dst, src, graph.inn
+    near, far, lists = dst, src, graph.inn
+    # The source of an edge has an out-edge; where it has none, lists of these are not kept.
+    if 0 < graph.out.degree[src] < graph.inn.degree[dst]:
+        near, far, lists = src, dst, graph.out
     first = lists.start[near]
     part = slice(first, first + lists.degree[near])
     found: Ids = lists.edge[part][lists.neighbor[part] == far].astype(np.int64)

@@ -167,6 +167,15 @@ def test_old_edges_expire(seed):
         made("random", seed, rng)[0].expire(3)
 
 
+def test_the_oldest_of_many_edges_of_one_pair_leave():
+    """A window on a stream in which one pair comes again and again."""
+    seen = torch.tensor([[1], [0]]).expand(2, 100)
+    sampler = StreamingSampler(seen, 2, [-1])
+    for left in (90, 80):
+        sampler.apply_delta(edge_index_del=seen[:, :10], which="oldest")
+        assert sorted(sampler.sample(torch.tensor([0])).edge) == list(range(100 - left, 100))
+
+
 def test_rows_are_read_again_only_now_and_then():
     """Deleting the newest edge over and over, from a node with many: the worst that can be done."""
     many, width = 2_000, 10
