@@ -13,6 +13,7 @@ from torch_geometric.nn import (
     GCN,
     GATConv,
     GCNConv,
+    GraphSAGE,
     HeteroConv,
     HypergraphConv,
     SAGEConv,
@@ -459,3 +460,20 @@ def test_other_ways_to_call_a_model(make):
                 inc.apply_delta(edge_index_add=[[0], [12]] if comm.rank else None)
 
     all_well(run_ranks(3, work))
+
+
+def test_ghosts_of_float32_models_whose_moments_are_kept_in_float64():
+    """The compiled plan took the rows that another rank had sent for rows of float32."""
+    torch.manual_seed(0)
+    model = GraphSAGE(3, 4, 1, 2, aggr="std").eval()
+    x, edges = torch.randn(6, 3), torch.randint(6, (2, 30))
+
+    def work(comm):
+        inc = DistributedIncrementalModel(model, comm, compile_after=1)
+        inc(x, edges, partition_by=torch.arange(6) % comm.size)
+        for node in (0, 1, 2, 3):
+            changes = ([node], torch.full((1, 3), 1.0 + node))
+            inc.apply_delta(x_changes=changes, edge_index_add=[[node], [node]])
+        return inc.verify()
+
+    assert max(all_well(run_ranks(2, work))) < 1e-4

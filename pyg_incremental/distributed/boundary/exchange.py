@@ -114,7 +114,9 @@ class ExchangeExecutor(Operator):
         self.arrived: tuple[NDArray[np.int64], Tensor] | None = None
 
     def unknown(self, graph: DynamicGraph, dtype: torch.dtype, wide: torch.dtype) -> str:
-        """The machine takes part where both values have one memory."""
+        """The machine takes part where both values have one memory, of the dtype of its rows."""
+        if self.out.tensor.dtype != dtype:
+            return f"its rows are of {self.out.tensor.dtype}"
         return "" if self.is_shared else "it has rows of its own"
 
     def lay_out(self, row: Array, numbers: Array, at: At, wide: bool) -> None:
