@@ -112,6 +112,11 @@ class FastPath:
         self._exchanges = [
             e for e, kind in zip(t.executors, steps, strict=True) if kind == EXCHANGE
         ]
+        self._ones = [
+            (s, e.out.nodes)
+            for s, (e, kind) in enumerate(zip(t.executors, steps, strict=True))
+            if kind == ONES
+        ]
         self.is_alone = t.known == len(t.executors) and not self._exchanges
         self._takes_few, self._few_rows = self._begins, self._rows_at_most()
         self.slots = np.zeros((2, 1 + _EDGES), np.int64)
@@ -261,6 +266,9 @@ class FastPath:
         if len(events.changed.slots) or len(rows) > 1:
             return False
         if not all(e.is_shared for e in self._exchanges) or (self._exchanges and self._has_new):
+            return False
+        # New ghosts come without rows, so no input says that they are too many.
+        if any(n.num_nodes - n.first_new > self.tables.room_of(s) for s, n in self._ones):
             return False
         for name, (ids, _) in rows.items():
             step = self.inputs.get(name)
