@@ -37,6 +37,7 @@ class Arguments:
         relation: The graph that the conv was given.
         loops: Which edges count: all ('keep') or all but self-loops ('drop').
         turned: Whether the edges were turned around before the conv got them.
+        like: A tensor of the dtype and the device of node features, where no argument tells.
     """
 
     program: Program
@@ -48,6 +49,7 @@ class Arguments:
     relation: Relation = field(default_factory=Relation)
     loops: Loops = "keep"
     turned: bool = False
+    like: Tensor | None = field(default=None, repr=False)
 
     def node(self, name: str = "x") -> Value:
         """A node argument; the pair `(x, x)` stands for `x`."""
@@ -195,4 +197,4 @@ class Arguments:
         """Example rows of node features, which have the dtype and the device of all of them."""
         read = [v for a in self.args.values() for v in (a if isinstance(a, (tuple, list)) else [a])]
         found = (self.example(v) for v in read if isinstance(v, Value) and v.domain is Domain.NODE)
-        return next(found, torch.empty(0))
+        return next(found, torch.empty(0) if self.like is None else self.like)

@@ -15,10 +15,9 @@ from torch_geometric.nn import ChebConv
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.hop import Hop
 from pyg_incremental.conv.inner import with_bias
-from pyg_incremental.conv.linear import linear
+from pyg_incremental.conv.linear import linear, pays
 from pyg_incremental.conv.normalize import inverse, inverse_sqrt
 from pyg_incremental.conv.powers import mapped_sum
-from pyg_incremental.conv.push_down import pays
 from pyg_incremental.conv.registry import register
 from pyg_incremental.program.steps import Domain, NotIncremental, Value
 

@@ -4,7 +4,6 @@
 |---|---|
 | GCNConv (Kipf and Welling, 2017, Eq. 2) | `A lin(x) + bias` |
 | LGConv (He et al., 2020, Eq. 3) | `A x`, no self-loops |
-| PDNConv (Rozemberczki et al., 2021, Definition 2) | `A lin(x) + bias`, edge weights from an MLP |
 | GCN2Conv (Chen et al., 2020, Eq. 5) | `h M`, `h = (1 - alpha) A x + alpha x_0`, `M = (1 - beta) I + beta W` |
 """  # noqa: E501 - a table
 
@@ -12,15 +11,13 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import GCN2Conv, GCNConv, LGConv, PDNConv
+from torch_geometric.nn import GCN2Conv, GCNConv, LGConv
 
 from pyg_incremental.conv.call import ConvCall
-from pyg_incremental.conv.hop import Hop
-from pyg_incremental.conv.linear import flat_weight, linear
+from pyg_incremental.conv.linear import linear
 from pyg_incremental.conv.normalize import gcn_hop, plain_hop
 from pyg_incremental.conv.registry import register
-from pyg_incremental.program.row_wise import why_not_row_wise
-from pyg_incremental.program.steps import NotIncremental, Value
+from pyg_incremental.program.steps import Value
 
 
 @register(GCNConv)
@@ -42,26 +39,6 @@ def lg(call: ConvCall) -> Value:
     call.only("x", "edge_weight")
     hop = gcn_hop(call, add_self_loops=False) if call.conv.normalize else plain_hop(call)
     return hop(call.node(), "hop")
-
-
-@register(PDNConv)
-def pdn(call: ConvCall) -> Value:
-    """`PDNConv` as steps: the weight of an edge is a row map of its attributes."""
-    conv = call.conv
-    call.only("x", "edge_attr")
-    call.only_coo()
-    x, attr = call.node(), call.edge("edge_attr")
-    if attr is None and not conv.normalize:
-        raise NotIncremental("PyG needs edge_attr where it does not normalise")
-    mixed = why_not_row_wise(conv.mlp)
-    if mixed:
-        raise NotIncremental(f"its mlp mixes rows: {mixed}")
-    weight = None
-    if attr is not None:
-        computed = call.map("edge_weight", lambda e: conv.mlp(e).squeeze(-1), attr, costly=True)
-        weight = flat_weight(call.program, computed)
-    hop = gcn_hop(call, conv.add_self_loops, weight=weight) if conv.normalize else Hop(call, weight)
-    return hop(x, "hop", linear(conv.lin), biased=True)
 
 
 @register(GCN2Conv)

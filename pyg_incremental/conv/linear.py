@@ -22,6 +22,14 @@ def _flat(w: Tensor) -> Tensor:
     return w if w.dtype.is_floating_point else w.to(torch.get_default_dtype())
 
 
+def pays(weight: Tensor) -> bool:
+    """Whether a map of this weight `[out, in]` is worth moving in front of a linear aggregation.
+
+    The two agree, since `lin(sum(x)) = sum(lin(x))`; messages then are at most twice as wide.
+    """
+    return weight.shape[0] <= 2 * weight.shape[1]
+
+
 def linear(
     module: torch.nn.Module, bias: bool = True, bias_of: torch.nn.Module | None = None
 ) -> Callable[[Tensor], Tensor]:

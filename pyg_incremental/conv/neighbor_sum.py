@@ -2,44 +2,20 @@
 
 | conv | result |
 |---|---|
-| SimpleConv | `Aggr(w x)`, the features themselves added, beside it, or as a self-loop |
 | LEConv (Ranjan et al., 2020, Eq. 9) | `sum w (lin1(x_j) - lin2(x_i)) + lin3(x_i)` |
 | ClusterGCNConv (Chiang et al., 2019, Eq. 11) | `lin_out(A x + lambda diag(A) x) + lin_root(x)` |
 """
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import ClusterGCNConv, LEConv, SimpleConv
+from torch_geometric.nn import ClusterGCNConv, LEConv
 
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.hop import Hop
-from pyg_incremental.conv.linear import linear
+from pyg_incremental.conv.linear import linear, pays
 from pyg_incremental.conv.normalize import plain_hop
-from pyg_incremental.conv.own_loop import reduced_with_loop
-from pyg_incremental.conv.push_down import pays
 from pyg_incremental.conv.registry import register
 from pyg_incremental.program.steps import NotIncremental, Value
-
-
-@register(SimpleConv)
-def simple(call: ConvCall) -> Value:
-    """`SimpleConv` as steps: one aggregation."""
-    call.only("x", "edge_weight")
-    source, target = call.ends()
-    root = call.conv.combine_root
-    weight = plain_hop(call).weight
-    loop = source if root == "self_loop" else None
-    if loop is not None:
-        if isinstance(call.args["x"], (tuple, list)):
-            raise NotIncremental("PyG adds no self-loops between two sets of nodes")
-        if not (call.is_coo or (call.is_sum and call.format == "csr")):
-            raise NotIncremental("a matrix merges a self-loop with the added one")
-    rows = reduced_with_loop(call, call.weighted(source, weight), loop)
-    if target is None or root not in ("sum", "cat"):
-        return rows
-    if root == "sum":
-        return call.map("out", torch.add, rows, target)
-    return call.map("out", lambda r, x: torch.cat([x, r], dim=-1), rows, target)
 
 
 @register(LEConv)

@@ -1,7 +1,7 @@
 """Powers of a propagation, and polynomials in it.
 
 The state of every hop is kept. Where the aggregation is linear, linear layers come before the hops
-if that pays (see `push_down`), and polynomials are nested as Horner does:
+if that pays (see `linear.pays`), and polynomials are nested as Horner does:
 `x_0 + A x_1 + A^2 x_2 = x_0 + A (x_1 + A x_2)`; what comes out then reads one sum only.
 """
 
@@ -12,8 +12,7 @@ from torch import Tensor
 
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.hop import Hop
-from pyg_incremental.conv.linear import linear
-from pyg_incremental.conv.push_down import pays
+from pyg_incremental.conv.linear import linear, pays
 from pyg_incremental.program.steps import Value
 
 

@@ -145,7 +145,7 @@ _FILLED = "so is `edge_attr` of self-loops, filled in by a reduction (`fill_valu
 
 _LAYERS: dict[str, tuple[Scheme, str, str]] = {
     "SimpleConv": (
-        "incremental", "",
+        "incremental", "one aggregation",
         "`combine_root='self_loop'` beside another `aggr` than sum on a matrix: full pass",
     ),
     "GCNConv": ("incremental", "", f"{_REDUCED}; another than sum on a matrix: full pass"),
@@ -153,9 +153,9 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
         "incremental", "",
         f"{_BEYOND}: row recompute; no `lambda_max` but weights or `normalization=None`: full pass",
     ),
-    "SAGEConv": ("incremental", "", ""),
+    "SAGEConv": ("incremental", "aggregated neighbours plus root term", ""),
     "CuGraphSAGEConv": ("refused", "", f"{_NO_KERNEL} `SAGEConv`"),
-    "GraphConv": ("incremental", "", ""),
+    "GraphConv": ("incremental", "aggregated neighbours plus root term", ""),
     "GravNetConv": ("refused", "", f"{_NO_KNN}; PyG needs pyg-lib"),
     "GatedGraphConv": ("incremental", "each layer a sum and a GRU cell", ""),
     "ResGatedGraphConv": (
@@ -173,15 +173,17 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
     ),
     "AGNNConv": ("constrained", "attention over normalised features", _RANKED),
     "TAGConv": ("incremental", "", ""),
-    "GINConv": ("incremental", "", _MIXES),
+    "GINConv": (
+        "incremental", "`nn` of a node's own features and the sum of its neighbours'", _MIXES
+    ),
     "GINEConv": ("incremental", "GIN with edge attributes behind a ReLU", _MIXES),
     "ARMAConv": (
         "incremental", "",
         "full pass: `aggr='softmax'`, power mean, several at once; an `act` that mixes channels",
     ),
-    "SGConv": ("incremental", "", ""),
+    "SGConv": ("incremental", "K hops and a linear layer", ""),
     "SSGConv": ("incremental", "", ""),
-    "APPNP": ("incremental", "", ""),
+    "APPNP": ("incremental", "K hops, each mixed with the features", ""),
     "MFConv": ("incremental", "", ""),
     "RGCNConv": (
         "incremental", "", f"{_BEYOND}: row recompute"
@@ -192,7 +194,9 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
         "constrained", "",
         "row recompute: `mod='f-additive'`, which asks whether a weight is exactly zero",
     ),
-    "SignedConv": ("incremental", "", ""),
+    "SignedConv": (
+        "incremental", "aggregates over two graphs, and a root term for each sign", ""
+    ),
     "DNAConv": ("constrained", "", ""),
     "PointNetConv": (
         "constrained", "`local_nn` of each edge, reduced, self-loops too; then `global_nn`",
@@ -244,10 +248,12 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
     "SuperGATConv": ("constrained", "attention, then the bias", _RANKED),
     "FAConv": ("constrained", "", ""),
     "EGConv": (
-        "incremental", "",
+        "incremental", "one aggregation of the bases for each aggregator",
         "full pass: self-loops without 'symnorm', which PyG adds up to the largest id with an edge",
     ),
-    "PDNConv": ("incremental", "", _MIXES),
+    "PDNConv": (
+        "incremental", "the weight of an edge is a row map of its attributes", _MIXES
+    ),
     "GeneralConv": (
         "incremental",
         "messages or attention, then the mean of heads and the node itself",

@@ -1,8 +1,9 @@
-"""Convs that propagate several times, with linear layers for each number of hops.
+"""Convs that propagate several times over the adjacency of `gcn_norm`, and read every hop.
 
 | conv | result, with A the adjacency of `gcn_norm` |
 |---|---|
 | TAGConv (Du et al., 2017, Eq. 4) | `sum_k lin_k(A^k x)` |
+| SSGConv (Zhu and Koniusz, 2021, Eq. 6) | `lin(alpha x + (1 - alpha) / K sum_k A^k x)` |
 | MixHopConv (Abu-El-Haija et al., 2019, Eq. 5) | `lin_p(A^p x)` for each power p, side by side |
 """
 
@@ -10,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import MixHopConv, TAGConv
+from torch_geometric.nn import MixHopConv, SSGConv, TAGConv
 
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.inner import with_bias
@@ -32,6 +33,35 @@ def tag(call: ConvCall) -> Value:
         terms = [call.map(f"lin_{k}", linear(lin), x, costly=True) for k, lin in enumerate(lins)]
         return with_bias(call, nested(hop, terms))
     return with_bias(call, mapped_sum(call, lins, powers(hop, x, len(lins) - 1)))
+
+
+@register(SSGConv)
+def ssg(call: ConvCall) -> Value:
+    """`SSGConv` as steps: the mean of K hops, and a linear layer."""
+    conv = call.conv
+    call.only("x", "edge_weight")
+    x, hop = call.node(), gcn_hop(call, conv.add_self_loops)
+    before = comes_first(call, conv.lin, conv.K)
+    if before:
+        x = call.map("lin", linear(conv.lin, bias=False), x, costly=True)
+    share = (1 - conv.alpha) / max(conv.K, 1)
+    if call.is_linear and conv.K:
+        hops = [hop(nested(hop, [x] * conv.K), "hop_0")]
+    else:
+        hops = powers(hop, x, conv.K)[1:]
+
+    def mixed(x: Tensor, *rows: Tensor) -> Tensor:
+        out: Tensor = conv.alpha * x
+        for row in rows:
+            out = out + share * row
+        return out
+
+    rows = call.map("mixed", mixed, x, *hops)
+    if not before:
+        return call.map("out", linear(conv.lin), rows, costly=True)
+    if conv.lin.bias is None:
+        return rows
+    return call.map("out", lambda rows: rows + conv.lin.bias, rows)
 
 
 @register(MixHopConv)

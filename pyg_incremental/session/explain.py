@@ -178,7 +178,9 @@ def _lines(session: Session) -> list[_Line]:
         if value not in makers and value.domain is not Domain.EDGE:
             continue
         again = origin in passing and origin.what in modules and bool(found) and found[-1].passes
-        known = bool(found) and origin.place is not None and found[-1].place == origin.place
+        again = again and origin.what not in found[-1].what
+        known = bool(found) and found[-1].place == origin.place
+        known = known and (origin.place is not None or origin.what in found[-1].what)
         if origin is not last and (again or not known):
             found.append(_Line(origin.place, [], []))
         line = found[-1]

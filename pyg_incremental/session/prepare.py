@@ -196,7 +196,7 @@ def _traced(site: BoundCall, roles: Roles, tried: Trial, in_one: bool) -> Traced
         best = trace(site, roles, tried, in_one)
     except NotTraceable as error:
         why = error
-    best = _better(best, first)
+    best = _better(first, best)
     least = min([2, *(_num_edges(site.tensors[r.graph]) for r in roles.given)])
     for edges in dict.fromkeys((0, least)[opens:]):
         if best is None or best.program.whole_steps:
@@ -209,7 +209,7 @@ def _traced(site: BoundCall, roles: Roles, tried: Trial, in_one: bool) -> Traced
 
 
 def _is_of_conv(program: Program, site: BoundCall) -> bool:
-    """Whether a conv runs on all rows that has a program."""
+    """Whether a conv runs on all rows."""
     convs = {path for path, m in site.named_modules() if isinstance(m, MessagePassing)}
     steps = (program.origins.get(s.output) for s in program.whole_steps)
     return any(o is not None and f"model.{o.what}".removesuffix(".") in convs for o in steps)

@@ -21,6 +21,7 @@ from pyg_incremental.conv import ConvCall
 from pyg_incremental.conv.attend import has_pointer
 from pyg_incremental.conv.sorting import is_sort
 from pyg_incremental.ops import EdgeFunction
+from pyg_incremental.ops.message import Message
 from pyg_incremental.program.messages import at_node, message_of, reads_nodes
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
@@ -38,6 +39,7 @@ from pyg_incremental.trace.names import name_of
 from pyg_incremental.trace.sides import Sides, beside, of_sides
 from pyg_incremental.trace.sizes import same_size
 from pyg_incremental.trace.softmax import Reduced, Softmaxes, attended
+from pyg_incremental.trace.spread import Variances
 from pyg_incremental.trace.written import Written
 
 READOUTS = frozenset(
@@ -68,6 +70,7 @@ class Ends:
         self.env, self.examples = written.env, written.examples
         self._ids, self._written = EndIds(written), written
         self._softmaxes, self._modules = Softmaxes(written, self._ids), modules
+        self._variances = Variances(self._ids, self._softmaxes.reduced)
         self._derived = DerivedGraphs(written, self._ids, write) if derives else None
         if self._derived is not None:
             self._matrices = Matrices(written, self._derived.graph_of, self._ids.filled)
@@ -112,6 +115,8 @@ class Ends:
             return None
         if name in ("__getitem__", "index_select", "embedding", "torch.embedding"):
             return self._gathered(node, name)
+        if name == "sub":
+            return self._spread(node)
         rule = _SCATTERS.get(name.removesuffix("_") if not name.endswith("__") else name)
         try:
             return None if rule is None else rule(self, node)
@@ -378,12 +383,7 @@ class Ends:
             return None
         if own is None and end.with_loops:
             return None
-        message: Any
-        if end.relation.members:  # the row of a node is that of the edge to its graph
-            if (held.domain, held.kind) != (Domain.NODE, end.relation.source):
-                return None
-            message = self.flat(held)
-        elif held.domain is Domain.EDGE and held.kind == end.relation.graph:
+        if not end.relation.members and held.domain is Domain.EDGE:
             weighed = None if end.with_loops else self._softmaxes.read(source, end)
             if weighed is not None and reduce == "sum":
                 by_pointer = self._has_pointer(node, end)
@@ -392,8 +392,8 @@ class Ends:
             total = self._total(call, source, end) if reduce in ("sum", "mean") else None
             if total is not None:
                 return total if reduce == "sum" else self._mean(call, node, total)
-            message = self._plain(held, end) or self._sent(call, held) or self._message(call, held)
-        else:
+        message = self._travels(call, held, end)
+        if message is None:
             return None
         if own is not None and reduce in ("sum", "mean", *_EXTREMA):
             largest = _EXTREMA.get(reduce)
@@ -405,6 +405,33 @@ class Ends:
             return call.extremum(message, _EXTREMA[reduce])
         return self._mean(call, node, call.total(message)) if reduce == "mean" else None
 
+    def _travels(self, call: ConvCall, held: Value, end: End) -> Message | None:
+        """Rows that are reduced at an end, as a message; None if they are not of its edges."""
+        if end.relation.members:  # the row of a node is that of the edge to its graph
+            is_row = (held.domain, held.kind) == (Domain.NODE, end.relation.source)
+            return self.flat(held) if is_row else None
+        if (held.domain, held.kind) != (Domain.EDGE, end.relation.graph):
+            return None
+        return self._plain(held, end) or self._sent(call, held) or self._message(call, held)
+
+    def _spread(self, node: fx.Node) -> Value | None:
+        """`mean(x * x) - mean(x)^2`, of which the difference of rounded means leaves little.
+
+        It is made of sums in float64, as the variance of an aggregation module is.
+        """
+        found = self._variances.read(node)
+        held = None if found is None else self.env[found.source]
+        if found is None or not isinstance(held, Value) or found.end.with_loops:
+            return None
+        fake = self._ids.fake(found.source)
+        if fake is None or fake.dim() != 2 or not fake.is_floating_point():
+            return None
+        call = self.call_over(node, found.end)
+        message = self._travels(call, held, found.end)
+        if message is None:
+            return None
+        return call.reduce(message, module=aggr.VarAggregation(), part="variance")
+
     def _mean(self, call: ConvCall, node: fx.Node, total: Value) -> Value:
         return self.program.map(
             f"{node.name}_mean", lambda t, n: t / n.clamp(min=1), [total, call.degree()]
@@ -414,7 +441,7 @@ class Ends:
         """The sum of products that can be taken apart; see `total_of`."""
         return None if end.with_loops else total_of(call, self._written, self._ids, source, end)
 
-    def aggregated_by(self, node: fx.Node, module: nn.Module, name: str) -> Value | None:
+    def aggregated_by(self, node: fx.Node, module: nn.Module) -> Value | None:
         """Messages, or the rows of the nodes of a graph, reduced by an aggregation module.
 
         Of what is made of all rows at once, such as a median, that of a node or graph with a change
@@ -434,17 +461,11 @@ class Ends:
             return None
         call = self.call_over(node, end)
         try:
-            if end.relation.members:
-                plain = held.domain is Domain.NODE and held.kind == end.relation.source
-                if given or not plain or type(module) not in READOUTS:
-                    return None
-                return call.reduce(held, module=module, part=name)
-            if (held.domain, held.kind) != (Domain.EDGE, end.relation.graph):
-                return None
-            if not self._to_all(given, end) or (end.relation.derived and is_sort(module)):
-                return None
-            message = self._plain(held, end) or self._sent(call, held) or self._message(call, held)
-            return call.reduce(message, module=module, part=name)
+            fits = not given and type(module) in READOUTS
+            if not end.relation.members:
+                fits = self._to_all(given, end) and not (end.relation.derived and is_sort(module))
+            message = self._travels(call, held, end) if fits else None
+            return None if message is None else call.reduce(message, module=module)
         except NotIncremental:
             return None
 
@@ -512,9 +533,11 @@ class Ends:
         self.declare(end.relation.target)
         stands_for = SimpleNamespace(flow="source_to_target", fuse=False)
         self._kept.append(stands_for)
+        real = self.recorded.real[node]
+        like = real if isinstance(real, Tensor) and real.is_floating_point() else None
         return ConvCall(
             self.program, stands_for, node.name, {}, None, self.examples, end.relation,
-            turned=not end.at_target,
+            turned=not end.at_target, like=like,
         )  # fmt: skip
 
 

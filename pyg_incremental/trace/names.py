@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 _HOMES = (F, torch.special, torch.linalg, torch, torch.Tensor)
 _OTHERWISE = {
@@ -66,6 +67,11 @@ def name_of(func: Callable[..., Any]) -> str:
         return _NAMES.get(func, f"<{own}>")
     except TypeError:  # it cannot be looked up
         return f"<{own}>"
+
+
+def name_of_module(path: str, module: nn.Module) -> str:
+    """What the module at a path is called: by the path, or by its class if it is the model."""
+    return type(module).__name__ if path == "model" else path.removeprefix("model.")
 
 
 def either_way(name: str) -> str:

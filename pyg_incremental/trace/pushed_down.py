@@ -4,7 +4,7 @@
     lin(added(Sum(source), weight * source))  ->  added(Sum(lin(source)), weight * lin(source)) + bias
 
 The product then runs at the few rows that changed and not at the many that they reach. It moves
-where that makes messages at most twice as wide (`conv.push_down`), and nothing else reads what lies
+where that makes messages at most twice as wide (`conv.linear.pays`), and nothing else reads what lies
 between.
 """  # noqa: E501 - two lines of a kind
 
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyg_incremental.conv.push_down import pays
+from pyg_incremental.conv.linear import pays
 from pyg_incremental.ops import Biased, Linear, OwnMessage, added, divided, plain_sum, scaled
 from pyg_incremental.program.row_wise import as_it_is
 from pyg_incremental.program.steps import Program, RowMap, Step, Value, fn_of

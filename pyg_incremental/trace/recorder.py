@@ -164,6 +164,16 @@ class Recorder(TorchFunctionMode):
                 self.refuse("it returns a size")
             self._see(value)
         self.graph.output(self._nodes(result))
+        self._leave_out_repeats()
+
+    def _leave_out_repeats(self) -> None:
+        """Let one node stand for those that do the same with the same."""
+        first: dict[Any, fx.Node] = {}
+        for node in list(self.graph.nodes):
+            same = first.setdefault(self.meaning(node), node)
+            if same is not node:
+                node.replace_all_uses_with(same)
+                self.graph.erase_node(node)
 
     def refuse(self, reason: str, error: Exception | None = None) -> Any:
         """End the trace.
@@ -366,10 +376,15 @@ class Recorder(TorchFunctionMode):
         """Equal for nodes that do the same with the same."""
         if isinstance(value, fx.Node):
             if value not in self._meanings:
-                plain = value.op == "call_function" and not value.kwargs
                 what: Any = value
-                if plain and value not in self.writes:
-                    what = (value.target, *map(self.meaning, value.args))
+                name = name_of(value.target) if value.op == "call_function" else ""  # type: ignore[arg-type]
+                # What is written to goes by another node from then on.
+                if name and (value not in self.writes or name.endswith("_")):
+                    args: tuple[Any, ...] = value.args
+                    if name.startswith("new_"):  # of a tensor that only says of which kind
+                        like = self.real[args[0]]
+                        args = str(like.dtype), str(like.device), *args[1:]
+                    what = value.target, self.meaning((*args, *value.kwargs.items()))
                 self._meanings[value] = self._numbered.setdefault(what, len(self._numbered))
             return "node", self._meanings[value]
         if isinstance(value, (tuple, list)):

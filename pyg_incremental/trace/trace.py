@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -49,6 +50,7 @@ from pyg_incremental.trace.listener import (
 )
 from pyg_incremental.trace.made_matrices import matrices_seen_by
 from pyg_incremental.trace.merging import merging_seen_by
+from pyg_incremental.trace.names import name_of_module, shown
 from pyg_incremental.trace.nested import tensors_as
 from pyg_incremental.trace.probe import Probe
 from pyg_incremental.trace.recorder import Recorder
@@ -212,7 +214,22 @@ def _recorded(site: BoundCall, roles: Roles, trial: Trial) -> Recorder:
         raise NotTraceable(recorder.why, recorder.place)
     if rng_state() != drawn:
         raise NotTraceable("it draws random numbers")
+    _name_after_modules(recorder, modules)
     return recorder
+
+
+def _name_after_modules(recorder: Recorder, modules: dict[str, nn.Module]) -> None:
+    """Let the names of nodes, and so of steps, begin with the module that makes them."""
+    counts = Counter[str]()
+    for node in recorder.graph.nodes:
+        if node.op == "call_module":
+            path = str(node.target)
+            node.name = name_of_module(path, modules[path])
+        elif node in recorder.makers:
+            path = recorder.makers[node]
+            name = f"{name_of_module(path, modules[path])}.{shown(node.target)}"
+            node.name = f"{name}_{counts[name]}" if counts[name] else name
+            counts[name] += 1
 
 
 @contextlib.contextmanager

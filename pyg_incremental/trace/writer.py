@@ -36,7 +36,7 @@ from pyg_incremental.trace.every_node import EveryNode
 from pyg_incremental.trace.functions import SizeFormula, size_of
 from pyg_incremental.trace.known import known
 from pyg_incremental.trace.looped import CatRows, Looped, in_parts, joined_rows, listed
-from pyg_incremental.trace.names import name_of, shown
+from pyg_incremental.trace.names import name_of, name_of_module, shown
 from pyg_incremental.trace.one_step import OneStep, OneSteps
 from pyg_incremental.trace.own_rows import without_tables
 from pyg_incremental.trace.picked import (  # fmt: skip
@@ -117,6 +117,7 @@ class Writer:
                 keep_edge_rows(self.program)
                 without_tables(self.written, self.ends.spread_of)
                 with_pushed_down(self.program)
+                self._finish_outputs()  # a layer that has moved may leave a sum in its place
                 with_closed_sums(self.program)
                 leave_out_unused(self.program)
             else:
@@ -135,9 +136,14 @@ class Writer:
         self._note_origin(node, self.program.steps[first:])
 
     def _note_origin(self, node: fx.Node, steps: list[Step]) -> None:
-        """Note which operation, called by which line, has become these steps."""
+        """Note which operation, called by which line, has become these steps.
+
+        What a conv of PyG does inside is the conv, to who has written the line.
+        """
         what = self._callable(node)[1] if node.op == "call_module" else shown(node.target)
         made_by = self.recorded.makers.get(node, "")
+        if made_by and type(self.modules[made_by]).__module__.startswith("torch_geometric."):
+            what = name_of_module(made_by, self.modules[made_by])
         origin = Origin(what, self.recorded.lines.get(node), made_by)
         self.program.origins.update({s.output: origin for s in steps})
 
@@ -267,7 +273,7 @@ class Writer:
             self.written.turned[turned] = graph
             return turned
         if node.op == "call_module":
-            made = self.ends.aggregated_by(node, fn, name) or self.ends.looked_up(node, fn, name)
+            made = self.ends.aggregated_by(node, fn) or self.ends.looked_up(node, fn, name)
             if made is not None:
                 return made
         if isinstance(fn, MessagePassing):
@@ -378,9 +384,7 @@ class Writer:
     def _callable(self, node: fx.Node) -> tuple[Any, str]:
         if node.op == "call_module":
             path = str(node.target)
-            return self.modules[path], path.removeprefix("model.") if path != "model" else type(
-                self.modules[path]
-            ).__name__
+            return self.modules[path], name_of_module(path, self.modules[path])
         return node.target, node.name
 
     # Row maps ------------------------------------------------------------------------------------

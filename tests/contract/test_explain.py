@@ -175,9 +175,15 @@ def test_models_of_pyg_show_their_own_lines(seed):
 
 
 def test_a_conv_alone_has_no_line(seed):
-    inc, _ = started(lambda: SAGEConv(CHANNELS, 3), seed)
+    inc, _ = started(lambda: GCNConv(CHANNELS, 3), seed)
     (step,) = inc.explain()
-    assert (step.place, step.code, step.line) == (None, "", "SAGEConv")
+    assert (step.place, step.code, step.line) == (None, "", "GCNConv")
+
+
+def test_a_conv_alone_that_is_looked_into_shows_its_own_lines(seed):
+    inc, _ = started(lambda: SAGEConv(CHANNELS, 3), seed)
+    assert {Path(step.place.path).name for step in inc.explain()} == {"sage_conv.py"}
+    assert {step.what for step in inc.explain()} == {("SAGEConv",)}
 
 
 def test_before_the_first_call_there_is_nothing_to_explain():

@@ -11,9 +11,11 @@ from torch_geometric.nn import (
     GCNConv,
     GraphConv,
     GraphSAGE,
+    LEConv,
     RGATConv,
     RGCNConv,
     SAGEConv,
+    Sequential,
     SignedConv,
 )  # fmt: skip
 from torch_geometric.nn.aggr import PowerMeanAggregation
@@ -70,7 +72,9 @@ class WeightedTwice(nn.Module):
 
 def powers():
     """Sums in float64 of what is computed in float32."""
-    return SAGEConv(CHANNELS, 8, aggr=PowerMeanAggregation(p=1.5))
+    first = LEConv(CHANNELS, CHANNELS, aggr=PowerMeanAggregation(p=1.5))
+    layers = [(first, "x, edge_index -> x"), (SAGEConv(CHANNELS, 8), "x, edge_index -> x")]
+    return Sequential("x, edge_index", layers)
 
 
 MODELS = {

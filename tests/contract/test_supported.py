@@ -254,6 +254,8 @@ TRACED = {
     "GatedGraphConv", "ResGatedGraphConv", "CGConv", "EdgeConv", "WLConvContinuous",
     "PointGNNConv", "GENConv", "GINEConv", "GeneralConv", "NNConv", "TransformerConv",
     "PointNetConv", "PPFConv", "AGNNConv", "SuperGATConv", "PointTransformerConv",
+    "SAGEConv", "GraphConv", "GINConv", "SimpleConv", "SGConv", "APPNP", "PDNConv", "EGConv",
+    "SignedConv",
 }  # fmt: skip
 """Classes of which the tracer finds the program in their `forward`."""
 
@@ -531,8 +533,8 @@ def test_a_program_has_the_scheme_of_its_weakest_step(scheme, make):
         ("row recompute", gnn.MultiAggregation([gnn.SortAggregation(1), "median"])),
         ("row recompute", gnn.MLPAggregation(CHANNELS, CHANNELS, 9, num_layers=1)),
         ("row recompute", gnn.VariancePreservingAggregation()),
-        ("row recompute", gnn.AttentionalAggregation(nn.Linear(CHANNELS, 1))),
-        ("row recompute", gnn.DeepSetsAggregation(nn.Linear(CHANNELS, CHANNELS))),
+        ("incremental", gnn.AttentionalAggregation(nn.Linear(CHANNELS, 1))),
+        ("incremental", gnn.DeepSetsAggregation(nn.Linear(CHANNELS, CHANNELS))),
         ("full pass", "lstm"),
         ("full pass", gnn.GRUAggregation(CHANNELS, CHANNELS)),
         ("full pass", gnn.LCMAggregation(CHANNELS, CHANNELS, project=False)),

@@ -134,7 +134,7 @@ def test_convs(tmp_path, capsys):
         assert row["rows"] >= 1
         assert row["relative_diff"] < 1e-5
     assert rows["GINEConv"]["leaves"] == rows["MFConv"]["leaves"] == ""
-    assert "PDNConv leaves PDNConv.loop_1" in capsys.readouterr().out
+    assert "PDNConv leaves PDNConv.cat_loops" in capsys.readouterr().out
     main(["convs", *sizes, "--conv", "GATConv", "--changes", "sage", "--out", str(tmp_path)])
     changes = json.loads((tmp_path / "convs.json").read_text())["changes"]
     assert [row["change"] for row in changes] == list(convs.KINDS)
