@@ -155,7 +155,7 @@ def trace(site: BoundCall, roles: Roles, trial: Trial, in_one: bool = False) -> 
     if recorder.calls != trial.calls:
         raise NotTraceable("it does something else with tensors of a class of their own")
     try:
-        for derives in (True, False) if in_one else (False,):
+        for derives in (True, False):
             traced = Writer(site, roles, recorder, trial.probe, in_one, derives).write(
                 recorder.graph
             )
@@ -163,7 +163,8 @@ def trace(site: BoundCall, roles: Roles, trial: Trial, in_one: bool = False) -> 
                 traced = Writer(site, roles, recorder, trial.probe, False, derives).write(
                     recorder.graph
                 )
-            if not asks_for_order(traced.program):
+            tables = any(r.derived is not None for r in traced.program.graphs.values())
+            if not asks_for_order(traced.program) and (in_one or not tables):
                 break
     except GuardOnDataDependentSymNode as error:  # a size that nothing is known of was compared
         raise NotTraceable(_ASKS) from error
@@ -285,8 +286,8 @@ def _tell_attributes(recorder: Recorder, module: nn.Module) -> None:
 class _LeafSizes:
     """The sizes of what a module returns whose kind tells them.
 
-    A conv with a program returns one row for each node; a module that is row-wise, one for each row
-    that it is given; a readout, one for each graph.
+    A conv of PyG, or one with a program, returns one row for each node; a module that is row-wise,
+    one for each row that it is given; a readout, one for each graph.
 
     Attributes:
         members_of: Which edges an argument stands for that names graphs; see `Recorder`.
@@ -334,7 +335,8 @@ class _LeafSizes:
     def _of_conv(self, conv: MessagePassing, real: Any) -> Any:
         weighed = isinstance(real, tuple) and adds_loops_to_weights(conv)
         parts = list(real.values()) if isinstance(real, dict) else [real[0] if weighed else real]
-        if not has_program(conv) or not all(
+        of_pyg = type(conv).__module__.startswith("torch_geometric.nn.conv.")
+        if not (of_pyg or has_program(conv)) or not all(
             isinstance(t, Tensor) and t.dim() and t.shape[0] in self._kinds for t in parts
         ):
             return None
