@@ -34,6 +34,22 @@ def test_any_partition_gives_the_same(by):
     assert sum(g[2] for g in got) == ARGS[1].shape[1]
 
 
+@pytest.mark.parametrize("wrong", [65536, 0.7, -1])
+def test_a_rank_that_there_is_none_of_is_refused(wrong):
+    """65,536 is 0 where only sixteen bits are looked at."""
+    owner = torch.zeros(60, dtype=torch.float64 if wrong == 0.7 else torch.int64)
+    owner[7] = wrong
+    inc = DistributedIncrementalModel(copy.deepcopy(MODEL))
+    with pytest.raises(PartitionError, match="expected a rank below 1 for each of the 60 nodes"):
+        inc(*ARGS, partition_by=owner)
+
+
+def test_owners_may_be_a_list():
+    inc = DistributedIncrementalModel(copy.deepcopy(MODEL))
+    inc(*ARGS, partition_by=[0] * 60)
+    assert torch.allclose(inc.out, expected(), atol=1e-12)
+
+
 def test_ranks_without_nodes_take_part():
     owner = torch.zeros(60, dtype=torch.long)
 

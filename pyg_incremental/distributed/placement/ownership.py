@@ -1,6 +1,6 @@
 """Who is to own which node of a call: chosen by a partition, or told by the user."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from pyg_incremental.distributed.placement.place import ROOM
 from pyg_incremental.distributed.placement.union import Union
 
 Ids = NDArray[np.int64]
-Ownership = Method | Tensor | Mapping[str, Tensor]
+Ownership = Method | Tensor | Sequence[int] | Mapping[str, Tensor]
 
 
 def owners_of(roles: Roles, by: Ownership, size: int) -> dict[str, Ranks]:
@@ -59,14 +59,15 @@ def owners_of(roles: Roles, by: Ownership, size: int) -> dict[str, Ranks]:
 
 
 def _checked(ranks: Any, kind: str, count: int, size: int) -> Ranks:
-    owner: Ranks = ranks.cpu().numpy().astype(np.int16)
-    if owner.shape != (count,) or (owner.size and not 0 <= owner.min() <= owner.max() < size):
+    owner = np.asarray(ranks.cpu() if isinstance(ranks, Tensor) else ranks)
+    whole = owner.dtype.kind in "iu" and owner.shape == (count,)
+    if not whole or (owner.size and not 0 <= owner.min() <= owner.max() < size):
         of = f" of type '{kind}'" if kind else ""
         raise PartitionError(
             f"partition_by: expected a rank below {size} for each of the {count} nodes{of} (got "
-            f"shape {list(ranks.shape)})"
+            f"shape {list(owner.shape)}, {owner.dtype})"
         )
-    return owner
+    return owner.astype(np.int16)
 
 
 def place_rest(owner: Ranks, nodes: Ids, edges: Ids, size: int) -> None:
