@@ -82,7 +82,7 @@ class WhatIfs(ByName, Guarded, Generic[Out]):
             >>> _ = inc(torch.randn(3, 4), torch.tensor([[0, 1], [1, 2]]))
             >>> trace = inc.trace_update(edge_index_add=[[2], [0]])
             >>> [(s.name, s.rows_in, s.rows, s.changed, s.way) for s in trace if s.kind == "sum"]
-            [('degree', 0, 1, 1, 'push'), ('SAGEConv.out', 0, 1, 1, 'push')]
+            [('degree', 0, 1, 1, 'push'), ('SAGEConv.add', 0, 1, 1, 'push')]
         """
         delta = GraphDelta(*changes, **fields).alone()
         if delta.values is not None:

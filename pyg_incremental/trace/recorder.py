@@ -381,8 +381,8 @@ class Recorder(TorchFunctionMode):
                 # What is written to goes by another node from then on.
                 if name and (value not in self.writes or name.endswith("_")):
                     args: tuple[Any, ...] = value.args
-                    if name.startswith("new_"):  # of a tensor that only says of which kind
-                        like = self.real[args[0]]
+                    like = self.real.get(args[0]) if name.startswith("new_") else None
+                    if isinstance(like, Tensor):  # which only says of what kind
                         args = str(like.dtype), str(like.device), *args[1:]
                     what = value.target, self.meaning((*args, *value.kwargs.items()))
                 self._meanings[value] = self._numbered.setdefault(what, len(self._numbered))

@@ -25,6 +25,12 @@ PLAIN = (
 """What is told by its value."""
 
 
+def _dtypes() -> tuple[Any, ...]:
+    """What the dtypes of results depend on beside those of arguments."""
+    cast = (torch.is_autocast_enabled(d) and torch.get_autocast_dtype(d) for d in ("cpu", "cuda"))
+    return torch.get_default_dtype(), *cast
+
+
 class _NotDescribed(Exception):
     """What a call returns may depend on more than shapes."""
 
@@ -49,7 +55,7 @@ class KnownShapes:
         except _NotDescribed:
             return None
         bounds = tuple(map(sizes.bounds, symbols))
-        return Question((call.target, asked, bounds, torch.get_default_dtype()), symbols)
+        return Question((call.target, asked, bounds, *_dtypes()), symbols)
 
     def answer(self, sizes: Sizes, question: "Question") -> Any:
         """The tensors without values that such a call returns; None if it is not known."""
@@ -98,7 +104,9 @@ def elementwise(sizes: Sizes, call: Call, real: Any) -> Tensor | None:
     if not plain or call.op != "call_function" or not is_elementwise(call.name):
         return None
     shape = broadcast([v.shape for v in call.leaves if isinstance(v, Tensor)])
-    return None if shape is None or len(shape) != real.dim() else sizes.fake(real, shape)
+    if shape is None or len(shape) != real.dim():
+        return None
+    return sizes.fake(real, shape) if all(map(sizes.may_be, shape, real.shape)) else None
 
 
 def keeps_shape(call: Call, written: Tensor) -> bool:
