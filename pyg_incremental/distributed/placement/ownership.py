@@ -60,8 +60,8 @@ def owners_of(roles: Roles, by: Ownership, size: int) -> dict[str, Ranks]:
 
 def _checked(ranks: Any, kind: str, count: int, size: int) -> Ranks:
     owner = np.asarray(ranks.cpu() if isinstance(ranks, Tensor) else ranks)
-    whole = owner.dtype.kind in "iu" and owner.shape == (count,)
-    if not whole or (owner.size and not 0 <= owner.min() <= owner.max() < size):
+    within = owner.shape == (count,) and bool(((owner >= 0) & (owner < size)).all())
+    if not within or (owner != owner.astype(np.int16)).any():
         of = f" of type '{kind}'" if kind else ""
         raise PartitionError(
             f"partition_by: expected a rank below {size} for each of the {count} nodes{of} (got "
