@@ -115,9 +115,7 @@ class Ends:
             return None
         if name in ("__getitem__", "index_select", "embedding", "torch.embedding"):
             return self._gathered(node, name)
-        if name == "sub":
-            return self._spread(node)
-        rule = _SCATTERS.get(name.removesuffix("_") if not name.endswith("__") else name)
+        rule = _RULES.get(name.removesuffix("_") if not name.endswith("__") else name)
         try:
             return None if rule is None else rule(self, node)
         except NotIncremental:
@@ -541,11 +539,13 @@ class Ends:
         )  # fmt: skip
 
 
-_SCATTERS: dict[str, Callable[[Ends, fx.Node], Value | None]] = {
+_RULES: dict[str, Callable[[Ends, fx.Node], Value | None]] = {
     "scatter_add": Ends._scattered,
     "index_add": Ends._index_added,
     "scatter_reduce": Ends._scatter_reduced,
     "index_reduce": Ends._index_reduced,
+    "sub": Ends._spread,
+    "subtract": Ends._spread,
 }
 
 

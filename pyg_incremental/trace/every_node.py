@@ -16,7 +16,7 @@ from pyg_incremental.conv import ConvCall
 from pyg_incremental.program.steps import Domain, NotIncremental, Only, Program, Value
 from pyg_incremental.trace.ends import Ends
 from pyg_incremental.trace.ids import End, arguments_of, is_fixed
-from pyg_incremental.trace.names import name_of
+from pyg_incremental.trace.names import called
 from pyg_incremental.trace.written import Written
 
 _REDUCES = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min", "max": "max", "min": "min"}
@@ -44,7 +44,7 @@ class EveryNode:
 
     def read(self, node: fx.Node) -> Value | tuple[Value | None, ...] | None:
         """The value of an operation that reduces all rows of nodes to one; None if it does not."""
-        name = name_of(node.target) if node.op == "call_function" else ""  # type: ignore[arg-type]
+        name = called(node)
         if name not in _REDUCES:
             return None
         given = arguments_of(node, ("input", "dim", "keepdim"))

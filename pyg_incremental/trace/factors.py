@@ -16,12 +16,12 @@ from pyg_incremental.conv.linear import flat_weight
 from pyg_incremental.ops import scaled
 from pyg_incremental.program.messages import at_node, message_of
 from pyg_incremental.program.steps import Domain, NotIncremental, Value
+from pyg_incremental.trace import operations
 from pyg_incremental.trace.closures import flattened
 from pyg_incremental.trace.ids import End, EndIds
-from pyg_incremental.trace.names import name_of
+from pyg_incremental.trace.names import called
 from pyg_incremental.trace.written import Written
 
-_PRODUCTS = frozenset(["mul", "multiply"])
 _SHAPES = frozenset(["view", "reshape", "unsqueeze"])
 
 
@@ -89,12 +89,12 @@ def _collect(
     node: fx.Node, found: Factors, written: Written, ids: EndIds, end: End, dtype: torch.dtype
 ) -> bool:
     """Sort the factors of a product; whether each of them stands at one place."""
-    name = name_of(node.target) if node.op == "call_function" else ""  # type: ignore[arg-type]
+    name = called(node)
     real = written.recorded.real
     if ids.filled.get(node) == ("ones", ""):
         return True
     if node not in written.recorded.writes and not node.kwargs:
-        if name in _PRODUCTS and all(isinstance(a, fx.Node) for a in node.args):
+        if name in operations.PRODUCTS and all(isinstance(a, fx.Node) for a in node.args):
             return all(_collect(a, found, written, ids, end, dtype) for a in node.args)  # type: ignore[arg-type]
         first = node.args[0] if node.args else None
         if name in _SHAPES and isinstance(first, fx.Node) and real[first].dim() == 1:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import fx, nn
 
 _HOMES = (F, torch.special, torch.linalg, torch, torch.Tensor)
 _OTHERWISE = {
@@ -67,6 +67,11 @@ def name_of(func: Callable[..., Any]) -> str:
         return _NAMES.get(func, f"<{own}>")
     except TypeError:  # it cannot be looked up
         return f"<{own}>"
+
+
+def called(node: fx.Node) -> str:
+    """The name of the function that a node calls; empty if it calls none."""
+    return name_of(node.target) if node.op == "call_function" else ""  # type: ignore[arg-type]
 
 
 def name_of_module(path: str, module: nn.Module) -> str:

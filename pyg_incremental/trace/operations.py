@@ -366,6 +366,8 @@ def is_elementwise(name: str) -> bool:
     return _TABLE.get(name) is _elementwise
 
 
+PRODUCTS = frozenset(["mul", "multiply"])
+QUOTIENTS = frozenset(["div", "divide", "true_divide"])
 COSTLY = frozenset(["matmul", "mm", "bmm", "linear", "einsum"])
 """Functions that contain a matrix product."""
 EMPTY = frozenset(["empty", "new_empty"])

@@ -27,7 +27,7 @@ from pyg_incremental.trace.functions import SizeFormula, set_item, size_of
 from pyg_incremental.trace.listener import gives_tensors
 from pyg_incremental.trace.memory import HeldTensor, counts_writes, is_same_place, memory_of
 from pyg_incremental.trace.merging import merged
-from pyg_incremental.trace.names import asks_for_values, either_way, name_of
+from pyg_incremental.trace.names import asks_for_values, called, either_way, name_of
 from pyg_incremental.trace.nested import alike, holds_tensors, leaves, rebuilt, tensors_as
 from pyg_incremental.trace.sealed import Matrix, Sealed, edges_of_matrix, values_of_matrix
 from pyg_incremental.trace.shapes import KNOWN_SHAPES, PLAIN, elementwise, keeps_shape
@@ -377,7 +377,7 @@ class Recorder(TorchFunctionMode):
         if isinstance(value, fx.Node):
             if value not in self._meanings:
                 what: Any = value
-                name = name_of(value.target) if value.op == "call_function" else ""  # type: ignore[arg-type]
+                name = called(value)
                 # What is written to goes by another node from then on.
                 if name and (value not in self.writes or name.endswith("_")):
                     args: tuple[Any, ...] = value.args

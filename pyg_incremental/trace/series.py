@@ -15,7 +15,7 @@ from torch import Tensor, fx, nn
 
 from pyg_incremental.program.steps import Domain, Value
 from pyg_incremental.trace.ids import arguments_of
-from pyg_incremental.trace.names import name_of
+from pyg_incremental.trace.names import called
 from pyg_incremental.trace.written import Written
 
 _LAYERS = (nn.RNN, nn.GRU, nn.LSTM)
@@ -78,7 +78,7 @@ def of_series(written: Written, node: fx.Node, fn: Any) -> Any:
 
 def _one_of(held: LayerRows, node: fx.Node) -> Value | None:
     """The rows of one layer, if an operation picks these."""
-    name = name_of(node.target) if node.op == "call_function" else ""  # type: ignore[arg-type]
+    name = called(node)
     at: Any = None
     if name == "__getitem__":
         at = node.args[1]

@@ -21,14 +21,12 @@ from pyg_incremental.program.messages import with_others
 from pyg_incremental.program.steps import Domain, Value
 from pyg_incremental.trace import operations
 from pyg_incremental.trace.ids import End, EndIds, arguments_of
-from pyg_incremental.trace.names import name_of
+from pyg_incremental.trace.names import called
 from pyg_incremental.trace.written import Written
 
 _SHAPES = frozenset(
     ("view", "reshape", "unsqueeze", "squeeze", "flatten", "contiguous", "expand", "expand_as")
 )
-_PRODUCTS = frozenset(("mul", "multiply"))
-_QUOTIENTS = frozenset(("div", "divide", "true_divide"))
 _GATHERS = frozenset(("index_select", "__getitem__"))
 _TINY = 1e-15
 """What may be added to a sum of weights, the largest of which is one, and cannot be seen there."""
@@ -109,18 +107,18 @@ class Softmaxes:
 
     def _logits_of(self, node: fx.Node, end: End) -> fx.Node | None:
         """The rows of which an operation is the softmax at an end: `exp(x - max) / sum`."""
-        if _name(node) not in _QUOTIENTS or len(node.args) != 2 or node.kwargs:
+        if called(node) not in operations.QUOTIENTS or len(node.args) != 2 or node.kwargs:
             return None
         part, below = node.args
         whole = self._at_end(below, end)
-        if not isinstance(part, fx.Node) or _name(part) != "exp" or whole is None:
+        if not isinstance(part, fx.Node) or called(part) != "exp" or whole is None:
             return None
-        if _name(whole) == "add" and whole.args[1:] and _is_tiny(whole.args[1]):
+        if called(whole) == "add" and whole.args[1:] and _is_tiny(whole.args[1]):
             (whole,) = whole.all_input_nodes
         shifted = part.args[0]
         if self.reduced.get(whole) != Reduced(end, "sum", part) or not isinstance(shifted, fx.Node):
             return None
-        if _name(shifted) not in ("sub", "subtract") or len(shifted.args) != 2 or shifted.kwargs:
+        if called(shifted) not in ("sub", "subtract") or len(shifted.args) != 2 or shifted.kwargs:
             return None
         logits = shifted.args[0]
         top = self._at_end(shifted.args[1], end)
@@ -131,10 +129,10 @@ class Softmaxes:
 
     def _at_end(self, node: Any, end: End) -> fx.Node | None:
         """The rows that an operation reads at an end of every edge."""
-        if not isinstance(node, fx.Node) or _name(node) not in _GATHERS:
+        if not isinstance(node, fx.Node) or called(node) not in _GATHERS:
             return None
         ids = arguments_of(node, ("input", "dim", "index")).get("index")
-        if _name(node) == "__getitem__":
+        if called(node) == "__getitem__":
             ids = node.args[1]
         if not isinstance(ids, fx.Node) or self._ids.of.get(ids) != end:
             return None
@@ -147,16 +145,16 @@ class Softmaxes:
         """The softmax of which the rows of an operation are a multiple."""
         if self._logits_of(node, end) is not None:
             return node
-        name = _name(node)
+        name = called(node)
         if node in self._written.recorded.writes or not node.args:
             return None
         same = name in _SHAPES or (
             name in operations.NOTHING and node.kwargs.get("training") is False
         )
-        if same or name in _QUOTIENTS:
+        if same or name in operations.QUOTIENTS:
             parts = node.args[:1]
         else:
-            parts = node.args if name in _PRODUCTS and not node.kwargs else ()
+            parts = node.args if name in operations.PRODUCTS and not node.kwargs else ()
         for part in parts:
             found = self._weights_in(part, end) if isinstance(part, fx.Node) else None
             if found is not None:
@@ -224,17 +222,12 @@ def attended(
     return call.map(part, partial(finished, heads=heads, by_pointer=by_pointer), state)
 
 
-def _name(node: fx.Node) -> str:
-    """What a function is called; the empty string for anything else."""
-    return name_of(node.target) if node.op == "call_function" else ""  # type: ignore[arg-type]
-
-
 def _is_tiny(number: Any) -> bool:
     return isinstance(number, (int, float)) and 0 <= number <= _TINY
 
 
 def _detached(node: Any) -> Any:
-    return node.args[0] if isinstance(node, fx.Node) and _name(node) == "detach" else node
+    return node.args[0] if isinstance(node, fx.Node) and called(node) == "detach" else node
 
 
 def _reads(node: fx.Node, other: fx.Node) -> bool:

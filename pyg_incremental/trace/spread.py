@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 from torch import fx
 
+from pyg_incremental.trace import operations
 from pyg_incremental.trace.ids import EndIds
-from pyg_incremental.trace.names import name_of
+from pyg_incremental.trace.names import called
 from pyg_incremental.trace.softmax import Reduced
 
 _SHAPES = frozenset(("view", "reshape", "unsqueeze", "expand", "expand_as"))
-_PRODUCTS = frozenset(("mul", "multiply"))
-_QUOTIENTS = frozenset(("div", "divide", "true_divide"))
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Variances:
         own = self.reduced.get(node)
         if own is not None and own.reduce == "mean":
             return own
-        if _name(node) not in _QUOTIENTS or len(node.args) != 2 or node.kwargs:
+        if called(node) not in operations.QUOTIENTS or len(node.args) != 2 or node.kwargs:
             return None
         total = self._reduced(node.args[0])
         if total is None or total.reduce != "sum" or not self._counts(node.args[1], total):
@@ -57,9 +56,9 @@ class Variances:
 
     def _counts(self, node: object, total: Reduced) -> bool:
         """Whether a divisor is the number of rows that were added up, and at least one."""
-        while isinstance(node, fx.Node) and _name(node) in _SHAPES:
+        while isinstance(node, fx.Node) and called(node) in _SHAPES:
             node = node.args[0]  # as wide as the rows
-        if not isinstance(node, fx.Node) or _name(node).removesuffix("_") != "clamp":
+        if not isinstance(node, fx.Node) or called(node).removesuffix("_") != "clamp":
             return False
         at_least = node.kwargs.get("min", node.args[1] if len(node.args) == 2 else None)
         others = {"max"} & node.kwargs.keys() or len(node.args) > 2
@@ -69,15 +68,11 @@ class Variances:
         return count.end == total.end and self.ids.filled.get(count.source) == ("ones", "")
 
 
-def _name(node: fx.Node) -> str:
-    return name_of(node.target) if node.op == "call_function" else ""  # type: ignore[arg-type]
-
-
 def _squared(node: object) -> fx.Node | None:
     """What a node is the square of."""
     if not isinstance(node, fx.Node) or node.kwargs or len(node.args) != 2:
         return None
     first, second = node.args
-    twice = first is second and _name(node) in _PRODUCTS
-    power = _name(node) == "pow" and second == 2
+    twice = first is second and called(node) in operations.PRODUCTS
+    power = called(node) == "pow" and second == 2
     return first if (twice or power) and isinstance(first, fx.Node) else None
