@@ -101,10 +101,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 class Clock:
-    """Seconds that go by with what this thread computes, and with what is skipped."""
+    """Seconds, from zero on, that go by with what this thread computes and what is skipped."""
 
     def __init__(self) -> None:
-        self._skipped = 0.0
+        self._skipped = -time.thread_time()
 
     def __call__(self) -> float:
         return time.thread_time() + self._skipped

@@ -26,8 +26,8 @@ from benchmarks.conv_models import SAMPLES, Sample
 from benchmarks.convs import Delta, drawn, there_and_back
 from pyg_incremental import IncrementalModel, to_incremental
 from pyg_incremental.conv import registry
-from pyg_incremental.conv.supported import scheme_of
 from pyg_incremental.kernels import warm_up
+from pyg_incremental.trace.supported import scheme_of
 
 WARM_UP = 10  # updates that are not counted: the plan is compiled after eight
 TURNS = 3

@@ -151,14 +151,14 @@ MECHANISMS = {
         (1, 100), options={"store": "minimal"}, scale=0.1,
     ),
     "locality prover": Mechanism(
-        ("conv/locality.py", "conv/small_graphs.py"), (1, 100),
-        {"conv.own.why_not_local": lambda *_: "nobody has looked"},
+        ("trace/locality.py", "trace/small_graphs.py"), (1, 100),
+        {"trace.own_forward.why_not_local": lambda *_: "nobody has looked"},
         model=lambda channels: OwnConv(channels).eval(), scale=0.01,
     ),
     "sort support": Mechanism(
-        ("conv/sorting.py", "ops/padded.py", "conv/own.py:on_padded_rows"), (1, 100),
-        {"conv.reduction.is_sort": lambda _: False, "conv.own.sorts": lambda _: False,
-         "conv.own.with_stand_ins": lambda module, _: module},
+        ("conv/sorting.py", "ops/padded.py", "trace/own_forward.py:on_padded_rows"), (1, 100),
+        {"conv.reduction.is_sort": lambda _: False, "trace.own_forward.sorts": lambda _: False,
+         "trace.own_forward.with_stand_ins": lambda module, _: module},
         model=sorting, scale=0.005, by_target=True,
     ),
     "journal": Mechanism(

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pyg_incremental.blocks.evaluate import evaluate
     from pyg_incremental.call.said import Role
     from pyg_incremental.conv import register_conv
-    from pyg_incremental.conv.supported import supported_layers
     from pyg_incremental.delta.describe import GraphDelta
     from pyg_incremental.errors import (
         IncrementalError,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from pyg_incremental.model import IncrementalModel
     from pyg_incremental.telemetry.work import StepStats, UpdateStats
     from pyg_incremental.testing import check_conv
+    from pyg_incremental.trace.supported import supported_layers
     from pyg_incremental.update import Update
     from pyg_incremental.wrap import load, to_incremental
 
@@ -77,7 +77,7 @@ _HOMES = {
     "pyg_incremental.blocks.evaluate": ("evaluate",),
     "pyg_incremental.call.said": ("Role",),
     "pyg_incremental.conv": ("register_conv",),
-    "pyg_incremental.conv.supported": ("supported_layers",),
+    "pyg_incremental.trace.supported": ("supported_layers",),
     "pyg_incremental.delta.describe": ("GraphDelta",),
     "pyg_incremental.errors": (
         "IncrementalError",

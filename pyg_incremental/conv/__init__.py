@@ -9,7 +9,6 @@ from pkgutil import iter_modules
 
 from pyg_incremental.conv.call import ConvCall
 from pyg_incremental.conv.registry import (
-    builder_of,
     has_program,
     register,
     register_conv,
@@ -20,7 +19,6 @@ from pyg_incremental.program.steps import NotIncremental
 __all__ = [
     "ConvCall",
     "NotIncremental",
-    "builder_of",
     "has_program",
     "register",
     "register_conv",

@@ -122,14 +122,10 @@ def joined(call: Primitives, rows: Value, target: Value) -> Value:
         inputs.append(call.map("res", linear(conv.res), target, costly=True))
 
     def out(rows: Tensor, residual: Tensor | None = None) -> Tensor:
-        rows = heads_joined(conv, rows)
+        if not conv.concat:
+            rows = rows.view(-1, conv.heads, conv.out_channels).mean(dim=1)
         if residual is not None:
             rows = rows + residual
         return rows if conv.bias is None else rows + conv.bias
 
     return call.map("out", out, *inputs)
-
-
-def heads_joined(conv: Any, rows: Tensor) -> Tensor:
-    """Rows `[k, heads * out_channels]` as `conv.concat` says; averaged, `[k, out_channels]`."""
-    return rows if conv.concat else rows.view(-1, conv.heads, conv.out_channels).mean(dim=1)

@@ -9,8 +9,8 @@ from torch_geometric.nn import aggr
 from pyg_incremental.conv.attend import by_rows as attended_by_rows
 from pyg_incremental.conv.attend import settled
 from pyg_incremental.conv.primitives import Primitives
-from pyg_incremental.conv.reduction import as_function, reduction
-from pyg_incremental.ops import EdgeFunction, Message
+from pyg_incremental.conv.reduction import reduction
+from pyg_incremental.ops import Message
 from pyg_incremental.program.steps import NotIncremental, Value
 
 
@@ -78,7 +78,3 @@ class ConvCall(Primitives):
             return attended_by_rows(self, module, message, loop, part)
         state = self.softmax_of(message, loop, f"{part}_softmax")
         return settled(self, module, state, heads, loop is not None, part)
-
-    def as_function(self, message: Message) -> EdgeFunction:
-        """Any message as a function of rows."""
-        return as_function(message)

@@ -17,7 +17,6 @@ from pyg_incremental.conv.hop import Hop
 from pyg_incremental.conv.inner import with_bias
 from pyg_incremental.conv.linear import linear, pays
 from pyg_incremental.conv.normalize import inverse, inverse_sqrt
-from pyg_incremental.conv.powers import mapped_sum
 from pyg_incremental.conv.registry import register
 from pyg_incremental.program.steps import Domain, NotIncremental, Value
 
@@ -63,7 +62,13 @@ def _forwards(call: ConvCall, hop: Hop, own: Value, x: Value) -> Value:
             product = call.map(f"state_{k}", lambda p, x: 2.0 * p - x, product, states[-2])
         states.append(product)
 
-    return mapped_sum(call, list(call.conv.lins), states)
+    maps = [linear(lin) for lin in call.conv.lins]
+
+    def out(*rows: Tensor) -> Tensor:
+        first, *more = (fn(row) for fn, row in zip(maps, rows, strict=True))
+        return sum(more, first)
+
+    return call.map("lins", out, *states, costly=True)
 
 
 def _scaled_laplacian(call: ConvCall) -> tuple[Hop, Value]:

@@ -52,11 +52,3 @@ def attributes(call: ConvCall, name: str = "edge_attr") -> Value | None:
     if given is None and call.weights is not None and call.format == "sparse_tensor":
         raise NotIncremental(f"'{name}' comes from the values of a SparseTensor")
     return given
-
-
-def needed(call: ConvCall, name: str = "edge_attr") -> Value:
-    """The edge attributes, which have to be there."""
-    value = attributes(call, name)
-    if value is None:
-        raise NotIncremental(f"it is called without '{name}'")
-    return value

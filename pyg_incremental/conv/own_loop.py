@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric.nn import aggr
 
 from pyg_incremental.conv.call import ConvCall
+from pyg_incremental.conv.reduction import as_function
 from pyg_incremental.conv.row_local import is_row_local, reduced
 from pyg_incremental.ops import Neighborhood
 from pyg_incremental.ops.message import Message
@@ -70,7 +71,7 @@ def _by_rows(call: ConvCall, message: Message, loop: Value, module: Any, part: s
     """Any other reduction: a row is computed again from all of its messages."""
     if not is_row_local(module):
         raise NotIncremental(f"{module} is not local to rows")
-    function = call.as_function(message)
+    function = as_function(message)
 
     def fn(around: Neighborhood) -> Tensor:
         *targets, own = around.target

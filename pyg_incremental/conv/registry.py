@@ -7,7 +7,6 @@ import torch
 from torch_geometric.nn import MessagePassing
 
 from pyg_incremental.conv.call import ConvCall
-from pyg_incremental.conv.own import own_forward
 from pyg_incremental.conv.watched import why_another, why_other_parts, why_watched
 from pyg_incremental.conv.with_weights import WithWeights
 from pyg_incremental.errors import UnsupportedModelError
@@ -88,48 +87,7 @@ def register_conv(conv: type[MessagePassing]) -> Callable[[Builder], Builder]:
     return register(conv)
 
 
-def builder_of(conv: torch.nn.Module) -> Builder:
-    """The builder for a conv: its program, or its own `forward` on the rows to compute.
-
-    The latter serves a conv without a program, one that is not computed as its class says, and a
-    call that its program does not cover.
-
-    Raises:
-        NotIncremental: If hooks watch the conv or a part of it, which then have to see all rows, or
-            if a method was replaced.
-    """
-    watched = why_watched(conv)
-    if watched:
-        raise NotIncremental(watched)
-    try:
-        program = _program_of(conv)
-    except NotIncremental as error:
-        return _by_rows(str(error))
-
-    def build(call: ConvCall) -> Value | dict[str, Value] | WithWeights:
-        steps = len(call.program.steps)
-        try:
-            return program(call)
-        except NotIncremental as error:
-            call.program.forget(steps)
-            return _by_rows(str(error))(call)
-
-    return build
-
-
-def _by_rows(reason: str) -> Builder:
-    """The conv's own `forward`, as there is no program for the given reason."""
-
-    def build(call: ConvCall) -> Value:
-        try:
-            return own_forward(call)
-        except NotIncremental as error:
-            raise NotIncremental(f"{reason}, and {error}") from error
-
-    return build
-
-
-def _program_of(conv: torch.nn.Module) -> Builder:
+def program_of(conv: torch.nn.Module) -> Builder:
     """The registered program for a conv.
 
     Raises:
@@ -150,7 +108,7 @@ def _program_of(conv: torch.nn.Module) -> Builder:
 def has_program(conv: torch.nn.Module) -> bool:
     """Whether a conv is computed as its class says, and that has a program."""
     try:
-        _program_of(conv)
+        program_of(conv)
     except NotIncremental:
         return False
     return not why_watched(conv)

@@ -116,7 +116,7 @@ class FewRows:
             self._begin(events, stats)
             with torch.no_grad(), self._alone:
                 for e in self.edge_executors:
-                    if e.is_given or not fast.tables.runs_edge_maps:
+                    if e.is_given or e not in fast.tables.edge_maps:
                         e.edges_changed()
                 for a in fast.aggregators:
                     a.edges_changed()

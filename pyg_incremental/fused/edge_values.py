@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,17 +20,19 @@ class EdgeValues:
     Args:
         executors: Those of edge values, in order; some may be of other graphs.
         graph: The graph.
-        machine_maps: Whether the machine computes those that are computed.
+        machine_maps: Those that the machine computes.
 
     Attributes:
         are_there: Whether there are any.
         steps: Which of them are computed here.
     """
 
-    def __init__(self, executors: Sequence[Any], graph: DynamicGraph, machine_maps: bool) -> None:
+    def __init__(
+        self, executors: Sequence[Any], graph: DynamicGraph, machine_maps: Collection[Any]
+    ) -> None:
         self._graph = graph
         own = [(s, e) for s, e in enumerate(executors) if e.context.graph is graph]
-        maps = [(s, e) for s, e in own if e.computes and not machine_maps]
+        maps = [(s, e) for s, e in own if e.computes and e not in machine_maps]
         self._maps, self.steps = [e for _, e in maps], [s for s, _ in maps]
         self._alone = Alone()
         self.are_there = bool(own)

@@ -58,14 +58,6 @@ class Lowering:
             raise UntranslatableError(why)
         return None if e.function is None else self._of_messages(e.function)
 
-    def edge_maps(self, executors: Sequence[Any]) -> list[RowOps | None]:
-        """The operations of values of edges, in order.
-
-        Raises:
-            UntranslatableError: If the machine does not know all of them.
-        """
-        return [self._of_edge_map(e) if e.computes else None for e in executors]
-
     def _of_map(self, e: MapExecutor) -> RowOps | None:
         if e.out.domain is Domain.WHOLE and self.constants.issuperset(e.inputs):
             self.constants.add(e.out)
@@ -99,7 +91,12 @@ class Lowering:
         """Of which dtype some sums of rows may be kept, and what is computed of these."""
         return torch.float64 if self._dtype == torch.float32 else self._dtype
 
-    def _of_edge_map(self, e: MapExecutor) -> RowOps:
+    def of_edge_map(self, e: MapExecutor) -> RowOps:
+        """The operations of a map of rows of edges.
+
+        Raises:
+            UntranslatableError: If the machine does not know it.
+        """
         if any(c.domain is not Domain.EDGE or not c.stored for c in (e.out, *e.inputs)):
             raise UntranslatableError("not all of its inputs are edge rows")
         if e.context.graph is not self._graph:

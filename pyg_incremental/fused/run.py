@@ -95,7 +95,7 @@ class FastPath:
         left = [e for s, e in enumerate(t.executors) if steps[s] == OTHER and e.takes_edges]
         self.aggregators = [e for e in left if e.context.graph is graph]
         self.torch_steps = TorchSteps(t, begin)
-        self._edge_values = EdgeValues(edge_executors, graph, t.runs_edge_maps)
+        self._edge_values = EdgeValues(edge_executors, graph, t.edge_maps)
         self.is_worth_it = any(e.gathers for s, e in enumerate(t.executors) if steps[s] != OTHER)
         self.inputs = {
             e.out.value.name: s for s, e in enumerate(t.executors) if t.steps[s, KIND] == INPUT

@@ -48,7 +48,7 @@ class Tables:
         saved_rows: What stood where edges lead that left or came.
         at: The place of each value that the machine reads or makes.
         ids: Room for the rows of each that changed, int64, by its place.
-        runs_edge_maps: Whether it computes edge values; else their executors have to.
+        edge_maps: Those of edge values that it computes; other values are there before it runs.
         lacks_large: Whether the code for large sums, which comes last, is not written down yet.
         is_for_one_thread: Whether there is a step that threads may not begin with.
         why: What the first unknown one is, or an empty string.
@@ -74,7 +74,7 @@ class Tables:
         lowering, found = Lowering(graph, dtype), dict[int, RowOps]()
         self._samples = lowering.samples
         self.executors: list[Any] = []
-        self.runs_edge_maps = self._take_edge_maps(lowering, edge_executors, found)
+        self.edge_maps = self._take_edge_maps(lowering, edge_executors, found)
         unknown: set[int] = set()
         for e in executors:
             try:
@@ -93,22 +93,28 @@ class Tables:
         skips = SkipIfClean(executors, edge_executors, self._constants, graph, self.at.get)
         self._lay_out(found, unknown, skips)
         if any(self.executors[s].takes_edges for s in unknown):  # which read edge values first
-            self.runs_edge_maps = False
+            self.edge_maps = set()
             self.steps[self.steps[:, m.KIND] == m.EDGE_MAP, m.KIND] = m.NOTHING
         kinds_of_step = {*self.steps[:, m.KIND].tolist()}
         self.is_for_one_thread = not kinds_of_step.isdisjoint(_ONE_THREAD)
 
     def _take_edge_maps(
         self, lowering: Lowering, executors: Sequence[Any], found: dict[int, RowOps]
-    ) -> bool:
-        """Whether the machine computes the values of edges that come; they are the first steps."""
+    ) -> set[Any]:
+        """The values of edges that come which the machine computes; they are the first steps."""
         self.executors += executors
-        try:
-            maps = lowering.edge_maps(executors)
-        except UntranslatableError:
-            return False
-        found |= {at: ops for at, ops in enumerate(maps) if ops is not None}
-        return True
+        taken, ahead = set[Any](), set[Cell]()  # others, and what these read, are there before
+        for at, e in reversed([*enumerate(executors)]):
+            if not e.computes:
+                continue
+            try:
+                if e.out in ahead:
+                    raise UntranslatableError("it is read before")
+                found[at] = lowering.of_edge_map(e)
+                taken.add(e)
+            except UntranslatableError:
+                ahead.update(e.inputs)
+        return taken
 
     def _widest(self) -> NodeSet:
         return max(self._kinds, key=lambda nodes: nodes.scratch.size)

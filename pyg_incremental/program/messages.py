@@ -93,14 +93,11 @@ def message_of(program: Program, rows: Value, alone: bool = False) -> Message:
 
     visit(rows)
     source, target = ends
-    places: dict[tuple[Any, ...], int] = {}
-    for key in (*(("end", v, 0) for v in source), *(("end", v, 1) for v in target)):
-        places[key] = len(places)
-    for of, ids in picked:
-        places["pick", of, ids] = len(places)
-    for v in stored:
-        places["edge", v] = len(places)
-    fn = _composed(rows, order, places, makers)
+    read = [*((v, False) for v in source), *((v, True) for v in target), *picked, *stored]
+    index = {key: i for i, key in enumerate(read)}
+    at = {v: index[_read_by(makers[v])] for v in seen if not isinstance(makers[v], RowMap)}
+    at |= {v: index[v] for v in stored}
+    fn = composed(rows, order, at)
     return Message(fn, tuple(source), tuple(target), tuple(stored), tuple(picked))
 
 
@@ -121,7 +118,7 @@ def with_others(program: Program, rows: Value, others: Mapping[Value, Value]) ->
             inputs = [of(v) for v in step.inputs]
             alike = all(a is b for a, b in zip(inputs, step.inputs, strict=True))
             made[value] = value if alike else program.map(
-                value.name, step.fn, inputs, costly=step.costly
+                value.name, step.fn, inputs, key=("as", value), costly=step.costly
             )  # fmt: skip
         return made.get(value, value)
 
@@ -144,25 +141,30 @@ def at_node(program: Program, rows: Value, at_target: bool) -> Value:
     return with_others(program, rows, read)
 
 
-def _composed(
-    rows: Value, order: Sequence[RowMap], places: dict[tuple[Any, ...], int], makers: Any
+def _read_by(step: Step) -> Any:
+    """What a gather or a pick stands for among all that is read; else its value."""
+    if isinstance(step, Gather):
+        return step.inputs[0], step.at_target
+    return step.inputs[:2] if isinstance(step, Pick) else step.output
+
+
+def composed(
+    rows: Value, order: Sequence[RowMap], places: Mapping[Value, int]
 ) -> Callable[..., Any]:
-    """A function of the rows at some places that runs the maps one after the other."""
-    at: dict[Value, int] = {}
+    """A function of the rows at some places that runs row maps one after the other.
 
-    def place(value: Value) -> int:
-        step: Step = makers[value]
-        if isinstance(step, Gather):
-            return places["end", step.inputs[0], int(step.at_target)]
-        if isinstance(step, Pick):
-            return places["pick", step.inputs[0], step.inputs[1]]
-        return at[value] if value in at else places["edge", value]
-
+    Args:
+        rows: What it makes.
+        order: The maps, in the order in which they run.
+        places: Where each value stands that they read and do not make.
+    """
+    at = dict(places)
+    count = max(places.values(), default=-1) + 1
     plan = []
-    for step in order:
-        plan.append((step.fn, [place(v) for v in step.inputs]))
-        at[step.output] = len(places) + len(at)
-    last = place(rows)
+    for i, step in enumerate(order):
+        plan.append((step.fn, [at[v] for v in step.inputs]))
+        at[step.output] = count + i
+    last = at[rows]
 
     def run(*given: Any) -> Any:
         held = list(given)

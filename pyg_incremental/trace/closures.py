@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 from torch_geometric.nn import MessagePassing
 
@@ -75,3 +76,25 @@ def as_it_runs(conv: MessagePassing) -> Callable[..., Any]:
             return conv(*args, **kwargs)
 
     return call
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Some columns of rows `[k, channels]`.
+
+    Attributes:
+        first: The first of them.
+        last: The one behind the last; None for all that are left.
+    """
+
+    first: int
+    last: int | None
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """These columns, `[k, last - first]`."""
+        return rows[:, self.first : self.last]
+
+
+def beside(*rows: Tensor) -> Tensor:
+    """Rows `[k, channels]` beside each other."""
+    return torch.cat(rows, -1)

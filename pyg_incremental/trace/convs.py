@@ -6,12 +6,13 @@ from typing import Any
 from torch import fx
 from torch_geometric.nn import MeshCNNConv, MessagePassing
 
-from pyg_incremental.conv import ConvCall, builder_of
+from pyg_incremental.conv import ConvCall
 from pyg_incremental.conv.with_weights import WithWeights
 from pyg_incremental.ops import PaddedRows
 from pyg_incremental.program.messages import reads_nodes
 from pyg_incremental.program.steps import Domain, NotIncremental, Program, Value
 from pyg_incremental.trace.looped import Looped, listed
+from pyg_incremental.trace.own_forward import builder_of
 from pyg_incremental.trace.written import Written, parts_of
 
 _OF_NODES = "its edge data is computed from node rows, and is more than a part of its messages"
@@ -60,6 +61,7 @@ def steps_of_conv(
             _refuse_stored(program, steps)
         if relation.derived is not None:
             _refuse_order(program, steps, conv)
+        written.by_hand.update(s.output for s in program.steps[steps:])
         if isinstance(made, WithWeights):
             return _with_weights(written, made, graphs[0], name, node)
         if isinstance(made, dict) != isinstance(written.recorded.real[node], dict):

@@ -356,9 +356,15 @@ class Ends:
         tail, dtype = list(result.shape[1:]), result.dtype
         if len(tail) == 1 and dtype == rows.dtype and reduce in ("sum", *_EXTREMA):
             return made
-        return self.program.map(
-            f"{node.name}_rows", lambda r: r.reshape(len(r), *tail).to(dtype), [made]
+        return self._plainly(
+            f"{node.name}_rows", lambda r: r.reshape(len(r), *tail).to(dtype), made
         )
+
+    def _plainly(self, name: str, fn: Callable[[Tensor], Tensor], rows: Value) -> Value:
+        """A row map without parameters."""
+        made = self.program.map(name, fn, [rows])
+        self._written.plain.add(made)
+        return made
 
     def _aggregated(
         self, node: fx.Node, end: End, source: fx.Node, reduce: str, rows: Tensor
@@ -370,8 +376,8 @@ class Ends:
             if reduce != "sum":
                 return None
             more = int(end.with_loops)
-            return self.program.map(
-                f"{node.name}_count", lambda n: (n + more).expand(-1, width), [call.degree()]
+            return self._plainly(
+                f"{node.name}_count", lambda n: (n + more).expand(-1, width), call.degree()
             )
         if isinstance(held, Looped) and end.with_loops:
             if held.drops:
@@ -437,7 +443,10 @@ class Ends:
 
     def _total(self, call: ConvCall, source: fx.Node, end: End) -> Value | None:
         """The sum of products that can be taken apart; see `total_of`."""
-        return None if end.with_loops else total_of(call, self._written, self._ids, source, end)
+        if end.with_loops:
+            return None
+        function = partial(self._message, call)
+        return total_of(call, self._written, self._ids, source, end, function)
 
     def aggregated_by(self, node: fx.Node, module: nn.Module) -> Value | None:
         """Messages, or the rows of the nodes of a graph, reduced by an aggregation module.

@@ -1,15 +1,16 @@
 """Operations that passes over a program know: linear layers, biases, sums of rows, and means."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 from torch_geometric.nn import Linear as PyGLinear
 
 from pyg_incremental.ops import Biased, Linear, OwnMessage, added, divided
 from pyg_incremental.program.steps import Value
-from pyg_incremental.trace.closures import Live, flattened
-from pyg_incremental.trace.names import name_of
+from pyg_incremental.trace.closures import Live, beside, flattened
+from pyg_incremental.trace.names import called, name_of
 from pyg_incremental.trace.written import Written
 
 Known = tuple[Callable[..., Tensor], list[Value]]
@@ -28,9 +29,12 @@ def known(written: Written, node: fx.Node, fn: Any) -> Known | None:
         The function and the values that it reads; None if it is none of these.
     """
     env, real = written.env, written.recorded.real
+    parts = [env[n] for n in beside_each_other(node) if real[n].dim() == 2]
+    if parts and all(isinstance(part, Value) for part in parts):
+        return beside, parts
     given = [*node.args, *node.kwargs.values()]
     nodes = [n for n in given if isinstance(n, fx.Node)]
-    if not nodes or node in written.recorded.writes:
+    if not nodes:
         return None
     rowed = (n for n in nodes if isinstance(env[n], Value) and env[n] not in written.learned)
     rows = next(rowed, nodes[0])
@@ -40,6 +44,10 @@ def known(written: Written, node: fx.Node, fn: Any) -> Known | None:
         layer = _layer(fn) if len(given) == 1 else None
         return None if layer is None else (layer, [env[rows]])
     name = name_of(fn) if node.op == "call_function" else ""
+    if node in written.recorded.writes:  # what is read instead is the result
+        name = name.removesuffix("_") if real[node].dtype == real[rows].dtype else ""
+    if name == "addmm":
+        return _mixed(written, node)
     if name == "linear":
         weights = [env[n].read for n in nodes if isinstance(env[n], Live)]
         if nodes[0] is rows and weights and len(weights) == len(nodes) - 1:
@@ -61,6 +69,34 @@ def known(written: Written, node: fx.Node, fn: Any) -> Known | None:
         return Biased(env[other].read), [env[rows]]
     alike = isinstance(env[other], Value) and real[other].shape == real[rows].shape
     return (added, [env[n] for n in nodes]) if alike else None
+
+
+def beside_each_other(node: fx.Node) -> Sequence[fx.Node]:
+    """What an operation puts beside each other, rows `[k, channels]`; nothing if it does not."""
+    if called(node) not in ("cat", "concat", "concatenate"):
+        return ()
+    given = dict(zip(("tensors", "dim"), node.args, strict=False)) | node.kwargs
+    parts = given["tensors"]
+    return parts if given.get("dim") in (-1, 1) else ()  # type: ignore[return-value]
+
+
+def _mixed(written: Written, node: fx.Node) -> Known | None:
+    """`beta h + alpha h W`, of rows `h` and a square `W`, as a linear layer."""
+    given: list[Any] = [*node.args]
+    scales: dict[str, Any] = {"beta": 1, "alpha": 1} | node.kwargs
+    if len(given) != 3 or given[0] is not given[1]:
+        return None
+    held = written.env.get(given[2])
+    plain = all(isinstance(number, (int, float)) for number in scales.values())
+    if not isinstance(held, Live) or not plain or len(scales) != 2:
+        return None
+
+    def mixed() -> Tensor:
+        weight: Tensor = held.read().t()
+        own = torch.eye(len(weight), dtype=weight.dtype, device=weight.device)
+        return torch.add(scales["beta"] * own, weight, alpha=scales["alpha"])
+
+    return Linear(mixed, None), [written.env[given[0]]]
 
 
 def _number(written: Written, given: list[Any], rows: fx.Node) -> Callable[[], Any] | None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from pyg_incremental.program.steps import Domain, Value
+from pyg_incremental.trace.closures import Columns, beside
 from pyg_incremental.trace.ids import arguments_of
 from pyg_incremental.trace.names import name_of
 from pyg_incremental.trace.written import Written
@@ -75,7 +76,7 @@ class OneSteps:
             return None
         steps = [part for part in parts if isinstance(part, OneStep)]
         return (
-            self._made(node, _beside, [part.rows for part in steps])
+            self._made(node, beside, [part.rows for part in steps])
             if len(steps) == len(parts)
             else None
         )
@@ -117,25 +118,10 @@ class OneSteps:
             return OneStep(found), OneStep(found)
         wide, parts = real.shape[-1], []
         for part, (first, last) in enumerate(((0, wide), (wide, None))):
-            rows = self._program.map(f"{name}_{part}", _Columns(first, last), [found])
+            rows = self._program.map(f"{name}_{part}", Columns(first, last), [found])
             self._examples.setdefault(rows, self._real[node][1][part][0])
             parts.append(OneStep(rows))
         return parts[0], tuple(parts)
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """Some columns of rows."""
-
-    first: int
-    last: int | None
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        return rows[:, self.first : self.last]
-
-
-def _beside(*rows: Tensor) -> Tensor:
-    return torch.cat(rows, -1)
 
 
 def _is_at_front(node: fx.Node, name: str, function: str, index: int | None) -> bool:

@@ -178,6 +178,13 @@ def _product(call: RowOperation) -> bool:
     return isinstance(a, RowArgument) and isinstance(b, RowArgument) and a.dim == b.dim >= 3
 
 
+def _product_added(call: RowOperation) -> bool:
+    """Rows times a matrix, added to rows or to one row."""
+    added, rows, matrix = (call.argument(n, i) for i, n in enumerate(("input", "mat1", "mat2")))
+    fits = isinstance(rows, RowArgument) and isinstance(matrix, Fixed)
+    return fits and (isinstance(added, RowArgument) or _stays_inside(added, 2))
+
+
 def _linear(call: RowOperation) -> bool:
     return call.first >= 2 and len(call.rows) == 1
 
@@ -351,6 +358,7 @@ _TABLE: dict[str, Rule] = dict.fromkeys(
     **dict.fromkeys(["cat", "concat", "concatenate", "stack"], _join(0)),
     **dict.fromkeys(["hstack", "column_stack"], _join_columns),
     **dict.fromkeys(["matmul", "mm", "bmm"], _product), "linear": _linear, "einsum": _einsum,
+    "addmm": _product_added,
     "layer_norm": _normalized, "rms_norm": _normalized, "batch_norm": _batch_norm,
     "group_norm": _group_norm,
     **dict.fromkeys(["dropout", "alpha_dropout", "feature_alpha_dropout"], _dropout),
@@ -368,7 +376,7 @@ def is_elementwise(name: str) -> bool:
 
 PRODUCTS = frozenset(["mul", "multiply"])
 QUOTIENTS = frozenset(["div", "divide", "true_divide"])
-COSTLY = frozenset(["matmul", "mm", "bmm", "linear", "einsum"])
+COSTLY = frozenset(["matmul", "mm", "bmm", "addmm", "linear", "einsum"])
 """Functions that contain a matrix product."""
 EMPTY = frozenset(["empty", "new_empty"])
 """What makes rows that are to be written to."""

@@ -16,6 +16,7 @@ from torch import Tensor, fx
 from pyg_incremental.program.steps import Domain, Returned, Value
 from pyg_incremental.trace.closures import Live
 from pyg_incremental.trace.functions import set_item
+from pyg_incremental.trace.sizes import same_size
 from pyg_incremental.trace.written import Written
 
 
@@ -36,14 +37,16 @@ class Picked:
     meaning: Hashable = None
 
 
-def picked(written: Written, node: fx.Node) -> Picked | None:
-    """The rows that an operation picks; None if it is something else."""
+def picked(written: Written, node: fx.Node) -> Picked | Value | None:
+    """The rows that an operation picks, all of them as they are; None if it is something else."""
     first = node.args[0]
     rows = written.env.get(first) if isinstance(first, fx.Node) else None
     if not isinstance(rows, Value) or rows.domain is not Domain.NODE or len(node.args) != 2:
         return None
     at = node.args[1]
     if isinstance(at, int | slice) and not isinstance(at, bool):
+        if _is_all(written, first, at):
+            return rows
         parts = (at.start, at.stop, at.step) if isinstance(at, slice) else (at,)
         return Picked(rows, at) if all(isinstance(p, int | None) for p in parts) else None
     keep = _mask(written, at, rows)
@@ -52,6 +55,14 @@ def picked(written: Written, node: fx.Node) -> Picked | None:
     held = written.program.map(f"{node.name}_all", _zeros_elsewhere, [rows, keep])
     written.examples.setdefault(held, written.examples[rows])
     return Picked(held, None, keep, written.recorded.meaning(at))
+
+
+def _is_all(written: Written, rows: Any, at: int | slice) -> bool:
+    """Whether an index is `[:n]`, with the number of rows."""
+    stop = at.stop if isinstance(at, slice) and (at.start, at.step) == (None, None) else None
+    if not isinstance(stop, fx.Node):
+        return False
+    return same_size(written.recorded.fake[stop], written.recorded.fake[rows].shape[0])
 
 
 def put(written: Written, node: fx.Node) -> Value | None:

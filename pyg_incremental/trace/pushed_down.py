@@ -9,7 +9,7 @@ between.
 """  # noqa: E501 - two lines of a kind
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from pyg_incremental.conv.linear import pays
@@ -28,29 +28,48 @@ def with_pushed_down(program: Program) -> None:
 
 def _move(program: Program, layer: Step, fn: Linear) -> None:
     """Move a linear layer in front of the sums behind which it stands, if it does."""
-    passed, first = _passed(program, layer)
-    if not any(map(plain_sum, passed)):
+    steps, first = passed(program, Counter(layer.inputs))
+    if not any(map(plain_sum, steps)):
         return
     of, made, at = layer.output, list[Step](), dict[Value, Value]()
     for value in first:
         at[value] = like(program, f"{of}_first", value, of)
         made.append(RowMap(at[value], (value,), replace(fn, bias=None), costly=True))
-    for step in reversed(passed):
-        rows, out = _rows_of(step), step.output
-        inputs = tuple(at[v] if v in rows else v for v in step.inputs)
-        at[out] = like(program, f"{out}_{of}", out, out)
-        source = {"source": inputs[0]} if plain_sum(step) else {}
-        made.append(replace(step, output=at[out], inputs=inputs, **source))
+    rows = repeated(program, steps, at, str(of), made)
     if fn.bias is None:
         made[-1] = replace(made[-1], output=of)
     else:
-        made.append(RowMap(of, (at[layer.inputs[0]],), Biased(fn.bias)))
-    gone = {s.output for s in passed}
+        made.append(RowMap(of, (rows,), Biased(fn.bias)))
+    gone = {s.output for s in steps}
     program.steps[:] = [
         new
         for s in program.steps
         for new in (made if s is layer else () if s.output in gone else (s,))
     ]
+
+
+def repeated(
+    program: Program, steps: Sequence[Step], at: dict[Value, Value], of: str, made: list[Step]
+) -> Value:
+    """Steps once more, on other rows.
+
+    Args:
+        program: The program.
+        steps: What `passed` found, the last first.
+        at: What stands in the place of the rows that they begin with.
+        of: What new names end in.
+        made: The steps are put here.
+
+    Returns:
+        What the last one makes.
+    """
+    for step in reversed(steps):
+        rows, out = _rows_of(step), step.output
+        inputs = tuple(at[v] if v in rows else v for v in step.inputs)
+        at[out] = like(program, f"{out}_{of}", out, out)
+        source = {"source": inputs[0]} if plain_sum(step) else {}
+        made.append(replace(step, output=at[out], inputs=inputs, **source))
+    return at[steps[0].output]
 
 
 def like(program: Program, name: str, rows: Value, origin: Value) -> Value:
@@ -63,18 +82,25 @@ def like(program: Program, name: str, rows: Value, origin: Value) -> Value:
     return made
 
 
-def _passed(program: Program, layer: Step) -> tuple[list[Step], list[Value]]:
-    """The steps through which a layer may move, the last first, and the rows in front of these."""
+def passed(
+    program: Program, wanted: Counter[Value], stops: Container[Value] = ()
+) -> tuple[list[Step], list[Value]]:
+    """The steps through which a layer may move, the last first, and the rows in front of these.
+
+    Args:
+        program: The program.
+        wanted: What the layer reads, and how often.
+        stops: Rows through which it is not to move.
+    """
     readers = Counter(v for s in program.steps for v in s.inputs)
     readers.update(program.outputs)
     found, first = list[Step](), list[Value]()
-    wanted = Counter(layer.inputs)
-    for step in reversed(program.steps[: program.steps.index(layer)]):
+    for step in reversed(program.steps):
         out = step.output
         if out not in wanted:
             continue
         rows = _rows_of(step)
-        if rows and wanted[out] == readers[out]:
+        if rows and wanted[out] == readers[out] and out not in stops:
             found.append(step)
             wanted.update(rows)
         else:

@@ -15,6 +15,7 @@ from pyg_incremental.call.bound_call import BoundCall
 from pyg_incremental.call.members import count_of
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.traced import NotTraceable, Output, Traced
+from pyg_incremental.ops import Linear
 from pyg_incremental.program.derivations import leave_out_unused
 from pyg_incremental.program.origin import Origin
 from pyg_incremental.program.row_wise import COSTLY_MODULES, as_it_is
@@ -34,9 +35,12 @@ from pyg_incremental.trace.edge_rows import keep_edge_rows
 from pyg_incremental.trace.ends import Ends
 from pyg_incremental.trace.every_node import EveryNode
 from pyg_incremental.trace.functions import SizeFormula, size_of
+from pyg_incremental.trace.in_front import in_front, split
+from pyg_incremental.trace.joined_maps import with_joined_maps
 from pyg_incremental.trace.known import known
 from pyg_incremental.trace.looped import CatRows, Looped, in_parts, joined_rows, listed
 from pyg_incremental.trace.names import name_of, name_of_module, shown
+from pyg_incremental.trace.nested_sums import with_nested_sums
 from pyg_incremental.trace.one_step import OneStep, OneSteps
 from pyg_incremental.trace.own_rows import without_tables
 from pyg_incremental.trace.picked import (  # fmt: skip
@@ -116,9 +120,11 @@ class Writer:
                 self._finish_outputs()
                 keep_edge_rows(self.program)
                 without_tables(self.written, self.ends.spread_of)
+                with_nested_sums(self.program)
                 with_pushed_down(self.program)
                 self._finish_outputs()  # a layer that has moved may leave a sum in its place
                 with_closed_sums(self.program)
+                with_joined_maps(self.program, self.written.by_hand)
                 leave_out_unused(self.program)
             else:
                 self._write(node)
@@ -423,7 +429,12 @@ class Writer:
             return self.program.map(
                 name, lambda rows: rows.reshape(rows.shape[0], *tail), self.written.values(node)[:1]
             )
-        run, values = known(self.written, node, fn) or closure(self.written, node, fn)
+        found = known(self.written, node, fn)
+        if found is not None and isinstance(found[0], Linear):
+            parts = split(self.written, node, found[0], name)
+            if parts is not None:
+                return parts
+        run, values = found or closure(self.written, node, fn)
         if isinstance(result, (tuple, list)):
             return tuple(
                 self.program.map(
@@ -436,7 +447,12 @@ class Writer:
             if node.op == "call_module" and not node.kwargs and len(node.args) == 1
             else None
         )
-        return self.program.map(name, run, values, key=key, costly=costly)
+        made = in_front(self.written, name, run, values, result) if costly else None
+        made = made or self.program.map(name, run, values, key=key, costly=costly)
+        read = [self.env[n] for n in node.all_input_nodes]
+        if node.op == "call_function" and all(v in values for v in read):
+            self.written.plain.add(made)
+        return made
 
     # Everything else -----------------------------------------------------------------------------
 
@@ -451,8 +467,10 @@ class Writer:
                 return self.program.learned(name, run, kind)
             value = self.program.map(name, run, values)
             self.written.fixed.add(value)
-            if not values:
-                self.written.learned[value] = run
+            learned = self.written.learned
+            if learned.keys() >= {*values}:
+                read = [learned[v] for v in values]
+                learned[value] = lambda: run(*(one() for one in read))
             return value
         rowed = any(v.domain is not Domain.WHOLE or self.written.is_graph(v) for v in values)
         domain, kind = self._place_of(self.recorded.fake[node], result)

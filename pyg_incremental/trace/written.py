@@ -23,6 +23,8 @@ class Written:
         fixed: Values of domain WHOLE that no delta changes.
         learned: Of them, what is made of parameters, and how.
         numbers: Node rows that are all filled with one number, and that number.
+        by_hand: What the programs of convs make.
+        plain: Row maps that read rows and numbers, and no parameter.
     """
 
     program: Program
@@ -33,6 +35,8 @@ class Written:
     fixed: set[Value] = field(default_factory=set)
     learned: dict[Value, Callable[[], Any]] = field(default_factory=dict)
     numbers: dict[Value, Any] = field(default_factory=dict)
+    by_hand: set[Value] = field(default_factory=set)
+    plain: set[Value] = field(default_factory=set)
 
     def values(self, node: fx.Node) -> list[Value]:
         """The values that an operation reads."""

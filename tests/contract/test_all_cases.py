@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from pyg_incremental import IncrementalWarning
-from pyg_incremental.conv.supported import scheme_of
 from pyg_incremental.ops import maps as executors
+from pyg_incremental.trace.supported import scheme_of
 from tests.hetero_side_by_side import HeteroSides
 from tests.pairwise import Drawn
 from tests.side_by_side import SideBySide

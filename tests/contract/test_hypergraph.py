@@ -19,8 +19,8 @@ from pyg_incremental import (
     supported_layers,
     to_incremental,
 )
-from pyg_incremental.conv.supported import scheme_of
 from pyg_incremental.layers import IncrementalHypergraphConv
+from pyg_incremental.trace.supported import scheme_of
 from tests.closeness import assert_close, rows_that_differ
 from tests.strategies import generator, index
 from tests.zoo import CHANNELS, randomise

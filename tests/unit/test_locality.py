@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch_geometric.nn import MessagePassing, aggr
 
-from pyg_incremental.conv.locality import why_not_local
-from pyg_incremental.conv.own import OwnForward
 from pyg_incremental.program.steps import Domain, Value
+from pyg_incremental.trace.locality import why_not_local
+from pyg_incremental.trace.own_forward import OwnForward
 
 X, GRAPH = Value("x", Domain.NODE), Value("edge_index", Domain.WHOLE)
 

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import aggr
 
-from pyg_incremental.conv.small_graphs import SIZES, Draw, Form, World
 from pyg_incremental.ops import Neighborhood
+from pyg_incremental.trace.small_graphs import SIZES, Draw, Form, World
 
 _PADDED = (aggr.LSTMAggregation, aggr.GRUAggregation, aggr.LCMAggregation)
 _TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-3}

@@ -81,7 +81,7 @@ def scheme_of(program: Program) -> Scheme:
         >>> import torch
         >>> from torch_geometric.nn import SAGEConv
         >>> from pyg_incremental import to_incremental
-        >>> from pyg_incremental.conv.supported import scheme_of
+        >>> from pyg_incremental.trace.supported import scheme_of
         >>> inc = to_incremental(SAGEConv(4, 2, aggr="median").eval())
         >>> _ = inc(torch.randn(3, 4), torch.tensor([[0, 1, 2], [1, 2, 0]]))
         >>> scheme_of(inc.program)
@@ -172,7 +172,7 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
         "`aggr='mul'`: row recompute",
     ),
     "AGNNConv": ("constrained", "attention over normalised features", _RANKED),
-    "TAGConv": ("incremental", "", ""),
+    "TAGConv": ("incremental", "a linear layer for each number of hops", ""),
     "GINConv": (
         "incremental", "`nn` of a node's own features and the sum of its neighbours'", _MIXES
     ),
@@ -182,7 +182,7 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
         "full pass: `aggr='softmax'`, power mean, several at once; an `act` that mixes channels",
     ),
     "SGConv": ("incremental", "K hops and a linear layer", ""),
-    "SSGConv": ("incremental", "", ""),
+    "SSGConv": ("incremental", "the mean of K hops, and a linear layer", ""),
     "APPNP": ("incremental", "K hops, each mixed with the features", ""),
     "MFConv": ("incremental", "", ""),
     "RGCNConv": (
@@ -202,7 +202,7 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
         "constrained", "`local_nn` of each edge, reduced, self-loops too; then `global_nn`",
         f"{_RANKED}; {_MIXES}",
     ),
-    "GMMConv": ("incremental", "", ""),
+    "GMMConv": ("incremental", "a sum of kernels, weighted by Gaussians of attributes", ""),
     "SplineConv": ("incremental", "", "PyG needs pyg-lib"),
     "NNConv": ("incremental", "a matrix for each edge, made by a network", _MIXES),
     "CGConv": (
@@ -217,7 +217,7 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
         "constrained", "`local_nn` of point pair features, reduced; then `global_nn`",
         f"{_RANKED}; {_MIXES}",
     ),
-    "FeaStConv": ("constrained", "", _REDUCED),
+    "FeaStConv": ("constrained", "mean of heads weighted by a softmax over them", _RANKED),
     "PointTransformerConv": ("constrained", "attention in which every channel is a head", _MIXES),
     "HypergraphConv": (
         "incremental", "",
@@ -260,15 +260,15 @@ _LAYERS: dict[str, tuple[Scheme, str, str]] = {
         "constrained: `attention_type='dot_product'`; `directed_msg=False`",
     ),
     "HGTConv": ("constrained", "", ""),
-    "HEATConv": ("constrained", "", _ATTENDS),
+    "HEATConv": ("constrained", "attention over values with edge attributes", _RANKED),
     "HeteroConv": ("incremental", "the conv of each edge type, then their `aggr`", "as its convs"),
     "HANConv": ("full pass", "", "what edge types count is a mean over all nodes"),
-    "LGConv": ("incremental", "", ""),
+    "LGConv": ("incremental", "normalised sum over the in-edges", ""),
     "PointGNNConv": ("constrained", "`mlp_f` of each edge, reduced; `mlp_g`, plus `x`", _MIXES),
     "GPSConv": ("full pass", "", "it attends over all nodes; its conv inside is still followed"),
     "AntiSymmetricConv": ("incremental", "`num_iters` times its `phi`", "as its `phi`"),
     "DirGNNConv": ("incremental", "its conv along the edges and against them", "as its conv"),
-    "MixHopConv": ("incremental", "", ""),
+    "MixHopConv": ("incremental", "a linear layer for each power, side by side", ""),
     "MeshCNNConv": (
         "full pass", "", "four neighbours in a certain order: PyG fails on any other edge"
     ),

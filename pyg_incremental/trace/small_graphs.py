@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyg_incremental.conv.anchors import anchored
 from pyg_incremental.ops import Neighborhood
+from pyg_incremental.trace.anchors import anchored
 
 SIZES = ((14, 24), (40, 120), (4, 0), (300, 1500), (5, 6))
 """Nodes and edges of each kind of graph; the first kind has everything that may be a trap, and in

@@ -17,12 +17,15 @@ import torch
 from torch import Tensor
 
 from pyg_incremental.call.full_pass import plainly
-from pyg_incremental.conv.anchors import anchored
 from pyg_incremental.conv.call import ConvCall
-from pyg_incremental.conv.locality import why_not_local
+from pyg_incremental.conv.registry import Builder, program_of
 from pyg_incremental.conv.sorting import Sorting, sorts, with_stand_ins
+from pyg_incremental.conv.watched import why_watched
+from pyg_incremental.conv.with_weights import WithWeights
 from pyg_incremental.ops import Neighborhood, NeighborhoodRows, PaddedRows
 from pyg_incremental.program.steps import Domain, NotIncremental, Value
+from pyg_incremental.trace.anchors import anchored
+from pyg_incremental.trace.locality import why_not_local
 
 _PLAIN = (bool, int, float, str, torch.dtype, torch.device, type(None))
 
@@ -136,6 +139,47 @@ def own_forward(call: ConvCall) -> Value:
             return _recomputed(call, forward)
         seen.append(reason)
     raise NotIncremental(seen[0])
+
+
+def builder_of(conv: torch.nn.Module) -> Builder:
+    """The builder for a conv: its program, or its own `forward` on the rows to compute.
+
+    The latter serves a conv without a program, one that is not computed as its class says, and a
+    call that its program does not cover.
+
+    Raises:
+        NotIncremental: If hooks watch the conv or a part of it, which then have to see all rows, or
+            if a method was replaced.
+    """
+    watched = why_watched(conv)
+    if watched:
+        raise NotIncremental(watched)
+    try:
+        program = program_of(conv)
+    except NotIncremental as error:
+        return _by_rows(str(error))
+
+    def build(call: ConvCall) -> Value | dict[str, Value] | WithWeights:
+        steps = len(call.program.steps)
+        try:
+            return program(call)
+        except NotIncremental as error:
+            call.program.forget(steps)
+            return _by_rows(str(error))(call)
+
+    return build
+
+
+def _by_rows(reason: str) -> Builder:
+    """The conv's own `forward`, as there is no program for the given reason."""
+
+    def build(call: ConvCall) -> Value:
+        try:
+            return own_forward(call)
+        except NotIncremental as error:
+            raise NotIncremental(f"{reason}, and {error}") from error
+
+    return build
 
 
 def _recomputed(call: ConvCall, forward: OwnForward) -> Value:
