@@ -6,11 +6,13 @@ Source, clock, log and sinks are of this process, and so are crashes: before and
 in the midst of a line of the journal, before, in and after a checkpoint, before and after an alert,
 while the source is read. After each the stream is made again from what is on the disk; with a loss
 of power, from what was flushed. Producers send events twice, and out of order. In the end state and
-keys have to be those of a world without faults.
+keys have to be those of a world without faults. One model is in all worlds, and what it computes is
+read off it once for each way in which it is called: that was three fifths of the time.
 """
 
 import argparse
 import contextlib
+import functools
 import os
 import random
 import tempfile
@@ -21,6 +23,7 @@ from unittest import mock
 import torch
 
 from pyg_incremental import to_incremental
+from pyg_incremental.session import prepare
 from pyg_incremental.sources import IterableSource
 from pyg_incremental.stream import Feature, Schema, Stream, Window, checkpoint, line_file
 from tests.stream import scene
@@ -268,6 +271,19 @@ def same_alerts(world, grouped, last):
         assert torch.allclose(*rows, rtol=0.0, atol=1e-9, equal_nan=True), alert[:2]
 
 
+def traced_once(trace):
+    """What a call of the model becomes, which no world changes, for any number of them."""
+    known = {}
+
+    def traced(site, roles, tried, in_one):
+        call = (site.model, *site.names, *roles.nodes.items(), *roles.edges.items(), in_one)
+        if call not in known:
+            known[call] = trace(site, roles, tried, in_one)
+        return known[call]
+
+    return traced
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=1000)
@@ -275,6 +291,8 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     began, crashes = time.perf_counter(), 0
+    scene.sage = functools.cache(scene.sage)
+    prepare._traced = traced_once(prepare._traced)
     for seed in range(args.seed, args.seed + args.seeds):
         with tempfile.TemporaryDirectory() as folder:
             try:
