@@ -17,13 +17,14 @@ import os
 import random
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import torch
 
 from pyg_incremental import to_incremental
-from pyg_incremental.session import prepare
+from pyg_incremental.session import start
 from pyg_incremental.sources import IterableSource
 from pyg_incremental.stream import Feature, Schema, Stream, Window, checkpoint, line_file
 from tests.stream import scene
@@ -271,17 +272,24 @@ def same_alerts(world, grouped, last):
         assert torch.allclose(*rows, rtol=0.0, atol=1e-9, equal_nan=True), alert[:2]
 
 
-def traced_once(trace):
+def prepared_once(prepare):
     """What a call of the model becomes, which no world changes, for any number of them."""
     known = {}
 
-    def traced(site, roles, tried, in_one):
-        call = (site.model, *site.names, *roles.nodes.items(), *roles.edges.items(), in_one)
+    def prepared(site, roles, settings):
+        call = (
+            site.model,
+            *site.names,
+            *roles.nodes.items(),
+            *roles.edges.items(),
+            settings.backend,
+        )
         if call not in known:
-            known[call] = trace(site, roles, tried, in_one)
-        return known[call]
+            known[call] = prepare(site, roles, settings), site.keeps
+        plan, site.keeps = known[call]
+        return replace(plan, site=site, roles=replace(plan.roles, num_nodes=roles.num_nodes))
 
-    return traced
+    return prepared
 
 
 def main():
@@ -292,7 +300,7 @@ def main():
     torch.set_num_threads(1)
     began, crashes = time.perf_counter(), 0
     scene.sage = functools.cache(scene.sage)
-    prepare._traced = traced_once(prepare._traced)
+    start.prepare = prepared_once(start.prepare)
     for seed in range(args.seed, args.seed + args.seeds):
         with tempfile.TemporaryDirectory() as folder:
             try:
