@@ -68,7 +68,7 @@ def split(written: Written, node: fx.Node, layer: Linear, name: str) -> Value | 
     """
     at_ends: dict[bool, list[_Part]] = {}
     rest: list[_Part] = []
-    for part in _beside_each_other(written, node.args[0]):
+    for part in _beside_each_other(written, (*node.args, *node.kwargs.values())[0]):
         end = _end_of(written, part.rows)
         (rest if end is None else at_ends.setdefault(end, [])).append(part)
     out = written.recorded.real[node].shape[1]

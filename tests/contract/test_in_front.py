@@ -55,6 +55,19 @@ class Beside(gnn.MessagePassing):
         return self.mlp(torch.cat([rows[p] for p in self.parts], -1))
 
 
+class ByName(nn.Module):
+    """Rows beside each other and layers that are handed theirs by name, without a conv."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(2 * CHANNELS, 5), nn.Linear(2 * CHANNELS, 5)
+
+    def forward(self, x, edge_index):
+        both = torch.cat(tensors=[x[edge_index[0]], x[edge_index[1]]], dim=1)
+        rows = self.one(input=both) * self.two(input=both).sigmoid()
+        return rows.new_zeros(x.size(0), 5).index_add_(0, edge_index[1], rows)
+
+
 class Attending(gnn.MessagePassing):
     """Attention by a network of both ends and the edge."""
 
@@ -121,6 +134,7 @@ MAKERS = [
     ("one of them", lambda: Beside("id", aggr="max"), ATTR),
     ("one twice", lambda: Beside("jeij"), ATTR),
     ("too wide", lambda: Beside(out=20 * CHANNELS), ATTR),
+    ("by name", ByName, ()),
     ("attention", Attending, ATTR),
     ("gated", Gated, ()),
     ("gated, no loops", lambda: Gated(loops=False), ()),
@@ -158,7 +172,8 @@ def products(name):
 @pytest.mark.parametrize(
     ("name", "count"),
     [("source", 1), ("target", 1), ("against the edges", 1), ("max", 1), ("both and the edge", 2),
-     ("without the edge", 2), ("one of them", 1), ("one twice", 2), ("CG", 4), ("attention", 3)],
+     ("without the edge", 2), ("one of them", 1), ("one twice", 2), ("CG", 4), ("attention", 3),
+     ("by name", 4)],
 )  # fmt: skip
 def test_products_run_at_nodes(name, count):
     maps, _ = products(name)
@@ -200,4 +215,8 @@ def test_a_layer_on_a_cat_of_node_rows_is_left_alone():
             return self.lin(torch.cat([x, self.conv(x, edge_index).relu()], -1))
 
     CASES["of nodes"] = case("of nodes", OfNodes, ())
-    started("of nodes").walk(kinds=6)
+    run = started("of nodes")
+    maps = [s.output.name for s in run.inc.program.steps if getattr(s, "costly", False)]
+    assert "lin" in maps
+    assert not any("_source" in name or "_target" in name for name in maps)
+    run.walk(kinds=6)
