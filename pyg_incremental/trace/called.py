@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pyg_incremental.trace.nested import leaves
@@ -24,7 +25,7 @@ class Call:
         """Its name in the words of an error message."""
         return self.name.strip("<>").removeprefix("model.")
 
-    @property
+    @cached_property
     def leaves(self) -> list[Any]:
         """Its arguments, out of their lists and dicts."""
         return leaves((self.args, self.kwargs))

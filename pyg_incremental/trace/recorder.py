@@ -44,6 +44,8 @@ _FIXED_LENGTH = (
     "frexp",
     "multi_head_attention_forward",
 )
+_OF_ANY_VALUES = {"dim", "size", *(f"get {what}" for what in ("dtype", "layout", "ndim", "shape"))}
+"""What a tensor without values tells by itself."""
 
 
 class Recorder(TorchFunctionMode):
@@ -203,6 +205,8 @@ class Recorder(TorchFunctionMode):
             with self:  # what that does is seen
                 return Matrix.__torch_function__(func, types, args, kwargs)
         name = name_of(func)
+        if name in _OF_ANY_VALUES and is_fake(args[0]) and self._is_whole(args[0]):
+            return func(*args, **kwargs)
         if asks_for_values(name):
             size = self.count(args[0]) if name == "item" else None
             if size is not None:
@@ -211,6 +215,10 @@ class Recorder(TorchFunctionMode):
         if _autocast() != self._autocast:
             self.refuse("it switches torch.autocast on or off")
         return self._call(Call("call_function", func, name, func, args, kwargs))
+
+    def _is_whole(self, value: Tensor) -> bool:
+        """Whether a tensor, of any shape, is in hand as what it was made."""
+        return id(value) in self._held and id(value) not in self._torn
 
     def module(self, path: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A module that is written down as one call."""
@@ -278,7 +286,7 @@ class Recorder(TorchFunctionMode):
     def _recorded(self, call: Call) -> Any:
         for value in call.leaves:
             self._see(value)
-        before = [(h, h.real._version) for h in self._held.values() if counts_writes(h.real)]
+        before = [(h, h.real._version) for h in self._writable(call) if counts_writes(h.real)]
         real = call.run(*self._reals(call.args), **self._reals(call.kwargs))
         if gives_tensors(call.name, real):
             self.calls.append(either_way(call.name))
@@ -289,6 +297,12 @@ class Recorder(TorchFunctionMode):
             return self._plain(call)
         fakes = self._without_values(call, real)
         return self._take(fakes, real, self._node(call))
+
+    def _writable(self, call: Call) -> list[HeldTensor]:
+        """What a call may write to: one that is no function of torch, to all that it can reach."""
+        if call.name.startswith("<"):
+            return [*self._held.values()]
+        return [self._held[id(v)] for v in call.leaves if id(v) in self._held]
 
     def _plain(self, call: Call) -> Any:
         """What is no tensor may depend on sizes, which are symbols, and on nothing else."""

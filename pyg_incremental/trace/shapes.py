@@ -174,7 +174,20 @@ def _size(size: Size, symbols: dict[Any, Any]) -> Any:
     expression = size.node.expr
     for symbol in sorted(expression.free_symbols - symbols.keys(), key=str):
         symbols[symbol] = type(symbol)(f"s{len(symbols)}", integer=True)
-    return expression.xreplace(symbols)
+    return _renamed(expression, symbols)
+
+
+def _renamed(expression: Any, symbols: dict[Any, Any]) -> Any:
+    """What is computed from symbols, with others for them."""
+    if expression in symbols:
+        return symbols[expression]
+    return _replaced(expression, tuple((own, symbols[own]) for own in expression.free_symbols))
+
+
+@functools.lru_cache(_MOST)
+def _replaced(expression: Any, pairs: tuple[tuple[Any, Any], ...]) -> Any:
+    """The same expression with others in place of symbols, which SymPy works out anew each time."""
+    return expression.xreplace(dict(pairs))
 
 
 def _made(sizes: Sizes, told: Any, symbols: dict[Any, Any]) -> Any:
@@ -192,4 +205,4 @@ def _made(sizes: Sizes, told: Any, symbols: dict[Any, Any]) -> Any:
 
 
 def _named(sizes: Sizes, size: Any, symbols: dict[Any, Any]) -> Size:
-    return size if isinstance(size, int) else sizes.size(size.xreplace(symbols))
+    return size if isinstance(size, int) else sizes.size(_renamed(size, symbols))

@@ -74,6 +74,8 @@ class Sizes:
         # What it keeps of an operation goes by its symbols, which no other call has.
         self._mode.cache_enabled = False
         self._numbers: dict[Any, int] = {}
+        self._empty: dict[Any, Tensor] = {}
+        self._made: dict[Any, Size] = {}
         self.nodes: dict[str, Size] = {
             kind: count
             if kind in roles.fixed
@@ -128,16 +130,21 @@ class Sizes:
         stride: Sequence[Size] | None = None,
     ) -> Tensor:
         """A tensor `[*sizes]` of a dtype, as if on a device, without values."""
-        if stride is None:
-            empty = torch.empty(tuple(sizes), dtype=dtype, device="meta")
-        else:
-            empty = torch.empty_strided(tuple(sizes), tuple(stride), dtype=dtype, device="meta")
-        return FakeTensor(self._mode, empty, device)
+        key = dtype, tuple(map(_key, sizes)), stride and tuple(map(_key, stride))
+        if key not in self._empty:
+            # PyTorch works out in Python what symbols say of its layout.
+            self._empty[key] = (
+                torch.empty(tuple(sizes), dtype=dtype, device="meta")
+                if stride is None
+                else torch.empty_strided(tuple(sizes), tuple(stride), dtype=dtype, device="meta")
+            )
+        return FakeTensor(self._mode, self._empty[key], device)
 
     def size(self, expression: Any) -> Size:
         """What is computed from symbols, as a size."""
-        made: Size = self._env.create_symintnode(expression, hint=None)
-        return made
+        if expression not in self._made:
+            self._made[expression] = self._env.create_symintnode(expression, hint=None)
+        return self._made[expression]
 
     def bounds(self, symbol: Any) -> tuple[Any, Any]:
         """The least and the largest that a symbol can be."""

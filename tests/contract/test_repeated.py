@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import APPNP, MessagePassing, SAGEConv, SSGConv, TAGConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
@@ -89,4 +89,37 @@ def test_convs_that_ask_for_the_same(case, again, seed, monkeypatch):
     assert sides.inc.mode == "incremental"
     per_call = 2 if "norm" in case.name else 1
     assert len(answered) == again * per_call
+    sides.walk()
+
+
+CONVS = {
+    "tag": lambda scale: TAGConv(CHANNELS, CHANNELS),
+    "appnp": lambda scale: APPNP(3, 0.1),
+    "ssg": lambda scale: SSGConv(CHANNELS, CHANNELS, 0.1),
+    "sage": lambda scale: SAGEConv(CHANNELS, CHANNELS),
+}
+
+
+@pytest.mark.parametrize("name", CONVS)
+def test_a_second_model_of_a_class_asks_pytorch_for_no_shape(name, seed, monkeypatch):
+    """What a tensor without values tells by itself is not asked for, and no layout twice."""
+    asked, sizes = [], []
+    run, begin = recorder.Recorder._run_without_values, recorder.Recorder.__init__
+
+    def counted(self, call):
+        asked.append(call.name)
+        return run(self, call)
+
+    def begun(self, of, *args):
+        sizes.append(of)
+        begin(self, of, *args)
+
+    case = Case(name, lambda: Stack(CONVS[name]))
+    SideBySide(case, seed=seed)
+    monkeypatch.setattr(recorder.Recorder, "_run_without_values", counted)
+    monkeypatch.setattr(recorder.Recorder, "__init__", begun)
+    sides = SideBySide(case, seed=seed)
+    assert {*asked} <= {"get shape"}  # of constants
+    assert len(sizes) == 1
+    assert len(sizes[0]._empty) <= 20
     sides.walk()
