@@ -228,7 +228,9 @@ class FunctionSumState(Summing, FunctionState):
         FunctionState.__init__(self, step, step.message, None, cell, context)
 
     def _begin(self, sample: Tensor) -> None:
-        self._hold_no_sums(flat(sample))
+        rows = flat(sample)
+        self._hold_no_sums(rows)
+        self._hold_scale(rows)
         self._nothing = self.context.backend.array(sample.new_empty(0))
 
     def _apply(self, messages: Tensor, dst: Array, sign: int) -> None:

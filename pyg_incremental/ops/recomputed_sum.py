@@ -64,6 +64,7 @@ class RecomputedSumState(Summing):
         some = torch.arange(0, count, max(1, count // 4096))
         rows = self._messages(backend.ids(some))
         self._hold_no_sums(rows)
+        self._hold_scale(rows)
         self._tail = rows.shape[1:]
         self._nothing = backend.array(rows.new_empty(0))
         self._fill()

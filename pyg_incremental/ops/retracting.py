@@ -107,8 +107,11 @@ class Retracting(Aggregator):
         self.out.hold(zeros(rows, capacity, *rows.shape[1:], dtype=dtype, unread=count))
         self.drift.hold(zeros(rows, capacity, dtype=dtype))
         self._hold_low()
-        self.scale.hold(channel_scale(rows.flatten(1)).to(dtype))
         self.limit = drift_limit(rows.dtype, dtype)
+
+    def _hold_scale(self, rows: Tensor) -> None:
+        """Hold what moves against such rows, `[k, ...]`: messages, or sums that have more parts."""
+        self.scale.hold(channel_scale(rows.flatten(1)).to(self.out.tensor.dtype))
 
     def _hold_low(self) -> None:
         """Make room for what the rows of the output lose, in the dtype they are kept in."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.kernels.address import address_of
 from pyg_incremental.kernels.compiled import layout as m
-from pyg_incremental.ops.base import Aggregate, Touched, channel_scale
+from pyg_incremental.ops.base import Aggregate, Touched
 from pyg_incremental.ops.operator import At
 from pyg_incremental.ops.retracting import Retracting
 from pyg_incremental.program.steps import Step, Value
@@ -201,8 +201,7 @@ class SumState(Summing):
         self._nothing = self.context.backend.array(self.source.tensor.new_empty(0))
         self._look_at_loop(self.out.tensor)
         self.pull(self.context.all_nodes)
-        if self.is_finished:  # what moves is held against the finished rows
-            self.scale.hold(channel_scale(self.out.current().flatten(1)))
+        self._hold_scale((self.out if self.is_finished else self.source).current())
 
     def pull(self, ids: Ids) -> int:
         """Sum some rows, int64 `[k]`, afresh; returns the number of edges read."""

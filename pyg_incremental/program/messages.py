@@ -44,8 +44,9 @@ def reads_nodes(program: Program) -> set[Value]:
     """The edge values in which node rows are gathered, at once or by others that they read."""
     found: set[Value] = set()
     for s in program.steps:
-        on_edges = s.output.domain is Domain.EDGE
-        if isinstance(s, Gather | Pick) or (on_edges and found.intersection(s.inputs)):
+        if s.output.domain is Domain.EDGE and (
+            isinstance(s, (Gather, Pick)) or found.intersection(s.inputs)
+        ):
             found.add(s.output)
     return found
 

@@ -75,10 +75,12 @@ def repeated(
 def like(program: Program, name: str, rows: Value, origin: Value) -> Value:
     """A value with a row for each of these rows, which comes of the same line as another one."""
     made = program.value(name, rows.domain, rows.kind)
-    known = [*program.origins.items()]
-    program.origins.clear()
-    for value, of in known:  # in the order of the model
-        program.origins |= {value: of, made: of} if value is origin else {value: of}
+    if origin in program.origins:
+        known = [*program.origins.items()]
+        at = next(n for n, (value, _) in enumerate(known, 1) if value is origin)
+        known.insert(at, (made, program.origins[origin]))  # in the order of the model
+        program.origins.clear()
+        program.origins.update(known)
     return made
 
 

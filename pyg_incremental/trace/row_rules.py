@@ -38,16 +38,15 @@ def why_not_by_rows(written: Written, node: fx.Node, fn: Any) -> str:
         )  # fmt: skip
     if any(map(written.is_graph, values)):
         return "it reads the graph"
-    if any(v.domain is Domain.EDGE for v in values) and any(
-        v.domain is Domain.WHOLE and v not in written.fixed for v in values
-    ):
-        return "it combines edge rows with something computed from all rows"
-    if written.program.read_out.intersection(values):
-        return "it combines each row with one that is made of all of them"
-    gathered = reads_nodes(written.program).intersection(values)
-    pairs = all(is_label(v.kind) for v in gathered)
-    if gathered and not pairs and any(v.domain is Domain.WHOLE for v in values):
-        return "it combines rows gathered along edges with another tensor"
+    whole = [v for v in values if v.domain is Domain.WHOLE]
+    if whole:
+        if any(v.domain is Domain.EDGE for v in values) and not written.fixed.issuperset(whole):
+            return "it combines edge rows with something computed from all rows"
+        if written.program.read_out.intersection(whole):
+            return "it combines each row with one that is made of all of them"
+        gathered = reads_nodes(written.program).intersection(values)
+        if not all(is_label(v.kind) for v in gathered):
+            return "it combines rows gathered along edges with another tensor"
     rows = next(r for n in node.all_input_nodes if (r := rows_of(written, n)) is not None)
     result = written.recorded.real[node]
     results = list(result) if isinstance(result, (tuple, list)) else [result]
