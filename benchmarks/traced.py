@@ -5,6 +5,10 @@ has none, so that its `forward` is looked into. On a drawn graph edges come and 
 and nodes change their features; for each there is the median in microseconds, in turns. `ratio` is
 the worst of traced by hand. A program is needless where both follow a change in the same way and no
 ratio is above 1.1; where they do not, nothing is timed. One thread.
+
+`--first-calls` measures first calls instead, of three layers each: milliseconds of processor, the
+least of several models of a process that has seen one already. What a machine does beside makes no
+call faster.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from statistics import median
 from unittest import mock
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from benchmarks import machine, report
@@ -44,6 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--rows", type=int, nargs="*", default=[10], help="nodes at once that get other features")
     add("--conv", nargs="+", choices=[*SAMPLES], help="only these")
     add("--updates", type=int, default=20, help="updates for each figure and turn")
+    add("--first-calls", action="store_true", help="measure these; 1,000 nodes and 4,000 edges")
     add("--seed", type=int, default=0)
     add("--out", type=Path, default=Path("benchmarks/results/traced"), help="folder of the result")
 
@@ -54,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
     warm_up("float32")
     rows = []
     for name in tqdm(args.conv or SAMPLES, disable=None):
-        rows.append(_compared(name, args))
+        rows.append((_first_calls if args.first_calls else _compared)(name, args))
         tqdm.write("  ".join(map(str, rows[-1].values())))
     about = report.plain({k: v for k, v in vars(args).items() if k != "out"})
     report.write_json(
@@ -70,6 +75,42 @@ def without_programs(model: nn.Module) -> Iterator[None]:
     left = {k: b for k, b in registry.builders().items() if k not in kinds}
     with mock.patch.object(registry, "_BUILDERS", left):
         yield
+
+
+class _Layers(nn.Module):
+    """Three layers of a class."""
+
+    def __init__(self, sample: Sample, channels: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([sample.make(channels) for _ in range(3)])
+
+    def forward(self, x: Tensor, *rest: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, *rest).relu()
+        return x
+
+
+def _first_calls(name: str, args: argparse.Namespace) -> report.Row:
+    """One class: what a first call takes with its program, if it has one, and without."""
+    sample, generator = SAMPLES[name], torch.Generator().manual_seed(args.seed)
+    x = torch.randn(1000, args.channels, generator=generator)
+    given = [x, torch.randint(1000, (2, 4000), generator=generator)]
+    given += [torch.empty(2, 0, dtype=torch.int64)] * bool(sample.key)
+    given += [drawn(d, 4000, generator) for d in sample.data]
+
+    def least() -> float:
+        took = []
+        for _ in range(10):
+            inc = to_incremental(_Layers(sample, args.channels).eval())
+            began = time.thread_time()
+            inc(*given)
+            took.append(1e3 * (time.thread_time() - began))
+        return min(took[1:])
+
+    row: report.Row = {"conv": name, "ms": round(least(), 1)}
+    with without_programs(sample.make(args.channels)):
+        row["traced, ms"] = round(least(), 1)
+    return row
 
 
 def _compared(name: str, args: argparse.Namespace) -> report.Row:

@@ -154,6 +154,15 @@ def test_traced(tmp_path):
     assert gcn["gap"] < 1e-5
 
 
+def test_first_calls(tmp_path):
+    main(
+        ["traced", "--first-calls", "--channels", "4", "--conv", "GCNConv", "--out", str(tmp_path)]
+    )
+    (row,) = json.loads((tmp_path / "traced.json").read_text())["results"]
+    assert row["conv"] == "GCNConv"
+    assert min(row["ms"], row["traced, ms"]) > 0
+
+
 def test_every_conv_has_a_sample():
     """But one whose kernels PyG may lack."""
     wanted = {
