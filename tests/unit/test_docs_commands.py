@@ -42,6 +42,19 @@ def test_an_image_installs_what_there_is():
             assert words[1] in project["scripts"]
 
 
+def test_files_that_are_named_are_there():
+    """But for what a changelog says of earlier versions."""
+    rooms = [ROOT, ROOT / "pyg_incremental", ROOT / "tests", ROOT / "docs"]
+    pages = [p for p in ROOT.glob("*.md") if p.name != "CHANGELOG.md"]
+    named = [
+        (page.name, file)
+        for page in (*pages, *DOCS.rglob("*.md"), *(ROOT / ".github").rglob("*.md"))
+        for file in re.findall(r"`((?:[\w.]+/)+\w+\.py)[:`]", page.read_text())
+    ]
+    assert len(named) > 30
+    assert not [n for n in named if not any((room / n[1]).is_file() for room in rooms)]
+
+
 @pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "index.md"], ids=lambda p: p.name)
 def test_the_chart_and_its_words_are_of_one_run(page, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
