@@ -38,6 +38,7 @@ class OfFunction(Aggregate):
     """
 
     computes_messages: ClassVar[bool] = True
+    is_local: ClassVar[bool] = True
     message: EdgeFunction
 
     @property

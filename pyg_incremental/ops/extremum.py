@@ -50,6 +50,7 @@ class Extremum(Aggregate):
         ValueError: If there are both a source or weight and an edge function, or neither.
     """
 
+    is_local: ClassVar[bool] = True
     largest: bool
     source: Value | None
     weight: Value | None

@@ -47,6 +47,7 @@ class PaddedRows(NeighborhoodRows):
 
     kind: ClassVar[str] = "rows"
     takes_all: ClassVar[bool] = True
+    is_local: ClassVar[bool] = False
     fn: Callable[..., Any]
     everywhere: tuple[Value, ...]
 

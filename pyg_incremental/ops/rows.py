@@ -63,6 +63,7 @@ class NeighborhoodRows(Aggregate):
     """
 
     kind: ClassVar[str] = "rows"
+    is_local: ClassVar[bool] = True
     computes_messages: ClassVar[bool] = True
     fn: Callable[[Neighborhood], Tensor]
     sources: tuple[Value, ...]

@@ -44,6 +44,7 @@ class SoftmaxSum(Aggregate):
     """
 
     kind: ClassVar[str] = "softmax"
+    is_local: ClassVar[bool] = True
     source: Value
     target: Value
     edge: Value | None

@@ -43,6 +43,7 @@ class Sum(Aggregate):
     """
 
     kind: ClassVar[str] = "sum"
+    is_local: ClassVar[bool] = True
     source: Value
     weight: Value | None
     own: Value | None = field(default=None, kw_only=True)

@@ -104,11 +104,14 @@ class Step:
     Attributes:
         hops: How many hops away from a row it reads: one for an aggregation.
         takes_all: Whether it cannot be computed for some rows without all others.
+        is_local: Whether a row of its inputs matters to no other rows than itself, or those that
+            its edges lead to.
     """
 
     kind: ClassVar[str] = "step"
     hops: ClassVar[int] = 0
     takes_all: ClassVar[bool] = False
+    is_local: ClassVar[bool] = False
     output: Value
     inputs: tuple[Value, ...]
 
@@ -134,6 +137,7 @@ class Input(Step):
     """
 
     kind: ClassVar[str] = "input"
+    is_local: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +156,7 @@ class Ones(Step):
     """One for every node, `[num_nodes, 1]`: the message whose sum is a degree."""
 
     kind: ClassVar[str] = "ones"
+    is_local: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +178,7 @@ class RowMap(Step):
     """
 
     kind: ClassVar[str] = "map"
+    is_local: ClassVar[bool] = True
     fn: Callable[..., Any]
     costly: bool = False
 

@@ -10,21 +10,11 @@ from numpy.typing import NDArray
 from pyg_incremental.delta.resolve.resolver import ResolvedDelta
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.kernels.adjacency import Adjacency
-from pyg_incremental.ops import (
-    Aggregate,
-    Extremum,
-    FunctionSoftmax,
-    FunctionSum,
-    NeighborhoodRows,
-    SoftmaxSum,
-    Sum,
-)
-from pyg_incremental.program.steps import Domain, Input, Learned, Ones, RowMap, Step
+from pyg_incremental.ops import Aggregate
+from pyg_incremental.program.steps import Domain, Step
 from pyg_incremental.rows import Rows as Stored
 from pyg_incremental.session.session import Session
 
-_KNOWN = (Input, Learned, Ones, RowMap)
-_OVER_EDGES = (Sum, SoftmaxSum, Extremum, FunctionSum, FunctionSoftmax, NeighborhoodRows)
 MOST = 4
 """One in so many nodes is so much of a graph that all of it may be touched."""
 
@@ -66,10 +56,9 @@ def reach(session: Session, resolved: ResolvedDelta) -> dict[str, Ids] | None:
 def is_local(step: Step, session: Session) -> bool:
     """Whether a step is known to write only to rows that its inputs reach over edges."""
     if isinstance(step, Aggregate):
-        return type(step) in _OVER_EDGES and step.graph in session.graphs
-    if type(step) is RowMap:  # one of edges reads edges alone, as no step here gathers
-        return step.output.domain is not Domain.WHOLE
-    return type(step) in _KNOWN
+        return step.is_local and step.graph in session.graphs
+    # A map of edges reads edges alone, as no step here gathers; what is handed in reads nothing.
+    return step.is_local and (not step.inputs or step.output.domain is not Domain.WHOLE)
 
 
 def _named(session: Session, resolved: ResolvedDelta) -> dict[str, Ids]:
