@@ -1,0 +1,59 @@
+"""Functions that row maps compute on vectors: as near the true value as their docstrings say."""
+
+import numpy as np
+import pytest
+
+from pyg_incremental.kernels.compiled.row_ops import CODES, COLUMNS, run_rows
+
+FUNCTIONS = {
+    "exp": (np.exp, 1.0),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), 2.5),
+    "tanh": (np.tanh, 2.0),
+}
+"""In float64, and how many units in the last place float32 may be off."""
+NOT_FINITE = [np.inf, -np.inf, np.nan]
+
+
+def computed(name, x):
+    """One operation on a register of one row."""
+    space = np.concatenate([np.zeros_like(x), x])
+    ops = np.zeros((1, COLUMNS), np.int64)
+    ops[0, :6] = CODES[name], 0, len(x), len(x), len(x), len(x)
+    run_rows(space, ops, 0, 1, np.zeros(1, np.int64), 1)
+    return space[: len(x)]
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_thousandth_number_of_float32(name):
+    function, within = FUNCTIONS[name]
+    size = np.arange(0, 0x7F800000, 1009, dtype=np.uint32).view(np.float32)
+    x = np.concatenate([size, -size, np.float32(NOT_FINITE)])
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = function(x.astype(np.float64))
+        rounded = expected.astype(np.float32)
+        got = computed(name, x)
+        unit = np.spacing(np.abs(rounded)).astype(np.float64)
+        off = np.abs(got - expected) / unit
+    # Below the smallest normal number PyTorch's sigmoid is 0, too: `exp(-x)` overflows.
+    is_normal = np.abs(expected) >= np.finfo(np.float32).tiny
+    assert np.array_equal(np.isnan(got), np.isnan(rounded))
+    assert np.array_equal(got[np.isinf(rounded)], rounded[np.isinf(rounded)])
+    assert off[np.isfinite(rounded) & is_normal].max() <= within
+    small = ~np.isnan(expected) & ~is_normal
+    assert np.abs(got[small] - expected[small]).max() <= np.finfo(np.float32).tiny
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_float64_is_that_of_c(name):
+    x = np.concatenate([np.linspace(-800, 800, 4001), np.linspace(-1, 1, 4001), NOT_FINITE])
+    with np.errstate(over="ignore"):
+        expected = FUNCTIONS[name][0](x)
+    np.testing.assert_allclose(computed(name, x), expected, rtol=1e-15, atol=1e-300)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_tanh_keeps_the_sign_of_zero(dtype):
+    assert np.signbit(computed("tanh", dtype([-0.0, 0.0]))).tolist() == [True, False]
