@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -34,18 +35,32 @@ def closure(written: Written, node: fx.Node, fn: Any) -> tuple[Callable[..., Any
     if len(node.args) == 1 and not node.kwargs and isinstance(held.get(node.args[0]), Value):  # type: ignore[arg-type]
         return call, values
 
+    def filled(value: Any, rows: tuple[Any, ...]) -> Any:
+        """What stands for what a node made."""
+        if isinstance(value, Value):
+            return rows[values.index(value)] if value in values else learned[value]()
+        if isinstance(value, dict):
+            return {key: filled(part, rows) for key, part in value.items()}
+        if isinstance(value, tuple):
+            return tuple(filled(part, rows) for part in value)
+        return value.read()
+
+    def reader(arg: Any) -> Callable[[tuple[Any, ...]], Any]:
+        """How an argument is had from rows; walking through it takes longer than a small step."""
+        if isinstance(arg, fx.Node) and isinstance(held[arg], Value) and held[arg] in values:
+            return itemgetter(values.index(held[arg]))
+        nodes: list[fx.Node] = []
+        fx.node.map_arg(arg, nodes.append)
+        if not nodes:
+            return lambda rows: arg
+        return lambda rows: fx.node.map_arg(arg, lambda n: filled(held[n], rows))
+
+    args = [reader(arg) for arg in node.args]
+    kwargs = {name: reader(arg) for name, arg in node.kwargs.items()}
+
     def run(*rows: Any) -> Any:
-        def one(value: Any) -> Any:
-            if isinstance(value, Value):
-                return rows[values.index(value)] if value in values else learned[value]()
-            if isinstance(value, dict):
-                return {key: one(part) for key, part in value.items()}
-            return tuple(map(one, value)) if isinstance(value, tuple) else value.read()
-
-        def fill(n: fx.Node) -> Any:
-            return one(held[n])
-
-        return call(*fx.node.map_arg(node.args, fill), **fx.node.map_arg(node.kwargs, fill))
+        more = {name: read(rows) for name, read in kwargs.items()}
+        return call(*[read(rows) for read in args], **more)
 
     return run, values
 

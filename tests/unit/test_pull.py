@@ -99,7 +99,7 @@ def test_wide_rows_of_a_maximum_are_made_afresh_sooner(channels, compile_after, 
     inc = to_incremental(model, compile_after=compile_after)
     count = 3 * few  # so that these are no half of them
     x = torch.from_numpy(rng.standard_normal((count, channels)))
-    inc(x, torch.from_numpy(rng.integers(0, count, (2, 5 * count))))
+    inc(x, torch.from_numpy(rng.integers(0, count, (2, 9 * count))))
     inc.apply_delta(edge_index_add=torch.tensor([[0], [1]]))
     for _ in range(2):
         ids = torch.from_numpy(rng.permutation(count)[:few])

@@ -267,6 +267,8 @@ def _refuse_absent(
     intake: Intake,
 ) -> None:
     """The same of one field; its edges, `[2, k]`, stand at some places of it, if not at all."""
+    if not slots.size:
+        return
     absent = np.flatnonzero(slots < 0)
     if not absent.size:
         return
