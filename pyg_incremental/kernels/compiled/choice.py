@@ -8,8 +8,10 @@ push costs in such reads was measured on drawn graphs of the shapes of Reddit an
 from pyg_incremental.kernels.jit import inner
 
 LEAST = 1 << 13
-"""Edges up to which messages are pushed, whatever else there is. What made afresh saves then is less
-than it takes to leave compiled code for it, some 0.1 to 0.3 ms."""
+"""Edges up to which messages are pushed, whatever else there is.
+
+What rows made afresh save then is less than it takes to leave compiled code for it, 0.1 to 0.3 ms.
+"""
 SUM, SOFTMAX, EXTREMUM = 2.6, 2.6, 2.0
 """Reads that a push along an edge costs."""
 WIDE_EXTREMUM = 4.0
