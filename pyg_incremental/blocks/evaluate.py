@@ -54,6 +54,7 @@ def evaluate(
     progress: bool = True,
     seed: int = 0,
     order: Any = None,
+    hops: int | None = None,
 ) -> Out:  # type: ignore[type-var]
     """Compute what a trained model returns, layer by layer, in blocks of rows that fit in memory.
 
@@ -85,6 +86,10 @@ def evaluate(
             (reverse Cuthill-McKee), `'communities'` or `'degree'` bring nodes with common
             neighbours together, so that less is read; or ids, int64 `[num_nodes]`, each once, of
             several kinds a dict. It helps where there are many blocks.
+        hops: For a model without a program whose full pass does not fit: within how many hops of a
+            node all lies that its row depends on, and what is decided by values is the same for
+            any part of the graph. It then runs on batches of nodes and what these see; without it
+            such a model is refused.
 
     Returns:
         What the model returns, `[num_nodes, out_channels]`, or `[k, out_channels]` in the order of
@@ -99,8 +104,8 @@ def evaluate(
         OSError: If the disk is full.
         MemoryError: If the in-edges of one node alone do not fit, or the graph does not in which
             communities are to be found.
-        UnsupportedModelError: If `model` is no module, or if `nodes` is given, but the output has
-            no row for each node.
+        UnsupportedModelError: If `model` is no module, if `nodes` is given, but the output has no
+            row for each node, or if a model without a program does not fit (see `hops`).
     """
     model = module_of(model)
     refuse_torchscript(model)
@@ -116,6 +121,7 @@ def evaluate(
         progress=progress,
         seed=seed,
         order=order,
+        hops=hops,
     )
     return result
 
@@ -132,6 +138,7 @@ def evaluate_call(
     progress: bool = True,
     seed: int = 0,
     order: Any = None,
+    hops: int | None = None,
 ) -> Any:
     """Like `evaluate`, of a call."""
     refuse_autocast()
@@ -150,7 +157,7 @@ def evaluate_call(
         with shown(progress, unit=" rows", unit_scale=True, smoothing=0) as bar:
             if why:
                 some = None if wanted is None else torch.from_numpy(wanted.get("", _NOBODY))
-                result = NodeWise(site, roles, budget).run(why, some, bar.update)
+                result = NodeWise(site, roles, budget, hops).run(why, some, bar.update)
                 return _written(result, out)
             outputs = plan.program.outputs
             if wanted is not None and not has_node_rows(plan.program):

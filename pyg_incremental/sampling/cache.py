@@ -18,7 +18,7 @@ from pyg_incremental.delta.describe import GraphDelta, with_fields_of
 from pyg_incremental.delta.given import chosen_ids
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.sampling.disk_table import DiskTraffic
-from pyg_incremental.sampling.features import Features
+from pyg_incremental.sampling.features import FeatureChanges, Features
 from pyg_incremental.sampling.query import expand
 from pyg_incremental.sampling.sampler import SampleUpdate, StreamingSampler
 from pyg_incremental.sampling.slot_map import overflows_of
@@ -71,7 +71,8 @@ class SampleCache:
     reads at most one sample for each seed and each path of `k1 * k2 * ...` before the last hop, and
     one row of features for each node.
 
-    The cache follows every change of its sampler, whoever makes it.
+    The cache follows every change of its sampler, whoever makes it: features that come with a delta
+    reach all caches and models of the sampler.
 
     Args:
         sampler: The sampler, of a homogeneous graph, with a number for each hop (no -1).
@@ -122,7 +123,7 @@ class SampleCache:
         self._used: dict[int, float] = {}  # when each seed was asked for last, the oldest first
         self._counts = CacheStats(0, [], 0, 0, 0)
         self._interrupted = False
-        sampler.watch(self._follow)
+        sampler.watch(self._read, self._follow)
 
     # Subscriptions -------------------------------------------------------------------------------
 
@@ -188,16 +189,13 @@ class SampleCache:
         Raises:
             InvalidDeltaError: If the delta does not fit; nothing was changed then.
         """
-        delta = GraphDelta(*changes, **fields).alone()
-        rows = self._source.read(delta, self.sampler.num_nodes)
-        update = self.sampler.apply_delta(delta)
-        changed = self._source.write(rows)
-        held = changed[self._features.store.has(changed)]
-        self._copy_features(held)
-        return update
+        return self.sampler.apply_delta(*changes, **fields)
 
-    def _follow(self, update: SampleUpdate) -> None:
-        """Copy the samples that changed, and what they need, as far as anyone is subscribed."""
+    def _read(self, delta: GraphDelta) -> FeatureChanges:
+        return self._source.read(delta, self.sampler.num_nodes)
+
+    def _follow(self, update: SampleUpdate, said: FeatureChanges | None) -> None:
+        """Copy what changed, and what samples need, as far as anyone is subscribed."""
         nodes = self.sampler.num_nodes
         if nodes > self._needed.shape[1]:
             more = max(nodes, 3 * nodes // 2) - self._needed.shape[1]
@@ -207,6 +205,9 @@ class SampleCache:
             self._features.grow(nodes)
             self._source.grow(nodes)
         self._begin()
+        if said is not None:
+            changed = self._source.write(said)
+            self._copy_features(changed[self._features.store.has(changed)])
         self._settle(np.unique(update.touched()), _NONE)
 
     def _begin(self) -> None:

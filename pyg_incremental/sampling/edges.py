@@ -44,6 +44,7 @@ class EdgeChanges(NamedTuple):
         data: Their data by name, `[k]`.
         keys: Their keys, int64 `[k]`.
         ids: Their ids, int64 `[k]`, ascending.
+        next_id: The id after those of all edges that are listed.
     """
 
     gone: Ids
@@ -51,6 +52,7 @@ class EdgeChanges(NamedTuple):
     data: dict[str, Tensor]
     keys: Ids
     ids: Ids
+    next_id: int
 
 
 class SampledEdges:
@@ -156,15 +158,16 @@ class SampledEdges:
                     "those that are not"
                 )
             listed = listed[listed >= 0]
+        if ids is None:
+            ids = np.arange(self.next_id, self.next_id + added.shape[1])
+        next_id = int(ids[-1]) + 1 if ids.size else self.next_id
         if added.size and (removed[0].size or removed[1].size):
             stays = ~(np.isin(added[0], removed[0]) | np.isin(added[1], removed[1]))
             added = np.ascontiguousarray(added[:, stays])
             data = {name: values[torch.from_numpy(stays)] for name, values in data.items()}
-            ids = None if ids is None else ids[stays]
-        if ids is None:
-            ids = np.arange(self.next_id, self.next_id + added.shape[1])
+            ids = ids[stays]
         keys = self._strategy.keys(ids, data.get(self._strategy.data), self._turn)
-        return EdgeChanges(np.concatenate([listed, more]), added, data, keys, ids)
+        return EdgeChanges(np.concatenate([listed, more]), added, data, keys, ids, next_id)
 
     def commit(self, changes: EdgeChanges, total: tuple[int, int]) -> Ids:
         """Do what was resolved; returns nodes whose samples may have changed, not distinct."""
@@ -174,16 +177,16 @@ class SampledEdges:
             self.rows.grow(total[1])
             self.num_nodes = total
         left = self.take_out(changes.gone)
-        added, ids = changes.added, changes.ids
+        added, ids, self.next_id = changes.added, changes.ids, changes.next_id
         if not ids.size:
             return left
         own = {ID: torch.from_numpy(ids), KEY: torch.from_numpy(changes.keys)}
         slots = self.graph.add(added[0], added[1], {**changes.data, **own})
-        self.next_id = int(ids[-1]) + 1
         if TIME in changes.data:
             newest = changes.data[TIME].max().item()
             self.latest = newest if self.latest is None else max(self.latest, newest)
         came = self.rows.enter(added[1], added[0], slots, changes.keys, ids)
+        came = added[1] if self._has_all else came
         return np.concatenate([left, came]) if left.size else came
 
     def take_out(self, slots: Ids) -> Ids:
@@ -196,7 +199,7 @@ class SampledEdges:
         left = self.rows.leave(targets, slots, self.keys[slots])
         self.rows.refill(targets, self.graph.inn, self.keys, self.ids)
         self.graph.release(slots)
-        return left
+        return targets if self._has_all else left
 
     def before(self, time: float) -> Ids:
         """The slots of the edges whose time is below `time`, by one look at all of them.
@@ -223,6 +226,11 @@ class SampledEdges:
         keys = self._strategy.keys(self.ids[slots], values, self._turn)
         self.graph.edge_data[KEY][at] = torch.from_numpy(keys)
         self.rows.fill(self.num_nodes[1], self.graph.inn, self.keys, self.ids)
+
+    @property
+    def _has_all(self) -> bool:
+        """Whether some hop samples all in-edges of a node: each that comes or goes changes it."""
+        return min(self.fanouts) < 0
 
     def places(self) -> Ids:
         """Where samples and in-edges are in memory, see `kernels.expand`; not to be kept."""

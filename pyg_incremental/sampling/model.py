@@ -13,7 +13,7 @@ from pyg_incremental.delta.describe import GraphDelta, with_fields_of
 from pyg_incremental.delta.given import chosen_ids
 from pyg_incremental.errors import StaleStateError
 from pyg_incremental.sampling.cache import SampleCache
-from pyg_incremental.sampling.features import Features
+from pyg_incremental.sampling.features import FeatureChanges, Features
 from pyg_incremental.sampling.sampler import SampleUpdate, StreamingSampler
 
 _TRIMMING = {"num_sampled_nodes_per_hop", "num_sampled_edges_per_hop"}
@@ -61,6 +61,7 @@ class SampledModel:
                     "SampleCache"
                 )
             self._features = Features(x, graph.num_nodes)
+            graph.watch(self._read, self._follow)
         self._graph = graph
         parameters = inspect.signature(model.forward).parameters
         layers = getattr(model, "num_layers", graph.num_hops)
@@ -117,13 +118,15 @@ class SampledModel:
         Raises:
             InvalidDeltaError: If the delta does not fit; nothing was changed then.
         """
-        delta = GraphDelta(*changes, **fields).alone()
-        if self._features is None:
-            return self.sampler.apply_delta(delta)
-        rows = self._features.read(delta, self.num_nodes)
-        update = self.sampler.apply_delta(delta)
-        self._features.write(rows)
-        return update
+        return self._graph.apply_delta(*changes, **fields)
+
+    def _read(self, delta: GraphDelta) -> FeatureChanges:
+        assert self._features is not None
+        return self._features.read(delta, self.num_nodes)
+
+    def _follow(self, _update: SampleUpdate, said: FeatureChanges | None) -> None:
+        if self._features is not None and said is not None:
+            self._features.write(said)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self.model).__name__}, {self.sampler!r})"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 from torch_geometric.sampler.base import NumNeighbors
 
 from pyg_incremental.delta.describe import GraphDelta
@@ -32,6 +33,18 @@ def per_type(given: Any) -> Mapping[Any, Any]:
     if given is None:
         return {}
     return given if isinstance(given, Mapping) else {None: given}
+
+
+def edge_values(given: Any, name: str) -> Tensor:
+    """Times or weights of edges, `[num_edges]`; those with a fraction are kept in float64.
+
+    They decide what is sampled, and float32 tells no times apart that are a minute from each other.
+
+    Raises:
+        InvalidDeltaError: If no tensor can be made of them.
+    """
+    found = as_tensor(given, name).detach().cpu()
+    return found.double() if found.is_floating_point() else found
 
 
 def ends_of(kind: EdgeType) -> tuple[NodeType, NodeType]:

@@ -31,6 +31,7 @@ from pyg_incremental.sampling.query import expand
 from pyg_incremental.sampling.read import (
     EdgeType,
     NodeType,
+    edge_values,
     ends_of,
     fanouts_of,
     parts_of,
@@ -39,6 +40,10 @@ from pyg_incremental.sampling.read import (
 from pyg_incremental.sampling.strategy import StrategyName, checked_seed, strategies_of
 
 Ids = NDArray[np.int64]
+_Watcher = tuple[
+    weakref.WeakMethod[Callable[[GraphDelta], Any]],
+    weakref.WeakMethod[Callable[["SampleUpdate", Any], None]],
+]
 Seeds = Any
 """Node ids, int64 `[k]`, a mask, bool `[num_nodes]`, or one of them by node type."""
 
@@ -49,7 +54,8 @@ class SampleUpdate:
 
     Attributes:
         version: How many changes there have been.
-        edge_ids: The ids of the added edges, int64 `[k]`; by edge type if there are several.
+        edge_ids: The ids of the added edges that stay, int64 `[k]`; by edge type if there are
+            several.
     """
 
     version: int
@@ -129,7 +135,9 @@ class StreamingSampler(BaseSampler):
         for (kind, edges), chosen in zip(graphs.items(), drawn, strict=True):
             label = f"[{kind!r}]" if kind else ""
             data = {
-                k: torch.as_tensor(v[kind]) for k, v in values.items() if v.get(kind) is not None
+                name: edge_values(of[kind], name + label)
+                for name, of in values.items()
+                if of.get(kind) is not None
             }
             if chosen.data and chosen.data not in data:
                 name = "edge_time" if chosen.data == TIME else chosen.data
@@ -137,7 +145,7 @@ class StreamingSampler(BaseSampler):
             ends = self._ends(kind, self._nodes)
             self._edges[kind] = SampledEdges(edges, ends, self._fanouts[kind], chosen, data, label)
         self._interrupted = False
-        self._watchers: list[weakref.WeakMethod[Callable[[Any], None]]] = []
+        self._watchers: list[_Watcher] = []
 
     @property
     def num_nodes(self) -> Any:
@@ -165,9 +173,11 @@ class StreamingSampler(BaseSampler):
     def apply_delta(self, *changes: Any, **fields: Any) -> SampleUpdate:
         """Let edges and nodes come and go.
 
-        It takes a `GraphDelta` or its fields, those that an `IncrementalModel` takes: of features
-        only the number of new rows counts here. Times and weights of added edges come as
-        `edge_data_add={'time': [k]}` and `edge_weight_add`.
+        It takes a `GraphDelta` or its fields, those that an `IncrementalModel` takes. Features go
+        to the caches and models of this sampler, which have to get them; of itself it reads only
+        how many rows are new. Times and weights of added edges come as
+        `edge_data_add={'time': [k]}` and `edge_weight_add`. An added edge of which an end is among
+        `nodes_del` does not stay; nobody else gets its id.
 
         Raises:
             InvalidDeltaError: If the delta does not fit; nothing was changed then.
@@ -184,15 +194,14 @@ class StreamingSampler(BaseSampler):
             ends = ends_of(kind)
             removed = parts.removed[ends[0]], parts.removed[ends[1]]
             found[kind] = edges.resolve(parts.edges[kind], self._ends(kind, total), removed)
+        said = [(follow, read(delta)) for read, follow in self._watching()]
         touched: dict[EdgeType, Ids] = {}
-        ids: dict[EdgeType, Tensor] = {}
+        ids = {kind: torch.from_numpy(changes.ids) for kind, changes in found.items()}
         with self._change():
             for kind, edges in self._edges.items():
-                first = edges.next_id
                 touched[kind] = edges.commit(found[kind], self._ends(kind, total))
-                ids[kind] = torch.arange(first, edges.next_id)
             self._nodes = total
-            return self._changed(touched, ids if self.is_hetero else ids[None])
+            return self._changed(touched, ids if self.is_hetero else ids[None], said)
 
     def expire(self, before: float) -> SampleUpdate:
         """Delete all edges whose time is below `before` (a time-to-live for data).
@@ -215,9 +224,22 @@ class StreamingSampler(BaseSampler):
                 edges.sample_anew()
             return self._changed(touched, none if self.is_hetero else none[None])
 
-    def watch(self, method: Callable[[SampleUpdate], None]) -> None:
-        """Call a method after every change, for as long as its object is there."""
-        self._watchers.append(weakref.WeakMethod(method))
+    def watch(
+        self, read: Callable[[GraphDelta], Any], follow: Callable[[SampleUpdate, Any], None]
+    ) -> None:
+        """Call two methods with every change, for as long as their object is there.
+
+        Args:
+            read: What the object makes of a delta; it may raise, and nothing has changed then.
+            follow: It gets that after the change; None where no delta has changed the samples.
+        """
+        self._watchers.append((weakref.WeakMethod(read), weakref.WeakMethod(follow)))
+
+    def _watching(self) -> list[tuple[Callable[..., Any], Callable[..., None]]]:
+        """The methods of those that are still there."""
+        found = [(watcher, (watcher[0](), watcher[1]())) for watcher in self._watchers]
+        self._watchers = [watcher for watcher, (read, _) in found if read is not None]
+        return [(r, f) for _, (r, f) in found if r is not None and f is not None]
 
     @contextmanager
     def _change(self) -> Iterator[None]:
@@ -234,15 +256,13 @@ class StreamingSampler(BaseSampler):
                 "a new one from the edges"
             )
 
-    def _changed(self, touched: dict[EdgeType, Ids], edge_ids: Any) -> SampleUpdate:
+    def _changed(
+        self, touched: dict[EdgeType, Ids], edge_ids: Any, said: list[Any] | None = None
+    ) -> SampleUpdate:
         self.version += 1
         update = SampleUpdate(self.version, edge_ids, touched)
-        for watcher in list(self._watchers):
-            method = watcher()
-            if method is None:
-                self._watchers.remove(watcher)
-            else:
-                method(update)
+        for follow, what in said or [(follow, None) for _, follow in self._watching()]:
+            follow(update, what)
         return update
 
     # Sampling ------------------------------------------------------------------------------------

@@ -180,7 +180,7 @@ class PlacedRows:
             every = np.unique(nodes)
             away = every[self.places.of[every] < 0]
             self._take(away, every)
-            if away.size:
+            if away.size and self.rows.shape[1:].numel():
                 raw = torch.from_numpy(self._overflow.disk.read(self._overflow.table, away).copy())
                 rows = raw.view(self.rows.dtype).view(-1, *self.rows.shape[1:])
                 self.rows[torch.from_numpy(self.places.of[away])] = rows

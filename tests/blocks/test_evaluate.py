@@ -266,23 +266,69 @@ def path(seed):
 
 def test_a_model_without_a_program_runs_node_by_node(seed):
     data, model = path(seed), Branches().double().eval()
-    with pytest.warns(IncrementalWarning, match="node by node, on what each sees within 2 hops"):
-        assert_close(evaluate(model, data, memory=100_000), full(model, data))
+    with pytest.warns(IncrementalWarning, match="node by node, on what each sees within 1 hops"):
+        assert_close(evaluate(model, data, memory=100_000, hops=1), full(model, data))
     with pytest.warns(IncrementalWarning, match="node by node"):
-        part = evaluate(model, data, nodes=[9, 2], memory=100_000)
+        part = evaluate(model, data, nodes=[9, 2], memory=100_000, hops=1)
     assert_close(part, full(model, data)[[9, 2]])
     with pytest.raises(UnsupportedModelError, match="depends on more than it sees"):
-        evaluate(Mixes().double().eval(), data, memory=100_000)
+        evaluate(Mixes().double().eval(), data, memory=100_000, hops=1)
+    with pytest.raises(UnsupportedModelError, match=r"say so: evaluate\(\.\.\., hops=k\)"):
+        evaluate(model, data, memory=100_000)
+    with pytest.raises(ValueError, match="hops: expected how many hops a row sees"):
+        evaluate(model, data, memory=100_000, hops=-1)
     with (
         pytest.warns(IncrementalWarning),
         pytest.raises(MemoryError, match="what node 1 sees"),
     ):
-        evaluate(model, data, memory=500)
+        evaluate(model, data, memory=500, hops=1)
+
+
+class Repeats(Branches):
+    """One conv three times: a row sees three hops, which the convs do not tell."""
+
+    def forward(self, x, edge_index):
+        for _ in range(3):
+            x = torch.cat([super().forward(x, edge_index), x[:, 3:]], dim=1)
+        return x
+
+
+def test_how_far_a_row_sees_is_said_by_the_user(seed):
+    generator = torch.Generator().manual_seed(seed)
+    # No edges lead to the first nodes.
+    ends = torch.randint(2 * NODES, (NODES,), generator=generator)
+    more = torch.randint(NODES, 2 * NODES, (NODES,), generator=generator)
+    x = torch.randn(2 * NODES, CHANNELS, dtype=torch.float64, generator=generator)
+    data, model = Data(x=x, edge_index=torch.stack([ends, more])), Repeats().double().eval()
+    with pytest.raises(UnsupportedModelError, match="depends on more than it sees within 1 hops"):
+        evaluate(model, data, memory=100_000, hops=1)
+    with pytest.warns(IncrementalWarning, match="within 3 hops"):
+        assert_close(evaluate(model, data, memory=100_000, hops=3), full(model, data))
+
+
+class Scales(Branches):
+    """It branches on what one row of all decides."""
+
+    def forward(self, x, edge_index):
+        return super().forward(2 * x if x.max() > 50 else x, edge_index)
+
+
+@pytest.mark.parametrize("hot", [7, NODES - 1])
+def test_what_is_decided_by_values_is_the_same_in_all_batches(hot, seed):
+    data, model = path(seed), Scales().double().eval()
+    with pytest.warns(IncrementalWarning):
+        assert_close(evaluate(model, data, memory=100_000, hops=1), full(model, data))
+    data.x[hot, 0] = 100.0
+    with (
+        pytest.warns(IncrementalWarning),
+        pytest.raises(UnsupportedModelError, match="reads other values than on another"),
+    ):
+        evaluate(model, data, memory=100_000, hops=1)
 
 
 def test_node_by_node_in_few_batches(seed):
     site = call_of(Branches().double().eval(), path(seed))
-    alone = node_wise.NodeWise(site, classify(site), 100_000)
+    alone = node_wise.NodeWise(site, classify(site), 100_000, 1)
     told = []
     with pytest.warns(IncrementalWarning):
         alone.run("it branches", None, told.append)

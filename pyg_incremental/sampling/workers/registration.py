@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from pyg_incremental.sampling.edges import TIME
-from pyg_incremental.sampling.read import EdgeType, ends_of, fanouts_of, per_type
+from pyg_incremental.sampling.read import EdgeType, edge_values, ends_of, fanouts_of, per_type
 from pyg_incremental.sampling.strategy import checked_seed
 from pyg_incremental.sampling.workers.messages import SampleQuery
 from pyg_incremental.sampling.workers.owners import checked_owners
@@ -78,7 +77,7 @@ def _data(kind: EdgeType, strategy: str, edge_time: Any, edge_weight: Any) -> di
     given = {TIME: per_type(edge_time).get(kind)}
     if strategy == "weight":
         given[WEIGHT] = per_type(edge_weight).get(kind)
-    data = {name: torch.as_tensor(values) for name, values in given.items() if values is not None}
+    data = {name: edge_values(of, name) for name, of in given.items() if of is not None}
     needed = {"topk": TIME, "weight": WEIGHT}.get(strategy)
     if needed and needed not in data:
         name = "edge_time" if needed == TIME else needed

@@ -143,7 +143,7 @@ class Splitter:
         }
         self.num_nodes = total
         for kind, (own, _) in changes.items():
-            self.next_id[kind] += own.ids.size
+            self.next_id[kind] += own.next_id
         return [
             WorkerDelta(
                 {kind: own[part] for kind, own in edges.items()},
@@ -181,9 +181,7 @@ class Splitter:
     ) -> list[EdgePart]:
         owners = self._query.owners_of(ends_of(route.kind)[1])
         first = self.next_id[route.records]
-        added, ids, data = route.take(
-            changes.added, np.arange(first, first + changes.ids.size), changes.data
-        )
+        added, ids, data = route.take(changes.added, first + changes.ids, changes.data)
         leaving = route.leaving(gone)
         come = split(added[1], parts, SAMPLING, owners)
         go = split(leaving[1], parts, SAMPLING, owners)
