@@ -241,7 +241,7 @@ def _known_nodes(
     """
     keep = np.ones(own.at.size, bool)
     for ids, (node, count, new) in zip(own.ids, ends, strict=False):
-        if not ids.size or (ids.min() >= 0 and ids.max() < count):
+        if not ids.size or ids.view(np.uint64).max() < count:  # no negative one, either
             continue
         total = count + np.searchsorted(new, own.at, side="right")
         for n in np.flatnonzero(keep & ((ids < 0) | (ids >= total))).tolist():

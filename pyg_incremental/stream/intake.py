@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -167,10 +167,11 @@ class EventIntake:
 
     def _new(
         self, events: Events, refused: Collection[int]
-    ) -> tuple[list[int], list[Any], list[int]]:
+    ) -> tuple[Sequence[int], list[Any], list[int]]:
         """The places of events that are to be applied, their names, and those that came before."""
-        every = range(len(events))
-        at = [n for n in every if n not in refused] if refused else [*every]
+        at: Sequence[int] = range(len(events))
+        if refused:
+            at = [n for n in at if n not in refused]
         if not self._has_ids:
             return at, [], []
         names = _at(at, lambda: self._schema.ids([events.values[n] for n in at]))
@@ -185,7 +186,7 @@ class EventIntake:
         return [n for n, _ in found], [name for _, name in found], repeated
 
     def _changes(
-        self, events: Events, at: list[int], times: Mapping[int, float], most: float | None
+        self, events: Events, at: Sequence[int], times: Mapping[int, float], most: float | None
     ) -> tuple[Changes, dict[int, str]]:
         """What events at some places do, and why some of them do not fit, by their places."""
         if not at:
@@ -272,7 +273,7 @@ class EventIntake:
             del self.seen[oldest]
 
 
-def _at(places: list[int], read: Any) -> Any:
+def _at(places: Sequence[int], read: Any) -> Any:
     """What is read of the events at some places; errors name these places."""
     try:
         return read()

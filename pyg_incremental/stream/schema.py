@@ -183,10 +183,11 @@ class Schema:
         )
         said = [*map(itemgetter(self.kind), values)]
         codes = {name: KINDS.index(kind) for name, kind in self.kinds.items() if kind in allowed}
-        if not codes.keys() >= {*said}:
+        try:
+            code = np.frombuffer(bytes(map(codes.__getitem__, said)), np.uint8)
+        except KeyError:
             wrong = next(name for name in said if name not in codes)
-            raise ValueError(f"'{self.kind}' is {wrong!r}, expected one of {[*codes]}")
-        code = np.frombuffer(bytes(map(codes.__getitem__, said)), np.uint8)
+            raise ValueError(f"'{self.kind}' is {wrong!r}, expected one of {[*codes]}") from None
         counts = np.bincount(code, minlength=len(KINDS)).tolist()
         found = {}
         for alike in (OF_EDGES, OF_NODES):  # of which the same fields say the nodes
