@@ -185,8 +185,8 @@ class SampledEdges:
         if TIME in changes.data:
             newest = changes.data[TIME].max().item()
             self.latest = newest if self.latest is None else max(self.latest, newest)
-        came = self.rows.enter(added[1], added[0], slots, changes.keys, ids)
-        came = added[1] if self._has_all else came
+        entered = self.rows.enter(added[1], added[0], slots, changes.keys, ids)
+        came = added[1] if self._has_all else entered
         return np.concatenate([left, came]) if left.size else came
 
     def take_out(self, slots: Ids) -> Ids:

@@ -267,11 +267,9 @@ def _refuse_absent(
     intake: Intake,
 ) -> None:
     """The same of one field; its edges, `[2, k]`, stand at some places of it, if not at all."""
-    if not slots.size:
+    if not slots.size or slots.min() >= 0:
         return
     absent = np.flatnonzero(slots < 0)
-    if not absent.size:
-        return
     here = np.arange(slots.size) if places is None else places
 
     def reason(at: int, place: int) -> str:
