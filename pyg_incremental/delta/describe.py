@@ -112,10 +112,12 @@ def _holds_what_is_said(cls: type[T]) -> type[T]:
 
     @wraps(plain)
     def init(self: Any, *given: Any, **named: Any) -> None:
-        if len(given) > len(order) or not named.keys().isdisjoint(order[: len(given)]):
-            plain(self, *given, **named)  # which raises
+        if given:
+            if len(given) > len(order) or not named.keys().isdisjoint(order[: len(given)]):
+                plain(self, *given, **named)  # which raises
+            named = dict(zip(order, given, strict=False)) | named
         held = vars(self)
-        for name, value in (*zip(order, given, strict=False), *named.items()):
+        for name, value in named.items():
             if name not in defaults:
                 raise InvalidDeltaError(_no_field(name, [*order]))
             if value is not None and value is not defaults[name]:

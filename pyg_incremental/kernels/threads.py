@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
@@ -40,6 +40,7 @@ class _Local(threading.local):
 
 
 _of_this_thread = _Local()
+_AS_IT_IS = nullcontext()
 
 
 def number_of_threads() -> int:
@@ -77,17 +78,18 @@ class Alone:
             _use(count)
 
 
-@contextmanager
-def together(is_large: bool) -> Iterator[None]:
+def together(is_large: bool) -> AbstractContextManager[None]:
     """In the midst of `Alone`: all threads, if it is for something large."""
-    count = _of_this_thread.count if is_large else 0
-    if count:
-        _use(count)
+    return _all_threads() if is_large and _of_this_thread.count else _AS_IT_IS
+
+
+@contextmanager
+def _all_threads() -> Iterator[None]:
+    _use(_of_this_thread.count)
     try:
         yield
     finally:
-        if count:
-            _use(1)
+        _use(1)
 
 
 def _use(count: int) -> bool:

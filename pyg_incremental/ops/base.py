@@ -297,14 +297,16 @@ class Aggregator(Operator, ABC):
             source: The messages.
             read: In-edges of all rows reached; all edges if that is not known.
         """
-        ids = source.ids
+        ids, num_edges = source.ids, self.context.graph.num_edges
         if ids is None or source.nodes is None:
             return False
         if source.has_lost_old:
             return True
+        if num_edges <= choice.LEAST:  # nothing is chosen, and so nothing need be counted
+            return False
         pushed, inn = self._lists()
         own = max((entries(inn, of) for of in self._own() if of is not None), default=0)
-        read = self.context.graph.num_edges if read is None else read
+        read = num_edges if read is None else read
         pays: bool = _pull_pays(entries(pushed, ids), own, read, self.reads_of_a_push)
         return pays
 

@@ -255,7 +255,7 @@ class MapExecutor(Operator):
             if cell.domain is Domain.WHOLE:
                 args.append(cell.content)
             elif cell.ids is ids and cell.fresh is not None:
-                args.append(cell.fresh[first:last])
+                args.append(cell.fresh if some is ids else cell.fresh[first:last])
             elif cell.ids is ids and cell.make_part is not None:
                 args.append(cell.make_part(first, last))
             elif ids is all_nodes:

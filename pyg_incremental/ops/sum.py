@@ -171,6 +171,8 @@ class SumState(Summing):
         own: The rows that are added, if any.
         factor: The factors, if any.
         terms: Both.
+        is_closed: Whether each row is among its own in-neighbours.
+        is_finished: Whether rows are more than sums over in-edges.
         loop: The weight of every row in its own sum, `[1]`, or nothing.
         bias: The row that is added to all then, `[1, channels]`, or None.
     """
@@ -188,6 +190,8 @@ class SumState(Summing):
         self.factor = None if step.factor is None else cell(step.factor)
         self.terms = [c for c in (self.own, self.factor) if c is not None]
         self._own_message = step.loop
+        self.is_closed = step.loop is not None
+        self.is_finished = bool(self.terms) or self.is_closed
         self.edge_rows, self.may_be_wide = self.weight, self.weight is None and not self.is_finished
         self.read = [self.source, *self.terms, *([] if self.weight is None else [self.weight])]
         self.loop: Array = None
@@ -230,16 +234,6 @@ class SumState(Summing):
         if self.is_closed:
             row[m.OF_LOOP] = address_of(self.loop)
             row[m.BIAS] = 0 if self.bias is None else address_of(self.bias)
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether rows are more than sums over in-edges."""
-        return bool(self.terms) or self.is_closed
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether each row is among its own in-neighbours."""
-        return self._own_message is not None
 
     def _look_at_loop(self, like: Tensor) -> None:
         """Hold its weight and its bias, which may be parameters, in the dtype of `like`."""

@@ -276,15 +276,16 @@ class Cell(Rows):
         self, ids: Array, new: Tensor, old: Array, first_new: int, changed: Array, where: Array
     ) -> int:
         """Write `new` to the rows `ids`; see the kernel `commit`."""
-        if new.dtype is not self._dtype or new.shape[1:] != self._tail:
+        shape = new.shape
+        if new.dtype is not self._dtype or shape[1:] != self._tail:
             raise UnsupportedModelError(
-                f"step '{self.value}' made rows of {new.dtype} {list(new.shape[1:])}, but of "
+                f"step '{self.value}' made rows of {new.dtype} {list(shape[1:])}, but of "
                 f"{self._dtype} {list(self._tail)} in the first pass; the model behaves "
                 "differently on fewer rows"
             )
-        if len(new) != len(ids):  # compiled code would read what is not there
-            raise RowCountError(f"step '{self.value}' made {len(new)} rows for {len(ids)} nodes")
-        flat = new if new.dim() == 2 else new.reshape(len(new), self._tail.numel())
+        if shape[0] != len(ids):  # compiled code would read what is not there
+            raise RowCountError(f"step '{self.value}' made {shape[0]} rows for {len(ids)} nodes")
+        flat = new if len(shape) == 2 else new.reshape(shape[0], self._tail.numel())
         compare = self.backend.array(_real(flat.contiguous()))
         if not self.compares_values:
             compare, old = compare.view(self._bit_type), old.view(self._bit_type)

@@ -239,10 +239,11 @@ def _known_nodes(
         called: The types of nodes that have names.
         refused: What is wrong with events, by their places; it is added to.
     """
+    least = min(count for _, count, _ in ends)
+    if own.ids.size and own.ids.view(np.uint64).max() < least:  # no negative one, either
+        return own
     keep = np.ones(own.at.size, bool)
     for ids, (node, count, new) in zip(own.ids, ends, strict=False):
-        if not ids.size or ids.view(np.uint64).max() < count:  # no negative one, either
-            continue
         total = count + np.searchsorted(new, own.at, side="right")
         for n in np.flatnonzero(keep & ((ids < 0) | (ids >= total))).tolist():
             keep[n] = False

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyg_incremental.ops import Biased, OwnMessage, added, divided, plain_sum, scaled
+from pyg_incremental.ops import Biased, Linear, OwnMessage, added, divided, plain_sum, scaled
 from pyg_incremental.program.steps import Program, RowMap, Step, Value, fn_of
 from pyg_incremental.trace.pushed_down import like
 
@@ -95,9 +95,9 @@ def _bias_aside(program: Program, steps: _Steps, step: Step) -> Rewritten:
         return {}
     if not steps.is_sum(biased.inputs[0]):
         return {}
-    more = like(program, f"{own}_biased", own, rows)
-    made = RowMap(more, (own,), bias), replace(step, inputs=(biased.inputs[0], more))
-    return {rows: (), step.output: made}
+    more, gone = _with_bias(steps, like(program, f"{own}_biased", own, rows), own, bias)
+    made = more, replace(step, inputs=(biased.inputs[0], more.output))
+    return {**gone, rows: (), step.output: made}
 
 
 def _bias_inside(program: Program, steps: _Steps, step: Step) -> Rewritten:
@@ -106,11 +106,21 @@ def _bias_inside(program: Program, steps: _Steps, step: Step) -> Rewritten:
     bias = fn_of(biased)
     if biased is None or not isinstance(bias, Biased) or not steps.is_sum(rows):
         return {}
-    more = like(program, f"{own}_biased", own, own)
-    sent, alone = steps.makers[own], own in steps.read_once
-    message = fn_of(sent)
-    made: Step = RowMap(more, (own,), bias)
-    gone: dict[Value, Sequence[Step]] = {step.output: ()}
-    if alone and isinstance(message, OwnMessage) and message.bias() is None:
-        made, gone[own] = RowMap(more, sent.inputs, replace(message, bias=bias.bias)), ()
-    return {**gone, biased.output: (made, replace(step, output=biased.output, inputs=(rows, more)))}
+    more, gone = _with_bias(steps, like(program, f"{own}_biased", own, own), own, bias)
+    made = more, replace(step, output=biased.output, inputs=(rows, more.output))
+    return {**gone, step.output: (), biased.output: made}
+
+
+def _with_bias(
+    steps: _Steps, output: Value, own: Value, bias: Biased
+) -> tuple[RowMap, dict[Value, Sequence[Step]]]:
+    """The map that makes rows and a bias, and what becomes of the one that makes the rows."""
+    sent = steps.makers[own]
+    rows, made = fn_of(sent), None
+    if isinstance(rows, Linear) and rows.bias is None:
+        made = RowMap(output, sent.inputs, replace(rows, bias=bias.bias), costly=True)
+    elif isinstance(rows, OwnMessage) and rows.bias() is None:
+        made = RowMap(output, sent.inputs, replace(rows, bias=bias.bias))
+    if made is None or own not in steps.read_once:
+        return RowMap(output, (own,), bias), {}
+    return made, {own: ()}

@@ -32,8 +32,11 @@ def closure(written: Written, node: fx.Node, fn: Any) -> tuple[Callable[..., Any
         call = fn.forward
     if node in written.recorded.writes:
         call = _on_copies(call)  # the rows handed in may be the stored ones
-    if len(node.args) == 1 and not node.kwargs and isinstance(held.get(node.args[0]), Value):  # type: ignore[arg-type]
-        return call, values
+    others: list[fx.Node] = []
+    fx.node.map_arg((node.args[1:], node.kwargs), others.append)
+    if not others and node.args and [held.get(node.args[0])] == values:  # type: ignore[arg-type]
+        rest, named = node.args[1:], node.kwargs
+        return (lambda rows: call(rows, *rest, **named)) if rest or named else call, values
 
     def filled(value: Any, rows: tuple[Any, ...]) -> Any:
         """What stands for what a node made."""
@@ -81,6 +84,11 @@ def _on_copies(fn: Callable[..., Any]) -> Callable[..., Any]:
 def flattened(rows: Tensor) -> Tensor:
     """Rows `[k, ...]` as a matrix, `[k, channels]`."""
     return rows.reshape(len(rows), rows.shape[1:].numel())
+
+
+def numbers(rows: Tensor) -> Tensor:
+    """Rows `[k, 1]` as the numbers that they hold, `[k]`."""
+    return rows[:, 0]
 
 
 def as_it_runs(conv: MessagePassing) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ from pyg_incremental.call.roles import Roles, is_label
 from pyg_incremental.conv import ConvCall
 from pyg_incremental.conv.attend import has_pointer
 from pyg_incremental.conv.sorting import is_sort
-from pyg_incremental.ops import EdgeFunction
+from pyg_incremental.ops import EdgeFunction, divided
 from pyg_incremental.ops.message import Message
 from pyg_incremental.program.messages import at_node, message_of, reads_nodes
 from pyg_incremental.program.steps import (  # fmt: skip
@@ -29,7 +29,7 @@ from pyg_incremental.program.steps import (  # fmt: skip
     NotIncremental,
     Value,
 )
-from pyg_incremental.trace.closures import flattened
+from pyg_incremental.trace.closures import flattened, numbers
 from pyg_incremental.trace.derived import DerivedGraphs, Spread
 from pyg_incremental.trace.factors import total_of
 from pyg_incremental.trace.ids import End, EndIds, arguments_of, is_fixed, same_shape
@@ -356,9 +356,16 @@ class Ends:
         tail, dtype = list(result.shape[1:]), result.dtype
         if len(tail) == 1 and dtype == rows.dtype and reduce in ("sum", *_EXTREMA):
             return made
-        return self._plainly(
-            f"{node.name}_rows", lambda r: r.reshape(len(r), *tail).to(dtype), made
-        )
+        shaped = numbers if not tail and self._is_of_all(dtype) else (
+            lambda r: r.reshape(len(r), *tail).to(dtype)
+        )  # fmt: skip
+        return self._plainly(f"{node.name}_rows", shaped, made)
+
+    def _is_of_all(self, dtype: torch.dtype) -> bool:
+        """Whether a dtype is that of all features, and so of what counts edges, too."""
+        rows = (self.examples.get(value) for value in self.program.inputs.values())
+        floats = {r.dtype for r in rows if r is not None and r.is_floating_point()}
+        return floats == {dtype}
 
     def _plainly(self, name: str, fn: Callable[[Tensor], Tensor], rows: Value) -> Value:
         """A row map without parameters."""
@@ -376,6 +383,8 @@ class Ends:
             if reduce != "sum":
                 return None
             more = int(end.with_loops)
+            if width == 1 and not more:
+                return call.degree()
             return self._plainly(
                 f"{node.name}_count", lambda n: (n + more).expand(-1, width), call.degree()
             )
@@ -437,9 +446,7 @@ class Ends:
         return call.reduce(message, module=aggr.VarAggregation(), part="variance")
 
     def _mean(self, call: ConvCall, node: fx.Node, total: Value) -> Value:
-        return self.program.map(
-            f"{node.name}_mean", lambda t, n: t / n.clamp(min=1), [total, call.degree()]
-        )
+        return self.program.map(f"{node.name}_mean", divided, [total, call.degree()])
 
     def _total(self, call: ConvCall, source: fx.Node, end: End) -> Value | None:
         """The sum of products that can be taken apart; see `total_of`."""

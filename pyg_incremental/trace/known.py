@@ -8,8 +8,8 @@ from torch import Tensor, fx, nn
 from torch_geometric.nn import Linear as PyGLinear
 
 from pyg_incremental.ops import Biased, Linear, OwnMessage, added, divided
-from pyg_incremental.program.steps import Value
-from pyg_incremental.trace.closures import Live, beside, flattened
+from pyg_incremental.program.steps import Value, fn_of
+from pyg_incremental.trace.closures import Live, beside, flattened, numbers
 from pyg_incremental.trace.names import called, name_of
 from pyg_incremental.trace.written import Written
 
@@ -116,19 +116,22 @@ def _number(written: Written, given: list[Any], rows: fx.Node) -> Callable[[], A
 
 
 def _clamped(written: Written, node: fx.Node) -> Value | None:
-    """The numbers, `[k, 1]`, all of them at least 1, of which a node has one in each column."""
+    """The numbers, `[k, 1]`, of which a node has one in each column, those below 1 taken as 1.
+
+    `divided` does that: what counts in-edges is handed to it as it is.
+    """
     while isinstance(node, fx.Node) and name_of(node.target) in ("view", "expand_as"):  # type: ignore[arg-type]
         node = node.args[0]  # type: ignore[assignment]
     if not isinstance(node, fx.Node) or name_of(node.target) != "clamp":  # type: ignore[arg-type]
         return None
     limits = {**node.kwargs, **dict(zip(("min", "max"), node.args[1:], strict=False))}
-    held = written.env[node]
-    if (
-        limits != {"min": 1}
-        or not isinstance(held, Value)
-        or written.recorded.real[node].dim() != 1
-    ):
+    held, real = written.env[node], written.recorded.real[node]
+    if limits != {"min": 1} or not isinstance(held, Value) or real.dim() != 1:
         return None
+    count = written.env.get(node.args[0])  # type: ignore[arg-type]
+    for step in written.program.steps:
+        if step.output is count and fn_of(step) is numbers:
+            return step.inputs[0]
     return written.program.map(f"{held}_column", flattened, [held], key="flat")
 
 

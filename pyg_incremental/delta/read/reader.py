@@ -411,8 +411,8 @@ class DeltaReader:
                 if key not in keys:
                     raise self._unknown(field, key, keys)
                 parts.setdefault(key, {})[field] = part
-        nothing = dict.fromkeys(_EDGE_FIELDS)
-        return {key: replace(delta, **{**nothing, **part}) for key, part in parts.items()}
+        said = {name: v for name, v in vars(delta).items() if name not in given}
+        return {key: GraphDelta(**said, **part) for key, part in parts.items()}
 
 
 def _what_it_may_be(field: str, key: object) -> str:
