@@ -9,7 +9,7 @@ import numpy as np
 from pyg_incremental.kernels.address import fetch, fill
 from pyg_incremental.kernels.compiled.compared import differs
 from pyg_incremental.kernels.compiled.rows import magnitude, rows_ahead
-from pyg_incremental.kernels.compiled.sums import is_settled, joined, split, sum_rows
+from pyg_incremental.kernels.compiled.sums import add_scaled, is_settled, joined, split, sum_rows
 from pyg_incremental.kernels.jit import inner
 
 BLOCKS = 1 << 11
@@ -181,30 +181,6 @@ def _fetch_edge(difference, weight, edges, e, is_far):  # type: ignore[no-untype
 
 
 @inner()
-def _add_edges(  # type: ignore[no-untyped-def]
-    row, difference, moved, weight, loop, by, edges, first, last, ahead, is_far
-):
-    """Add what goes along the edges from `first` to before `last`, times `by`, to a row in float64.
-
-    Returns the magnitude of that.
-    """
-    own_at, moves = np.uint64(difference.shape[0]), 0.0
-    for e in range(first, last):
-        if (is_far or weight.size) and e + ahead < edges.shape[0]:
-            _fetch_edge(difference, weight, edges, e + ahead, is_far)
-        u, w = np.uint64(edges[e, 0]), by
-        if u >= own_at:
-            u, w = u - own_at, np.float64(loop[0]) * by
-        elif weight.size:
-            w = np.float64(weight[np.uint64(edges[e, 2])]) * by
-        diff = difference[u]
-        for f in range(row.size):
-            row[f] += w * diff[f]
-        moves += moved[u] * abs(w)
-    return moves
-
-
-@inner()
 def add_to_rows(  # type: ignore[no-untyped-def]
     state, low, drift, limit, scale, message, weight, own, factor, inn, drop, loop, difference,
     moved, edges, rows, behind, place, touched, stamp, epoch, again, settles, compares, early,
@@ -220,7 +196,7 @@ def add_to_rows(  # type: ignore[no-untyped-def]
     """
     width, each = state.shape[1], own.shape[0] > 1
     ahead = rows_ahead(state) if not low.size else max(rows_ahead(state) // 2, 4)
-    is_far = difference.size * difference.itemsize > NEAR
+    is_far, own_at = difference.size * difference.itemsize > NEAR, np.uint64(difference.shape[0])
     before, row = np.empty(width, state.dtype), np.empty(width, np.float64)
     count = fresh = read = e = 0
     for r in range(-ahead, rows.size):
@@ -239,13 +215,29 @@ def add_to_rows(  # type: ignore[no-untyped-def]
         if compares:
             for f in range(width):
                 before[f] = state[v, f]
-        if begin < end:
-            joined(state, low, v, row)
-            by = np.float64(factor[v]) if factor.size else 1.0
-            drift[v] += _add_edges(
-                row, difference, moved, weight, loop, by, edges, begin, end, ahead, is_far
-            )
-            split(row, state, low, v)
+        if begin < end:  # no calls, which would take as long as to add to a narrow row
+            by, moves = np.float64(factor[v]) if factor.size else 1.0, 0.0
+            at_once = end - begin == 1 or not low.size
+            if not at_once:
+                joined(state, low, v, row)
+            for e in range(begin, end):
+                if (is_far or weight.size) and e + ahead < edges.shape[0]:
+                    _fetch_edge(difference, weight, edges, e + ahead, is_far)
+                u, w = np.uint64(edges[e, 0]), by
+                if u >= own_at:
+                    u, w = u - own_at, np.float64(loop[0]) * by
+                elif weight.size:
+                    w = np.float64(weight[np.uint64(edges[e, 2])]) * by
+                diff = difference[u]
+                if at_once:
+                    add_scaled(state, low, v, w, diff)
+                else:
+                    for f in range(width):
+                        row[f] += w * diff[f]
+                moves += moved[u] * abs(w)
+            if not at_once:
+                split(row, state, low, v)
+            drift[v] += moves
             e = end
         if not settles:
             stamp[v] = epoch
