@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from array import array
+import struct
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -460,10 +460,9 @@ def _those(values: Sequence[Any], at: Ids) -> Sequence[Any]:
 def _integers(values: Sequence[Any], names: Sequence[str]) -> Ids:
     """What fields say, `[len(names), len(values)]`."""
     found = [[*map(itemgetter(name), values)] for name in names]
-    with contextlib.suppress(OverflowError, TypeError):  # in a third of the time that numpy takes
+    with contextlib.suppress(struct.error):  # in a fifth of the time that numpy takes
         them = np.empty((len(names), len(values)), np.int64)
-        for row, given in zip(them, found, strict=True):
-            row[:] = np.frombuffer(array("q", given), np.int64)
+        struct.pack_into(f"{them.size}q", them, 0, *chain.from_iterable(found))
         may_be_truths = them.view(np.uint64) < 2
         if not may_be_truths.any() or all(
             type(found[row][n]) is int for row, n in np.argwhere(may_be_truths).tolist()
