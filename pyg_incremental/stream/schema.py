@@ -462,7 +462,7 @@ def _integers(values: Sequence[Any], names: Sequence[str]) -> Ids:
     found = [[*map(itemgetter(name), values)] for name in names]
     with contextlib.suppress(struct.error):  # in a fifth of the time that numpy takes
         them = np.empty((len(names), len(values)), np.int64)
-        struct.pack_into(f"{them.size}q", them, 0, *chain.from_iterable(found))
+        struct.pack_into(f"{them.size}q", them.data, 0, *chain.from_iterable(found))
         may_be_truths = them.view(np.uint64) < 2
         if not may_be_truths.any() or all(
             type(found[row][n]) is int for row, n in np.argwhere(may_be_truths).tolist()
