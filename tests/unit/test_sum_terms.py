@@ -82,6 +82,25 @@ def test_what_becomes_part_of_a_sum(model, options, sums, seed):
     assert inc.verify() < 1e-12
 
 
+def test_what_is_traced_runs_no_more_maps_than_a_program_by_hand(seed):
+    """A mean reads the number of in-edges, and the bias of one layer is that of another one."""
+    inc, _ = wrapped(GraphSAGE(CHANNELS, 4, 2), seed)
+    maps = {
+        e.out.value.name: [c.value.name for c in e.inputs]
+        for e in inc._session.engine.executors
+        if e.step.kind == "map"
+    }
+    rows = {0: ["x"], 1: ["convs.0.add"]}
+    layers = {
+        f"convs.{n}.{name}": read
+        for n, read in rows.items()
+        for name in ("lin_l_first", "lin_r_biased")
+    }
+    assert maps == {"degree_inverse": ["degree"], **layers}
+    (biased,) = (s for s in inc.program.steps if s.output.name == "convs.0.lin_r_biased")
+    assert torch.equal(biased.fn.bias(), inc.model.convs[0].lin_l.bias)
+
+
 @pytest.mark.parametrize(
     ("model", "loops"),
     [
