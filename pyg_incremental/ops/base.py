@@ -297,11 +297,12 @@ class Aggregator(Operator, ABC):
             source: The messages.
             read: In-edges of all rows reached; all edges if that is not known.
         """
-        ids, num_edges = source.ids, self.context.graph.num_edges
+        ids = source.ids
         if ids is None or source.nodes is None:
             return False
         if source.has_lost_old:
             return True
+        num_edges = self.context.graph.num_edges
         if num_edges <= choice.LEAST:  # nothing is chosen, and so nothing need be counted
             return False
         pushed, inn = self._lists()

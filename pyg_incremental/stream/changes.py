@@ -239,8 +239,8 @@ def _known_nodes(
         called: The types of nodes that have names.
         refused: What is wrong with events, by their places; it is added to.
     """
-    least = min(count for _, count, _ in ends)
-    if own.ids.size and own.ids.view(np.uint64).max() < least:  # no negative one, either
+    counts = np.array([[count] for _, count, _ in ends], np.uint64)[: len(own.ids)]
+    if (own.ids.view(np.uint64) < counts).all():  # no negative one, either
         return own
     keep = np.ones(own.at.size, bool)
     for ids, (node, count, new) in zip(own.ids, ends, strict=False):

@@ -107,6 +107,9 @@ class EventIntake:
         """
         if isinstance(events.values[0], GraphDelta) and 0 not in events.errors:
             return self._take_delta(events[:1], known, old, undo)
+        if GraphDelta in set(map(type, events.values)):
+            deltas = [n for n, value in enumerate(events.values) if type(value) is GraphDelta]
+            events = events[: next((n for n in deltas if n not in events.errors), len(events))]
         refused = known | {n: _reason(error) for n, error in events.errors.items()}
         while True:
             try:
@@ -114,11 +117,7 @@ class EventIntake:
                 at, names, repeated = self._new(events, refused.keys() | late.keys())
                 changes, unfit = self._changes(events, at, times, most)
             except MalformedError as error:
-                # A delta is an update of its own, behind that of the events before it.
-                deltas = [n for n in error.reasons if type(events.values[n]) is GraphDelta]
-                if deltas:
-                    events = events[: min(deltas)]
-                refused = _before(len(events), {**refused, **error.reasons})
+                refused |= error.reasons
                 continue
             left_out = [*repeated, *late]
             if self._any_ahead:

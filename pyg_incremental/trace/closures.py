@@ -34,7 +34,8 @@ def closure(written: Written, node: fx.Node, fn: Any) -> tuple[Callable[..., Any
         call = _on_copies(call)  # the rows handed in may be the stored ones
     others: list[fx.Node] = []
     fx.node.map_arg((node.args[1:], node.kwargs), others.append)
-    if not others and node.args and [held.get(node.args[0])] == values:  # type: ignore[arg-type]
+    first = node.args[0] if node.args and not others else None
+    if isinstance(first, fx.Node) and [held[first]] == values:
         rest, named = node.args[1:], node.kwargs
         return (lambda rows: call(rows, *rest, **named)) if rest or named else call, values
 

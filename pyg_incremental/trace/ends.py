@@ -363,8 +363,9 @@ class Ends:
 
     def _is_of_all(self, dtype: torch.dtype) -> bool:
         """Whether a dtype is that of all features, and so of what counts edges, too."""
-        rows = (self.examples.get(value) for value in self.program.inputs.values())
-        floats = {r.dtype for r in rows if r is not None and r.is_floating_point()}
+        nodes = (v for v in self.program.inputs.values() if v.domain is Domain.NODE)
+        rows = (self.examples[value] for value in nodes if value in self.examples)
+        floats = {r.dtype for r in rows if r.is_floating_point()}
         return floats == {dtype}
 
     def _plainly(self, name: str, fn: Callable[[Tensor], Tensor], rows: Value) -> Value:

@@ -101,6 +101,39 @@ def test_what_is_traced_runs_no_more_maps_than_a_program_by_hand(seed):
     assert torch.equal(biased.fn.bias(), inc.model.convs[0].lin_l.bias)
 
 
+class WeightedMean(torch.nn.Module):
+    """What a row is divided by is a sum of weights, clamped in place, and leaves as well."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = torch.nn.Linear(CHANNELS, 4)
+
+    def forward(self, x, edge_index, edge_weight):
+        src, dst = edge_index
+        total = torch.zeros_like(x).index_add(0, dst, x[src] * edge_weight[:, None])
+        share = torch.zeros(x.size(0), dtype=x.dtype).scatter_add_(0, dst, edge_weight)
+        share = share.clamp_(min=1)
+        return self.lin(total / share.view(-1, 1).expand_as(total)), share
+
+
+def test_a_mean_by_weights_below_one(seed):
+    rng, model = generator(seed), WeightedMean().double().eval()
+    inc, x = to_incremental(model), torch.from_numpy(rng.standard_normal((NODES, CHANNELS)))
+    edges = torch.from_numpy(rng.integers(0, NODES, (2, 4 * NODES)))
+    weight = torch.from_numpy(rng.random(4 * NODES)) / 2
+    inc(x, edges, weight)
+    for _ in range(8):
+        more, its = (
+            torch.from_numpy(rng.integers(0, NODES, (2, 3))),
+            torch.from_numpy(rng.random(3)),
+        )
+        inc.apply_delta(edge_index_add=more, edge_weight_add=its)
+        edges, weight = torch.cat([edges, more], 1), torch.cat([weight, its])
+        for out, wanted in zip(inc.out, model(x, edges, weight), strict=True):
+            torch.testing.assert_close(out, wanted, atol=1e-12, rtol=1e-12)
+    assert inc.mode == "incremental"
+
+
 @pytest.mark.parametrize(
     ("model", "loops"),
     [
