@@ -12,8 +12,8 @@ _FIRST = 64
 """The largest batch while nothing is known."""
 _MEAN_OF = 1000
 """What events reach is the mean of about so many of the last."""
-_HEAVY = 2.0
-"""A batch ends before it reaches so many times the rows that as many other events do."""
+_SPLITS = 8
+"""Batches are split where so many small ones are answered within the deadline."""
 
 
 class Pace:
@@ -58,9 +58,10 @@ class Pace:
         if self.max_latency is None:
             return self.max_size
         self._late = min(self._late + 1, 32) if waited > self.max_latency else self._late // 2
-        room = self.max_latency / 2
         if not self._took:
             return min(self.max_size, _FIRST << self._late)
+        # What takes less than two small batches spends most of that on being a batch.
+        room = max(self.max_latency / 2, min(self.max_latency, 2 * self._price()))
         fits = max((c for c in range(len(self._took)) if self.predicted(c) <= room), default=0)
         if fits == len(self._took) - 1:
             fits += self.predicted(fits + 1) <= room
@@ -81,11 +82,22 @@ class Pace:
                 return float(median(took))
         return 0.0
 
-    def most(self, events: int) -> float:
-        """How many rows a batch of so many events may reach; an end before that many splits it."""
-        if self.max_latency is None or not self._reached:
-            return math.inf
-        return _HEAVY * events * self._reached
+    def _price(self) -> float:
+        """How many seconds the smallest batches take that were measured; 0 if none were."""
+        return next((took for c in range(len(self._took)) if (took := self.predicted(c))), 0.0)
+
+    @property
+    def most(self) -> float | None:
+        """How many rows a batch may reach: it ends before an event with which it would be late.
+
+        That helps those before a hub, and costs those behind it the price of a batch or two. Where
+        batches are small it makes more late than it saves: None, they are not split.
+        """
+        late = self.max_latency
+        if late is None or _SPLITS * self._price() > late:
+            return None
+        of_event = self._of_event(len(self._took))  # as in the largest batches, in which it is less
+        return late / of_event * self._reached if of_event and self._reached else math.inf
 
     def note(self, events: int, seconds: float, reached: float = 0.0) -> None:
         """Take a measurement in.

@@ -210,7 +210,7 @@ class Stream:
         known = replay[0].known(events.positions) if replay else {}
         keeps = self._history is not None
         sizes = {} if self._history is None else self._history.sizes()
-        most = None if replay or pace.max_latency is None else pace.most(len(events))
+        most = None if replay else pace.most
         taken = self._intake.take(events, known, keeps or bool(self._watches), keeps, most)
         version = None if taken.update is None else taken.update.version
         dead = self._commit(taken, version)

@@ -174,21 +174,12 @@ class Schema:
             Exception: What a read of anything may raise; see `read`.
         """
         by_name = [end in named for end in ends_of(of)]
-        if self.kind is None:
-            kind: Kind = "node" if isinstance(of, str) else "edge_add"
+        codes = self._codes(values, of)
+        if len({*codes}) == 1:
+            kind = KINDS[codes[0]]
             ids = self._ids_of(kind, values, by_name)
             return {kind: self._of_kind(kind, values, np.arange(len(values)), ids, shapes)}
-        allowed = (
-            KINDS if of is None else [k for k in KINDS if (k in OF_NODES) == (type(of) is str)]
-        )
-        codes = {name: KINDS.index(kind) for name, kind in self.kinds.items() if kind in allowed}
-        said = map(itemgetter(self.kind), values)
-        try:
-            code = np.frombuffer(bytes(map(codes.__getitem__, said)), np.uint8)
-        except KeyError:
-            said = map(itemgetter(self.kind), values)
-            wrong = next(name for name in said if name not in codes)
-            raise ValueError(f"'{self.kind}' is {wrong!r}, expected one of {[*codes]}") from None
+        code = np.frombuffer(bytes(codes), np.uint8)
         counts = np.bincount(code, minlength=len(KINDS)).tolist()
         found = {}
         for alike in (OF_EDGES, OF_NODES):  # of which the same fields say the nodes
@@ -200,6 +191,21 @@ class Schema:
                     own = np.flatnonzero(its == KINDS.index(kind))
                     found[kind] = self._of_kind(kind, values, at[own], ids.take(own, 1), shapes)
         return found
+
+    def _codes(self, values: Sequence[Any], of: Type) -> Sequence[int]:
+        """The place in `KINDS` of the kind of each event."""
+        if self.kind is None:
+            return [KINDS.index("node" if isinstance(of, str) else "edge_add")] * len(values)
+        codes = {
+            name: KINDS.index(kind) for name, kind in self.kinds.items()
+            if of is None or (kind in OF_NODES) == (type(of) is str)
+        }  # fmt: skip
+        said = [*map(itemgetter(self.kind), values)]
+        try:
+            return [*map(codes.__getitem__, said)]
+        except KeyError:
+            wrong = next(name for name in said if name not in codes)
+            raise ValueError(f"'{self.kind}' is {wrong!r}, expected one of {[*codes]}") from None
 
     def _ids_of(self, kind: Kind, values: Sequence[Any], by_name: Sequence[bool]) -> Any:
         """The ends of edges, `[2, k]`, or the nodes, `[1, k]`, of events of a kind."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch_geometric.nn import SAGEConv
 
 from benchmarks import convs, deadlines, report, sources, without
 from benchmarks.__main__ import main
@@ -14,7 +15,7 @@ from benchmarks.conv_models import SAMPLES
 from benchmarks.evaluation import worker
 from benchmarks.peers import OURS
 from benchmarks.ranks import launch
-from pyg_incremental import supported_layers
+from pyg_incremental import GraphDelta, supported_layers
 
 pytestmark = [pytest.mark.bench, pytest.mark.unmeasured]
 
@@ -81,11 +82,12 @@ def test_on_demand(tmp_path):
     assert (tmp_path / "on_demand.png").stat().st_size > 0
 
 
-def test_deadlines(tmp_path, monkeypatch):
+@pytest.mark.parametrize("clock", ["thread", "costs"])
+def test_deadlines(tmp_path, monkeypatch, clock):
     monkeypatch.setattr(deadlines, "SIZES", (1, 64))
     monkeypatch.setattr(deadlines, "RATES", (500, 1000))
     sizes = ["--scale", "0.002", "--hidden", "8", "--seconds", "0.05", "--deadline", "1000"]
-    main(["deadlines", *sizes, "--rate", "500", "--out", str(tmp_path)])
+    main(["deadlines", *sizes, "--rate", "500", "--clock", clock, "--out", str(tmp_path)])
     result = json.loads((tmp_path / "deadlines.json").read_text())
     (row,) = result["sustained"]
     assert row["by_deadline"] == row["best_fixed"] == 1000
@@ -104,6 +106,19 @@ def test_time_goes_by_with_what_is_computed_and_skips_to_the_next_event():
     assert [(e.value["n"], e.position, e.at) for e in source.next_batch(9)] == [(0, 3, 300.0)]
     assert clock() >= 300
     assert source.next_batch(9) == []
+
+
+def test_time_goes_by_with_known_costs():
+    clock = deadlines.CostClock(deadlines.Costs(batch=1.0, event=0.1, row=0.01))
+    x, edges = torch.randn(5, 3), torch.tensor([[0, 1], [1, 2]])
+    inc = deadlines.Timed(SAGEConv(3, 2).eval(), clock)
+    inc(x, edges)
+    inc.apply_delta(GraphDelta(edge_index_add=torch.tensor([[3, 4], [0, 0]])))
+    assert clock() == pytest.approx(1.0 + 2 * 0.1 + 0.01)
+    clock.skip_to(1.0)
+    assert clock() > 1.2
+    clock.skip_to(7.0)
+    assert clock() == 7.0
 
 
 def test_readers(tmp_path):
