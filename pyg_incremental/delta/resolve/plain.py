@@ -58,7 +58,8 @@ class PlainResolver:
         key: How deltas call it where they say which graph they mean.
         named: Whether they have to.
         kinds: The kinds at which its edges start and to which they lead.
-        name: The features of the first one; if the other is another one, it has none.
+        names: What deltas call the features of the first one, the input itself first; if the
+            other is another one, it has none.
         like: These without rows, `[0, ...]`.
         alone: Whether there is nothing else: no other graph, kind or input.
         can_grow: Whether there can be more nodes.
@@ -74,7 +75,7 @@ class PlainResolver:
         key: Hashable,
         named: bool,
         kinds: tuple[str, str],
-        name: str,
+        names: tuple[str, ...],
         like: Tensor,
         alone: bool,
         can_grow: bool,
@@ -83,7 +84,7 @@ class PlainResolver:
         self._num_nodes, self._key, self._kind = num_nodes, key, kinds[0]
         self._target = kinds[1]
         self._joins_two = self._target != self._kind
-        self._name, self._like, self._named = name, like, named
+        self._name, self._names, self._like, self._named = names[0], names, like, named
 
     def resolve(
         self, delta: GraphDelta
@@ -152,7 +153,7 @@ class PlainResolver:
         if delta.undirected:
             added, data = _in_both(added, data)
             gone, _ = _in_both(gone, _NO_DATA)
-        new, changed = self._new(delta.x_add), None
+        new, changed = self._new(_only(delta.x_add, self._names)), None
         if delta.x_add is not None and new is None:
             return None
         if delta.x_changes is not None:
@@ -216,7 +217,7 @@ class PlainResolver:
             for key, name in EDGE_DATA.items()
             if (rows := getattr(delta, key)) is not None
         }
-        more, expected = delta.edge_data_add, self.graph.edge_data
+        more, expected = _only(delta.edge_data_add, (self._key,)), self.graph.edge_data
         if more is not None:
             if type(more) is not dict or not given.keys().isdisjoint(more):
                 return None
@@ -248,12 +249,12 @@ class PlainResolver:
 
         As int64 `[2, k]`; None if they come in any other form.
         """
-        if type(value) is dict and len(value) == 1 and self._key in value:
-            value = value[self._key]
-        elif self._named and value is not None:
-            return None
         if value is None:
             return _NO_EDGES
+        own = _only(value, (self._key,))
+        if self._named and own is value:
+            return None
+        value = own
         if (
             type(value) is not Tensor
             or value.dtype is not _LONG
@@ -265,6 +266,7 @@ class PlainResolver:
         return edges if edges.ndim == 2 and edges.shape[0] == 2 else None  # sooner of an array
 
     def _rows(self, value: Any) -> tuple[Tensor, Tensor] | None:
+        value = _only(value, self._names)
         if type(value) is not tuple or len(value) != 2:
             return None
         ids, rows = value
@@ -294,6 +296,15 @@ def described(parts: tuple[Any, ...] | None) -> GraphDelta:
         return GraphDelta(*edges, **ids)
     added, gone = (torch.from_numpy(e) if e.size else None for e in (parts.added, parts.gone))
     return GraphDelta(added, gone, edge_data_add=dict(parts.data) or None)
+
+
+def _only(value: Any, names: tuple[Hashable, ...]) -> Any:
+    """What is said of something with one of its names, or without."""
+    if type(value) is dict and len(value) == 1:
+        for name in names:
+            if name in value:
+                return value[name]
+    return value
 
 
 def _are_below(ids: Ids, count: int) -> bool:

@@ -106,8 +106,9 @@ class Resolver:
             return  # only of hyperedges, which have no features, it is clear whose are meant
         self._main, self._features = graph, name
         alone = len(roles.relations) == len(num_nodes) == len(roles.nodes) == 1
+        called = (name,) if kind in roles.nodes else (name, kind)
         self.plain = PlainResolver(
-            self._graphs[graph], num_nodes, main.key, roles.main is None, (kind, target), name,
+            self._graphs[graph], num_nodes, main.key, roles.main is None, (kind, target), called,
             self._rows[name], alone, alone and kind not in roles.fixed and not roles.grows(kind),
         )  # fmt: skip
 
