@@ -217,7 +217,9 @@ class PlainResolver:
             for key, name in EDGE_DATA.items()
             if (rows := getattr(delta, key)) is not None
         }
-        more, expected = _only(delta.edge_data_add, (self._key,)), self.graph.edge_data
+        more, expected = delta.edge_data_add, self.graph.edge_data
+        if type(delta.edge_index_add) is dict:  # else nothing is said with its name
+            more = _only(more, (self._key,))
         if more is not None:
             if type(more) is not dict or not given.keys().isdisjoint(more):
                 return None
