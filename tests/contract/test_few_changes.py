@@ -151,6 +151,36 @@ def test_what_is_said_by_name_goes_it_too(name, seed, short):
     named.check()
 
 
+@pytest.mark.parametrize("backend", ["compiled", "reference"])
+def test_one_field_by_name_and_another_without(backend, seed):
+    rng, x, edges = drawn(seed)
+    model = GINEConv(torch.nn.Linear(CHANNELS, 5), edge_dim=3).double().eval()
+    inc = to_incremental(model, compile_after=1, backend=backend)
+    data = attributes(rng, edges.shape[1])
+    inc(x, edges, **data)
+    inc.apply_delta(edge_index_del=edges[:, :1])
+    come, more = torch.from_numpy(rng.integers(N, size=(2, 2))), attributes(rng, 2)
+    name = "edge_index"
+    for delta in (
+        {"edge_index_add": {name: come}, "edge_data_add": more, "edge_index_del": edges[:, 1:2]},
+        {"edge_index_add": come, "edge_data_add": {name: more}, "edge_index_del": {name: come}},
+        {"edge_index_add": {name: come}, **{f"{key}_add": rows for key, rows in more.items()}},
+    ):
+        inc.apply_delta(**delta)
+        state = inc.graph.state()
+        assert_close(inc.out, model(inc.x, state.pop("edge_index"), **state))
+    assert inc.graph.num_edges == 3 * N - 2 + 2 + 2
+    version = inc.version
+    for delta in (
+        {"edge_index_add": {"edges": come}, "edge_data_add": more},
+        {"nodes_del": torch.tensor([3]), "edge_data_add": more},  # data of edges that do not come
+        {"nodes_del": torch.tensor([3]), "edge_attr_add": more["edge_attr"]},
+    ):
+        with pytest.raises(InvalidDeltaError):
+            inc.apply_delta(**delta)
+    assert inc.version == version
+
+
 @pytest.mark.parametrize(
     "delta",
     [

@@ -177,7 +177,8 @@ class PlainResolver:
     def _of_leaving(self, delta: GraphDelta) -> PlainDelta | None:
         """Nodes whose edges leave, and whose features become zero."""
         nodes = delta.nodes_del
-        beside = (delta.edge_index_add, delta.edge_index_del, delta.x_changes, delta.x_add)
+        beside = [delta.edge_index_add, delta.edge_index_del, delta.x_changes, delta.x_add]
+        beside += [getattr(delta, name) for name in (*EDGE_DATA, "edge_data_add")]
         if type(nodes) is not Tensor or nodes.dtype is not _LONG or nodes.dim() != 1:
             return None
         if nodes.is_cpu and nodes.layout is _STRIDED and all(part is None for part in beside):
