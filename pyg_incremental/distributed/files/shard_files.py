@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -35,6 +36,9 @@ from pyg_incremental.encoding.whole_file import checksum
 from pyg_incremental.program.steps import Relation
 
 FORMAT = 3
+_READING = Lock()
+"""NumPy parses what an array is, which in two threads at once may fail in Python 3.11
+(https://github.com/python/cpython/issues/106905); ranks may be threads."""
 _LEAVES = [[(str, [str], type(None))]]
 _FORM = {
     "num_parts": int, "method": str, "edges_cut": int, "num_edges": int, "num_nodes": {str: int},
@@ -195,7 +199,8 @@ class ShardFiles:
     def _array(self, path: Path, mode: Literal["c", "r"] | None) -> Any:
         """A file as an array."""
         try:
-            return np.load(path, mmap_mode=mode, allow_pickle=False)
+            with _READING:
+                return np.load(path, mmap_mode=mode, allow_pickle=False)
         except Exception as error:  # the reader may stumble over anything in a foreign file
             raise self._checked.refuse(
                 f"'{path.name}' is no array ({type(error).__name__}: {error})"
