@@ -40,9 +40,9 @@ from benchmarks.models import MODELS, build
 from benchmarks.report import Row
 from benchmarks.streams import SCHEMA, events_of, turned
 from benchmarks.workload import Workload
-from pyg_incremental import GraphDelta, IncrementalModel, Update
+from pyg_incremental import Update
 from pyg_incremental.kernels import warm_up
-from pyg_incremental.sources.event import Events, num_events
+from pyg_incremental.sources.event import Events
 from pyg_incremental.stream import Stream
 
 SIZES = (1, 4, 16, 64, 256, 1024, 4096)
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
     limits = [ms / 1000 for ms in args.deadline]
     once = events_of(work)
     events = [*once, *turned(once)]
-    clock: type[Clock] | Callable[[], Clock] = Clock
+    clock: Callable[[], Clock] = Clock
     if args.clock == "costs":
         costs = costs_of(Program(model, work, events, Clock(), max_size=RATES[-1]))
         print(costs)
@@ -139,8 +139,8 @@ class Clock:
         """Wait until a moment, if it is not over."""
         self._skipped += max(0.0, moment - self())
 
-    def applied(self, delta: GraphDelta, update: Update[Any]) -> None:
-        """An update is done."""
+    def applied(self, update: Update[Any]) -> None:
+        """An update of edges is done."""
 
 
 class CostClock(Clock):
@@ -156,24 +156,10 @@ class CostClock(Clock):
         """Wait until a moment, if it is not over."""
         self._now = max(self._now, moment)
 
-    def applied(self, delta: GraphDelta, update: Update[Any]) -> None:
-        """An update is done."""
-        costs = self._costs
-        self._now += costs.batch + costs.event * num_events(delta) + costs.row * len(update.changed)
-
-
-class Timed(IncrementalModel):
-    """A model whose updates a clock hears of, and the last one of which is kept."""
-
-    def __init__(self, model: nn.Module, clock: Clock) -> None:
-        super().__init__(model)
-        self._clock = clock
-
-    def apply_delta(self, delta: GraphDelta, **options: Any) -> Update[Any]:  # type: ignore[override]
-        """See `IncrementalModel`."""
-        self.last = super().apply_delta(delta, **options)
-        self._clock.applied(delta, self.last)
-        return self.last
+    def applied(self, update: Update[Any]) -> None:
+        """An update of edges is done."""
+        costs, events = self._costs, update.stats.edges_added + update.stats.edges_deleted
+        self._now += costs.batch + costs.event * events + costs.row * len(update.changed)
 
 
 class Arrivals:
@@ -229,13 +215,17 @@ class Program:
         self.clock = clock
         self._source = Arrivals(events, clock)
         self.stream = Stream(
-            Timed(model, clock), self._source, SCHEMA, first=(work.x, work.edge_index),
-            clock=clock, **options,
+            model, self._source, SCHEMA, first=(work.x, work.edge_index), clock=clock, **options
         )  # fmt: skip
+        self.stream.inc.on_update(self._applied)
         for rate in (1000, 100_000, 5000):  # what updates of each size are to meet compiled
             self.late(np.arange(3000) / rate, 1.0)
         gc.collect()
         gc.freeze()  # else a look at all events and graphs stops one of the programs for a while
+
+    def _applied(self, update: Update[Any]) -> None:
+        self._changed = len(update.changed)
+        self.clock.applied(update)
 
     def steps(self, size: int, count: int) -> Iterator[tuple[int, int, float]]:
         """The events, changed rows and seconds of some batches of up to `size` events."""
@@ -243,7 +233,7 @@ class Program:
             self._source.offer(np.zeros(size))
             began = self.clock()
             taken = self.stream.step()
-            yield taken, len(self.stream.inc.last.changed), self.clock() - began
+            yield taken, self._changed, self.clock() - began
 
     def late(self, moments: np.ndarray, limit: float, most: float = 1.0) -> float:
         """Which part of events is answered too late; no more are taken once that is above `most`.

@@ -15,7 +15,7 @@ from benchmarks.conv_models import SAMPLES
 from benchmarks.evaluation import worker
 from benchmarks.peers import OURS
 from benchmarks.ranks import launch
-from pyg_incremental import GraphDelta, supported_layers
+from pyg_incremental import supported_layers, to_incremental
 
 pytestmark = [pytest.mark.bench, pytest.mark.unmeasured]
 
@@ -111,9 +111,9 @@ def test_time_goes_by_with_what_is_computed_and_skips_to_the_next_event():
 def test_time_goes_by_with_known_costs():
     clock = deadlines.CostClock(deadlines.Costs(batch=1.0, event=0.1, row=0.01))
     x, edges = torch.randn(5, 3), torch.tensor([[0, 1], [1, 2]])
-    inc = deadlines.Timed(SAGEConv(3, 2).eval(), clock)
+    inc = to_incremental(SAGEConv(3, 2).eval())
     inc(x, edges)
-    inc.apply_delta(GraphDelta(edge_index_add=torch.tensor([[3, 4], [0, 0]])))
+    clock.applied(inc.apply_delta(edge_index_add=torch.tensor([[3, 4], [0, 0]])))
     assert clock() == pytest.approx(1.0 + 2 * 0.1 + 0.01)
     clock.skip_to(1.0)
     assert clock() > 1.2

@@ -402,10 +402,13 @@ class DeltaReader:
         ):
             return {main.key: delta}
         parts: dict[Hashable, dict[str, Any]] = {}
+        is_alone = main is not None and len(keys) == 1
         for field, value in given.items():
-            is_own = not isinstance(value, Mapping) or field.startswith("edge_data")
-            if keys == [main and main.key] and is_own and not _is_keyed(value, keys):
-                value = {keys[0]: value}  # there is no other that could be meant
+            is_unnamed = not isinstance(value, Mapping) or (
+                field.startswith("edge_data") and not _is_keyed(value, keys)
+            )
+            if is_alone and is_unnamed:
+                value = {keys[0]: value}
             if not isinstance(value, Mapping):
                 raise InvalidDeltaError(
                     f"{field}: there are several graphs; give a dict with keys among {keys}"
