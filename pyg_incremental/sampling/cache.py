@@ -117,13 +117,17 @@ class SampleCache:
         fanouts = sampler.num_neighbors
         self._disk, overflows = overflows_of(memory, directory, len(fanouts))
         self._hops = [SampleTable(nodes, k, s) for k, s in zip(fanouts, overflows, strict=False)]
-        self._features = FeatureTable(nodes, x.detach(), overflows[-1])
+        self._features = FeatureTable(nodes, self._source.x, overflows[-1])
         # How many sampled edges of hop h - 1 lead to a node, and in row 0 how often it is a seed.
         self._needed = np.zeros((len(self._hops) + 1, nodes), np.int64)
         self._used: dict[int, float] = {}  # when each seed was asked for last, the oldest first
         self._counts = CacheStats(0, [], 0, 0, 0)
         self._interrupted = False
         sampler.watch(self._read, self._follow)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self.sampler.watch(self._read, self._follow)
 
     # Subscriptions -------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.graph.parallel import find_removed
 from pyg_incremental.sampling.kernels import expand as kernel
 from pyg_incremental.sampling.query import HopEdges, node_of, query_of, with_queries
+from pyg_incremental.sampling.read import TIME, check_values
 from pyg_incremental.sampling.reservoirs import Reservoirs
 from pyg_incremental.sampling.strategy import Strategy
 from pyg_incremental.sampling.targets import EdgesByTarget
@@ -32,7 +33,7 @@ from pyg_incremental.sampling.targets import EdgesByTarget
 Ids = NDArray[np.int64]
 _NONE = np.empty(0, np.int64)
 _NO_EDGES = np.empty((2, 0), np.int64)
-ID, KEY, TIME = "edge_id", "key", "time"
+ID, KEY = "edge_id", "key"
 
 
 class EdgeChanges(NamedTuple):
@@ -92,7 +93,7 @@ class SampledEdges:
         edges = self._listed(edge_index, "edge_index", num_nodes)
         count = edges.shape[1]
         for name, values in data.items():
-            self._check_count(values, name, count)
+            check_values(values, f"{name}{label}", count)
         ids = np.arange(count) if ids is None else ids
         keys = strategy.keys(ids, data.get(strategy.data), 0)
         own = {ID: torch.from_numpy(ids), KEY: torch.from_numpy(keys)}
@@ -111,6 +112,11 @@ class SampledEdges:
     def keys(self) -> Ids:
         """The key of each edge by slot."""
         return self.graph.edge_data[KEY].numpy()
+
+    @property
+    def has_times(self) -> bool:
+        """Whether edges come with times."""
+        return TIME in self.graph.edge_data
 
     @property
     def _named(self) -> list[str]:
@@ -205,15 +211,17 @@ class SampledEdges:
         """The slots of the edges whose time is below `time`, by one look at all of them.
 
         Raises:
-            ValueError: If the edges came without times.
+            ValueError: If the edges came without times, or `time` is no number.
         """
-        if TIME not in self.graph.edge_data:
+        if not self.has_times:
             raise ValueError(
                 f"the edges{self._label} have no times to expire by; pass edge_time to the sampler"
             )
+        limit = as_tensor(time, "before")
+        check_values(limit.reshape(-1), "before", 1)
         slots = self.graph.slots_in_order()
         times = self.graph.edge_data[TIME].numpy()[slots]
-        return slots[times < time]
+        return slots[times < limit.item()]
 
     def sample_anew(self) -> None:
         """Draw all samples again."""
@@ -276,13 +284,6 @@ class SampledEdges:
         check_edges(edges, f"{name}{self._label}", limits)
         return edges
 
-    def _check_count(self, values: Tensor, name: str, count: int) -> None:
-        if values.shape != (count,):
-            raise InvalidDeltaError(
-                f"{name}{self._label}: expected one number for each of {count} edges (got shape "
-                f"{list(values.shape)})"
-            )
-
     def _added_data(self, delta: GraphDelta, count: int) -> dict[str, Tensor]:
         """The data of added edges that are kept; other data are those of models."""
         given = dict(added_data(delta.edge_data_add))
@@ -300,7 +301,7 @@ class SampledEdges:
                 found[name] = like[:0]
                 continue
             values = rows_like(as_tensor(given[name], name).detach().cpu(), name, like)
-            self._check_count(values, f"{name}_add", count)
+            check_values(values, f"{name}_add{self._label}", count)
             found[name] = values
         return found
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyg_incremental.delta.describe import GraphDelta
-from pyg_incremental.delta.given import as_ids
+from pyg_incremental.delta.given import as_ids, as_tensor
 from pyg_incremental.delta.read.nodes import NodeReader
 
 Ids = NDArray[np.int64]
@@ -35,12 +35,13 @@ class Features:
         ValueError: If there are more or fewer rows.
     """
 
-    def __init__(self, x: Tensor, num_nodes: int) -> None:
-        if x.dim() < 2 or x.shape[0] != num_nodes:
+    def __init__(self, x: Any, num_nodes: int) -> None:
+        rows = as_tensor(x, "x").detach()
+        if rows.dim() < 2 or rows.shape[0] != num_nodes:
             raise ValueError(
-                f"x: expected a row for each of {num_nodes} nodes (got shape {list(x.shape)})"
+                f"x: expected a row for each of {num_nodes} nodes (got shape {list(rows.shape)})"
             )
-        self._rows = x.detach().clone()
+        self._rows = rows.clone()
         self.num_nodes = num_nodes
 
     @property

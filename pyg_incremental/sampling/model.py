@@ -47,6 +47,8 @@ class SampledModel:
         *,
         batch_size: int = 1024,
     ) -> None:
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise ValueError(f"batch_size: expected at least one seed (got {batch_size!r})")
         self.model, self.sampler, self.batch_size = model, sampler, batch_size
         self._features: Features | None = None
         if isinstance(sampler, SampleCache):
@@ -61,11 +63,21 @@ class SampledModel:
                     "SampleCache"
                 )
             self._features = Features(x, graph.num_nodes)
-            graph.watch(self._read, self._follow)
         self._graph = graph
+        self._watch()
         parameters = inspect.signature(model.forward).parameters
         layers = getattr(model, "num_layers", graph.num_hops)
-        self._trims = parameters.keys() >= _TRIMMING and layers == graph.num_hops
+        # Jumping knowledge needs the rows of all layers, which trimmed ones have not.
+        is_one_path = not hasattr(model, "jk")
+        self._trims = parameters.keys() >= _TRIMMING and layers == graph.num_hops and is_one_path
+
+    def _watch(self) -> None:
+        if self._features is not None:
+            self._graph.watch(self._read, self._follow)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self._watch()
 
     @property
     def num_nodes(self) -> int:

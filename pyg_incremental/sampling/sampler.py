@@ -24,16 +24,19 @@ from torch_geometric.sampler import (
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
 from pyg_incremental.delta.describe import GraphDelta, with_fields_of
-from pyg_incremental.delta.given import check_ids, chosen_ids
+from pyg_incremental.delta.given import as_tensor, check_ids, chosen_ids
 from pyg_incremental.errors import StaleStateError
-from pyg_incremental.sampling.edges import TIME, SampledEdges
+from pyg_incremental.sampling.edges import SampledEdges
 from pyg_incremental.sampling.query import expand
 from pyg_incremental.sampling.read import (
     EdgeType,
     NodeType,
-    edge_values,
+    by_type,
+    check_values,
+    edge_data_of,
     ends_of,
     fanouts_of,
+    nodes_of,
     parts_of,
     per_type,
 )
@@ -124,26 +127,18 @@ class StreamingSampler(BaseSampler):
         self.is_hetero = isinstance(edge_index, Mapping)
         graphs = per_type(edge_index)
         self._kinds: list[EdgeType] = list(graphs)
+        if not graphs:
+            raise ValueError("edge_index: expected edges (got none of any type)")
         self._fanouts, self.num_hops = fanouts_of(num_neighbors, self._kinds, self.is_hetero)
-        self._nodes: dict[NodeType, int] = dict(per_type(num_nodes))
+        self._nodes = nodes_of(num_nodes, self._kinds, self.is_hetero)
         self.strategy, self.disjoint, self.version = strategy, disjoint, 0
         drawn = strategies_of(strategy, checked_seed(seed), len(graphs))
-        values = {TIME: per_type(edge_time), "edge_weight": per_type(edge_weight)}
-        if drawn and drawn[0].data != "edge_weight":
-            del values["edge_weight"]
+        data = edge_data_of(graphs, edge_time, edge_weight, strategy)
         self._edges: dict[EdgeType, SampledEdges] = {}
         for (kind, edges), chosen in zip(graphs.items(), drawn, strict=True):
             label = f"[{kind!r}]" if kind else ""
-            data = {
-                name: edge_values(of[kind], name + label)
-                for name, of in values.items()
-                if of.get(kind) is not None
-            }
-            if chosen.data and chosen.data not in data:
-                name = "edge_time" if chosen.data == TIME else chosen.data
-                raise ValueError(f"strategy={strategy!r} needs {name}{label}, one number an edge")
-            ends = self._ends(kind, self._nodes)
-            self._edges[kind] = SampledEdges(edges, ends, self._fanouts[kind], chosen, data, label)
+            ends, fanouts = self._ends(kind, self._nodes), self._fanouts[kind]
+            self._edges[kind] = SampledEdges(edges, ends, fanouts, chosen, data[kind], label)
         self._interrupted = False
         self._watchers: list[_Watcher] = []
 
@@ -207,7 +202,8 @@ class StreamingSampler(BaseSampler):
         """Delete all edges whose time is below `before` (a time-to-live for data).
 
         Raises:
-            ValueError: If the edges came without times; nothing was changed then.
+            ValueError: If the edges came without times, or `before` is no number; nothing was
+                changed then.
         """
         gone = {kind: edges.before(before) for kind, edges in self._edges.items()}
         none = {kind: torch.empty(0, dtype=torch.int64) for kind in gone}
@@ -240,6 +236,9 @@ class StreamingSampler(BaseSampler):
         found = [(watcher, (watcher[0](), watcher[1]())) for watcher in self._watchers]
         self._watchers = [watcher for watcher, (read, _) in found if read is not None]
         return [(r, f) for _, (r, f) in found if r is not None and f is not None]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_watchers": []}  # copies of those that watch ask anew
 
     @contextmanager
     def _change(self) -> Iterator[None]:
@@ -298,7 +297,8 @@ class StreamingSampler(BaseSampler):
         Args:
             seed: Their ids, int64 `[k]`, or a mask, bool `[num_nodes]`; by node type in a
                 heterogeneous graph.
-            seed_time: The time of each, which may not lie before that of any edge.
+            seed_time: The time of each, `[k]`, which may not lie before that of any edge; by node
+                type likewise. It needs a sampler that was given `edge_time`.
 
         Raises:
             RuntimeError: In a worker of a loader.
@@ -311,15 +311,16 @@ class StreamingSampler(BaseSampler):
                 "would not follow the graph; use num_workers=0 (sampling is look-ups)"
             )
         self._refuse_interrupted()
-        if seed_time is not None:
-            self._refuse_past(per_type(seed_time))
         # Whether something is a mapping takes long to find out.
         if self.is_hetero != (type(seed) is not Tensor and isinstance(seed, Mapping)):
             expected = "seeds by node type" if self.is_hetero else "a tensor of node ids"
             raise ValueError(f"seed: expected {expected} (got {type(seed).__name__})")
+        given = seed if self.is_hetero else {None: seed}
+        seeds = {kind: self._checked(ids, kind) for kind, ids in given.items()}
+        if seed_time is not None:
+            self._check_times(seed_time, seeds)
         if not self.is_hetero:
-            return self._edges[None].walk(self._checked(seed, None), self.disjoint)
-        seeds = {kind: self._checked(ids, kind) for kind, ids in seed.items()}
+            return self._edges[None].walk(seeds[None], self.disjoint)
         return expand(seeds, self._nodes, self._edges, self.num_hops, self.disjoint).hetero_output()
 
     def _checked(self, ids: Any, kind: NodeType) -> Ids:
@@ -327,17 +328,21 @@ class StreamingSampler(BaseSampler):
             raise ValueError(f"seed: there are no nodes of type {kind!r} (got {list(self._nodes)})")
         return chosen_ids(ids, f"seed[{kind!r}]" if kind else "seed", self._nodes[kind])
 
-    def _refuse_past(self, seed_time: Mapping[Any, Any]) -> None:
+    def _check_times(self, seed_time: Any, seeds: Mapping[NodeType, Ids]) -> None:
         """Samples are those of now; there are none for a seed that does not know all edges yet."""
-        for edges in self._edges.values():
-            latest = edges.latest
-            for times in seed_time.values():
-                if latest is not None and times.numel() and times.min() < latest:
-                    raise ValueError(
-                        f"seed time {times.min()}: there are edges up to time {latest}, and the "
-                        "samples are those of now; ask before later edges are added, or leave out "
-                        "the times"
-                    )
+        times = by_type(seed_time, "seed_time", seeds, "one time for each seed")
+        known = [edges.latest for edges in self._edges.values() if edges.has_times]
+        if not known:
+            raise ValueError("seed_time: the edges have no times; pass edge_time to the sampler")
+        latest = max((time for time in known if time is not None), default=None)
+        for kind, given in times.items():
+            own = as_tensor(given, "seed_time")
+            check_values(own, f"seed_time[{kind!r}]" if kind else "seed_time", seeds[kind].size)
+            if latest is not None and own.numel() and own.min() < latest:
+                raise ValueError(
+                    f"seed time {own.min()}: there are edges up to time {latest}, and the samples "
+                    "are those of now; ask before later edges are added, or leave out the times"
+                )
 
     def _ends(self, kind: EdgeType, nodes: Mapping[NodeType, int]) -> tuple[int, int]:
         source, target = ends_of(kind)

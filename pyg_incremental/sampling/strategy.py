@@ -15,6 +15,8 @@ from pyg_incremental.sampling.kernels.rows import COMPLETE
 
 Ids = NDArray[np.int64]
 StrategyName = Literal["random", "topk", "weight"]
+_LEAST, _MOST = 1e-300, 1e280
+"""Weights of which no waiting time, some 1e-16 to 37 over it, is infinite or loses its digits."""
 _APART = 1 << 32
 """More than how often is ever sampled anew."""
 
@@ -77,11 +79,13 @@ class ByWeight:
         """See `Strategy.keys`; weights have to be positive and finite."""
         assert data is not None
         weights = data.detach().cpu().to(torch.float64).contiguous().numpy()
-        if weights.size and not (weights.min() > 0 and np.isfinite(weights).all()):
-            at = int(np.argmax(~((weights > 0) & np.isfinite(weights))))
+        ok = (weights >= _LEAST) & (weights <= _MOST)
+        if not ok.all():
+            at = int(np.argmin(ok))
             raise InvalidDeltaError(
-                f"edge_weight: expected positive, finite weights to sample by (got {weights[at]} "
-                f"at position {at}); leave out edges that are never to be sampled"
+                f"edge_weight: expected positive, finite weights to sample by, from {_LEAST} to "
+                f"{_MOST} (got {weights[at]} at position {at}); leave out edges that are never to "
+                "be sampled"
             )
         times = np.empty(edges.size, np.float64)
         kernel.waiting_times(edges, weights, _start(self._seed, turn), times)

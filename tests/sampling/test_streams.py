@@ -215,7 +215,7 @@ def bytes_of(sampler):
         ),
         ({"edge_index_add": [[0], [1]]}, "come without 'edge_weight'"),
         ({"edge_index_add": [[0], [1]], "edge_weight_add": [0.0]}, "positive, finite"),
-        ({"edge_index_add": [[0], [1]], "edge_weight_add": [float("nan")]}, "positive, finite"),
+        ({"edge_index_add": [[0], [1]], "edge_weight_add": [float("nan")]}, "got NaN"),
         ({"edge_index_add": [[0], [1]], "edge_weight_add": [1.0, 2.0]}, "one number for each"),
         ({"edge_changes": ([[0], [1]], {"edge_weight": [2.0]})}, "delete the edges and add"),
     ],

@@ -7,15 +7,21 @@ from typing import Any
 
 from torch import Tensor
 
-from pyg_incremental.sampling.edges import TIME
-from pyg_incremental.sampling.read import EdgeType, edge_values, ends_of, fanouts_of, per_type
+from pyg_incremental.delta.given import as_tensor
+from pyg_incremental.sampling.read import (
+    EdgeType,
+    by_type,
+    edge_data_of,
+    ends_of,
+    fanouts_of,
+    per_type,
+)
 from pyg_incremental.sampling.strategy import checked_seed
 from pyg_incremental.sampling.workers.messages import SampleQuery
 from pyg_incremental.sampling.workers.owners import checked_owners
 from pyg_incremental.sampling.workers.route import edges_by_type, fanouts_by_route, routes_of
 
 EdgeData = dict[EdgeType, dict[str, Tensor]]
-WEIGHT = "edge_weight"
 
 
 def registered(
@@ -53,8 +59,8 @@ def registered(
         raise ValueError(
             f"num_neighbors: expected a limit for every hop, no -1 (got {num_neighbors})"
         )
-    data = {kind: _data(kind, strategy, edge_time, edge_weight) for kind in kinds}
-    parts = per_type(owners)
+    data = edge_data_of(per_type(edge_index), edge_time, edge_weight, strategy)
+    parts = by_type(owners, "owners", rows, "the part of each node")
     query = SampleQuery(
         num_neighbors=fanouts,
         strategy=strategy,
@@ -63,24 +69,10 @@ def registered(
             kind: {name: v.detach().cpu()[:0] for name, v in data[route.records].items()}
             for kind, route in routes.items()
         },
-        x={kind: of.detach().cpu()[:0] for kind, of in rows.items()},
+        x={kind: as_tensor(of, "x").detach().cpu()[:0] for kind, of in rows.items()},
         memory=memory,
         owners={kind: checked_owners(part, len(rows[kind])) for kind, part in parts.items()},
         edges_by=kept,
     )
     query.strategies()  # raises where there is no such
     return query, data
-
-
-def _data(kind: EdgeType, strategy: str, edge_time: Any, edge_weight: Any) -> dict[str, Tensor]:
-    """What the edges of one type come with."""
-    given = {TIME: per_type(edge_time).get(kind)}
-    if strategy == "weight":
-        given[WEIGHT] = per_type(edge_weight).get(kind)
-    data = {name: edge_values(of, name) for name, of in given.items() if of is not None}
-    needed = {"topk": TIME, "weight": WEIGHT}.get(strategy)
-    if needed and needed not in data:
-        name = "edge_time" if needed == TIME else needed
-        label = f"[{kind!r}]" if kind else ""
-        raise ValueError(f"strategy={strategy!r} needs {name}{label}, one number an edge")
-    return data

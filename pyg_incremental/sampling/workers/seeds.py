@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyg_incremental.delta.given import chosen_ids
-from pyg_incremental.sampling.edges import TIME
-from pyg_incremental.sampling.read import NodeType, per_type
+from pyg_incremental.sampling.read import TIME, NodeType, per_type
 from pyg_incremental.sampling.workers.messages import SampleQuery, TypedCounts
 
 Ids = NDArray[np.int64]
