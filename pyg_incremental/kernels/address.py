@@ -105,14 +105,14 @@ def borrowed_rows(rows):  # type: ignore[no-untyped-def]
     return rows_at(np.int64(rows.ctypes.data), rows.shape[0], rows.shape[1], rows.dtype.type(0))
 
 
-@inner()
+@inner(counted=False)
 def fill(line, value):  # type: ignore[no-untyped-def]
     """`line[:] = value`, which takes long to compile."""
     for i in range(line.size):
         line[i] = value
 
 
-@inner()
+@inner(counted=False)
 def fetch(rows, i):  # type: ignore[no-untyped-def]
     """Ask for row `i` ahead of time.
 
@@ -125,7 +125,7 @@ def fetch(rows, i):  # type: ignore[no-untyped-def]
         _prefetch(line)  # type: ignore[no-untyped-call]
 
 
-@inner()
+@inner(counted=False)
 def fetch_element(rows, i, f):  # type: ignore[no-untyped-def]
     """Ask for the line of element `f` of row `i` ahead of time, and for no other of the row."""
     at = rows.ctypes.data + np.int64(i) * rows.strides[0]

@@ -64,7 +64,7 @@ class Slots(NamedTuple):
     order: NDArray[np.int32]
 
 
-@njit(cache=True)
+@njit(counted=False)
 def group(key, other, degree, start, neighbor, edge, at, slack):  # type: ignore[no-untyped-def]
     """Fill neighbour lists with `slack` free entries each from edges `i = 0, 1, ...` of slot `i`.
 
@@ -92,7 +92,7 @@ def more_room(n):  # type: ignore[no-untyped-def]
     return n + max(4, n // 4)
 
 
-@shared()
+@shared(counted=False)
 def needed(key, adj):  # type: ignore[no-untyped-def]
     """How much of the pool the lists move to, if one more entry comes for each of `key`.
 
@@ -119,7 +119,7 @@ def needed(key, adj):  # type: ignore[no-untyped-def]
     return room
 
 
-@shared()
+@shared(counted=False)
 def fits(key, adj, top):  # type: ignore[no-untyped-def]
     """Whether the pool, of which `top` entries are taken, has room for what is `needed`."""
     room = top
@@ -154,7 +154,7 @@ def ascending(keys):  # type: ignore[no-untyped-def]
     return order
 
 
-@inner()
+@inner(counted=False)
 def _ask_for_list(v, adj):  # type: ignore[no-untyped-def]
     """Ask for where a list is."""
     fetch(adj.start, v)
@@ -162,14 +162,14 @@ def _ask_for_list(v, adj):  # type: ignore[no-untyped-def]
     fetch(adj.capacity, v)
 
 
-@inner()
+@inner(counted=False)
 def _ask_for_entry(v, at, adj):  # type: ignore[no-untyped-def]
     """Ask for an entry of a list."""
     fetch(adj.neighbor, adj.start[v] + at)
     fetch(adj.edge, adj.start[v] + at)
 
 
-@njit(cache=True)
+@njit(counted=False)
 def put(key, other, taken, positions, adj, top):  # type: ignore[no-untyped-def]
     """Append edges, in the slots `taken`, to their lists, for which there is room (see `fits`).
 
@@ -197,7 +197,7 @@ def put(key, other, taken, positions, adj, top):  # type: ignore[no-untyped-def]
         positions[taken[i]] = n
 
 
-@inner()
+@inner(counted=False)
 def _ask_to_drop(i, gone, key, positions, adj):  # type: ignore[no-untyped-def]
     """Ask for what edges behind the `i`-th need: slots, lists, their entries, who moves up."""
     if i + 4 * STAGE < gone.size:
@@ -214,7 +214,7 @@ def _ask_to_drop(i, gone, key, positions, adj):  # type: ignore[no-untyped-def]
         fetch(positions, adj.edge[adj.start[v] + adj.degree[v] - 1])
 
 
-@inner()
+@inner(counted=False)
 def drop(gone, key, positions, adj):  # type: ignore[no-untyped-def]
     """Take the edges of some slots out of their lists; the last entry takes the place of each.
 
@@ -234,7 +234,7 @@ def drop(gone, key, positions, adj):  # type: ignore[no-untyped-def]
         positions[slot] = -1
 
 
-@inner()
+@inner(counted=False)
 def incident(nodes, slots, adj, found):  # type: ignore[no-untyped-def]
     """The slots of all unclaimed edges in the lists of some nodes, marked as by `claim`.
 
@@ -252,7 +252,7 @@ def incident(nodes, slots, adj, found):  # type: ignore[no-untyped-def]
     return n
 
 
-@njit(cache=True)
+@njit(counted=False)
 def compact(adj, neighbor, edge, room):  # type: ignore[no-untyped-def]
     """Copy every list into a new pool.
 
@@ -272,7 +272,7 @@ def compact(adj, neighbor, edge, room):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True)
+@njit(counted=False)
 def out_of_range(ids, limit):  # type: ignore[no-untyped-def]
     """Index of the first id outside `[0, limit)`, or -1."""
     for i in range(ids.size):

@@ -76,7 +76,7 @@ def _are_distinct(ids, num_nodes):  # type: ignore[no-untyped-def]
     return distinct
 
 
-@shared()
+@shared(counted=False)
 def accept(places, added, gone, ids, num_nodes, found):  # type: ignore[no-untyped-def]
     """Whether all ids are in `[0, num_nodes)`, `ids` are distinct and every edge is there.
 
@@ -101,7 +101,7 @@ def accept(places, added, gone, ids, num_nodes, found):  # type: ignore[no-untyp
     return complete
 
 
-@njit(cache=True)
+@njit(counted=False)
 def leaving(src, dst, sources, targets, out, inn, table, slots, listed, more):  # type: ignore[no-untyped-def]
     """The slots that leave, see `EdgeStore.resolve_removal`: of listed pairs, and with nodes.
 
@@ -132,7 +132,7 @@ def leaving(src, dst, sources, targets, out, inn, table, slots, listed, more):  
     return count
 
 
-@shared(nogil=True)
+@shared(counted=False, nogil=True)
 def accept_now(places, added, gone, ids, num_nodes, free, num_free, end, slots):  # type: ignore[no-untyped-def]
     """Whether a delta is valid, and the graph can take it without growing.
 
@@ -164,7 +164,7 @@ def accept_now(places, added, gone, ids, num_nodes, free, num_free, end, slots):
     return True
 
 
-@shared(nogil=True)
+@shared(counted=False, nogil=True)
 def change_list(places, side, ends, left, taken):  # type: ignore[no-untyped-def]
     """Take the slots `left` out of the lists of one side, and append edges in the slots `taken`.
 
@@ -178,7 +178,7 @@ def change_list(places, side, ends, left, taken):  # type: ignore[no-untyped-def
     adjacency.put(ends[side], ends[1 - side], taken, positions, lists, top)
 
 
-@shared(nogil=True)
+@shared(counted=False, nogil=True)
 def change_pairs(places, ends, left, taken, order):  # type: ignore[no-untyped-def]
     """The same in the table, and write the ends and ages of the edges that come, from `order` on.
 
@@ -188,7 +188,7 @@ def change_pairs(places, ends, left, taken, order):  # type: ignore[no-untyped-d
     return pairs.enter_new(ends[0], ends[1], taken, order, _table(places), _slots(places))
 
 
-@shared()
+@shared(counted=False)
 def has_changed(free, num_free, slots, added, removed):  # type: ignore[no-untyped-def]
     """So many edges have come and left as was accepted (see `accept_now`).
 

@@ -86,15 +86,20 @@ class _Kept(FunctionCache):
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
 
 
-def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+def njit(counted: bool = True, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """`numba.njit` for kernels of this package.
 
+    Wherever an array is handed on, or a row taken out of it, Numba counts one more reference, and
+    one less when that is done with: two atomic operations, as long as it takes to add two rows.
+
     Args:
+        counted: Whether references are counted. They need not be where a kernel neither makes
+            arrays, nor returns any, nor calls what does.
         **options: As for Numba; with `cache=True`, which goes without saying. What lets C call a
             kernel is left out, as nobody does.
     """
     options.pop("cache", None)
-    options["no_cfunc_wrapper"] = True
+    options |= {"no_cfunc_wrapper": True, "_nrt": counted}
 
     def compiled(function: Callable[..., Any]) -> Any:
         made: Any = numba.njit(**options)(function)
@@ -217,16 +222,18 @@ class _Part(CompilerBase):
         return [passes]
 
 
-def inner(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+def inner(counted: bool = True, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """`numba.njit` for what only kernels call: a part of each of them.
 
     It can't be called from Python, for which it would take longer to compile, and is not kept.
 
     Args:
+        counted: Whether references to arrays are counted, see `njit`.
         **options: As for Numba.
     """
     about: dict[str, Any] = {
-        "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _Part, **options
+        "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _Part,
+        "_nrt": counted, **options,
     }  # fmt: skip
     made: Callable[[Callable[..., Any]], Any] = numba.njit(**about)
     return made

@@ -21,7 +21,7 @@ def _hash(u, v, mask):  # type: ignore[no-untyped-def]
     return np.int64((h ^ (h >> np.uint64(31))) & np.uint64(mask))
 
 
-@inner()
+@inner(counted=False)
 def _seek(u, v, table, slots):  # type: ignore[no-untyped-def]
     """Where the pair stands in the table, or -1 - (the first place where it could be put)."""
     mask = table.size - 1
@@ -39,7 +39,7 @@ def _seek(u, v, table, slots):  # type: ignore[no-untyped-def]
         at = (at + 1) & mask
 
 
-@inner()
+@inner(counted=False)
 def _ask_for_pair(i, us, vs, table, slots):  # type: ignore[no-untyped-def]
     """Ask for what it takes to find pairs behind the `i`-th: the table first, then the slots."""
     mask = table.size - 1
@@ -52,7 +52,7 @@ def _ask_for_pair(i, us, vs, table, slots):  # type: ignore[no-untyped-def]
         fetch(slots.out_at, head)
 
 
-@inner()
+@inner(counted=False)
 def _enter(slot, table, slots):  # type: ignore[no-untyped-def]
     at = _seek(slots.src[slot], slots.dst[slot], table, slots)
     if at >= 0:
@@ -66,7 +66,7 @@ def _enter(slot, table, slots):  # type: ignore[no-untyped-def]
     return used
 
 
-@njit(cache=True)
+@njit(counted=False)
 def enter(chosen, table, slots):  # type: ignore[no-untyped-def]
     """Enter slots, oldest edge first, into a table that has room.
 
@@ -86,7 +86,7 @@ def enter(chosen, table, slots):  # type: ignore[no-untyped-def]
     return used
 
 
-@njit(cache=True)
+@njit(counted=False)
 def move(old, table, slots):  # type: ignore[no-untyped-def]
     """Enter all pairs of one table into another one, which is empty; chains stay as they are.
 
@@ -110,7 +110,7 @@ def move(old, table, slots):  # type: ignore[no-untyped-def]
     return used
 
 
-@inner()
+@inner(counted=False)
 def enter_new(us, vs, taken, order, table, slots):  # type: ignore[no-untyped-def]
     """Put pairs into the slots `taken` and enter these; the first is of age `order`.
 
@@ -129,7 +129,7 @@ def enter_new(us, vs, taken, order, table, slots):  # type: ignore[no-untyped-de
     return used
 
 
-@inner()
+@inner(counted=False)
 def _ask_for_slot(slot, slots):  # type: ignore[no-untyped-def]
     """Ask for what a slot holds."""
     fetch(slots.src, slot)
@@ -183,7 +183,7 @@ def _unlink(inside, places, table, slots):  # type: ignore[no-untyped-def]
         slots.older[newer] = slots.older[slot]
 
 
-@shared()
+@shared(counted=False)
 def find(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
     """The most recently added slot of each pair, or -1."""
     for i in range(us.size):
@@ -192,7 +192,7 @@ def find(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
         found[i] = table[at] if at >= 0 else -1
 
 
-@shared()
+@shared(counted=False)
 def find_distinct(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
     """Like `find`, which is what `claim` finds if no pair is listed twice.
 
@@ -212,7 +212,7 @@ def find_distinct(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
     return distinct, complete
 
 
-@inner()
+@inner(counted=False)
 def find_left(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
     """The most recently added slot of each pair that is not marked (`out_at` flipped), or -1."""
     for i in range(us.size):
@@ -223,7 +223,7 @@ def find_left(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
         found[i] = slot
 
 
-@njit(cache=True)
+@njit(counted=False)
 def find_without(removed, us, vs, table, slots, found):  # type: ignore[no-untyped-def]
     """Like `find` if the slots `removed` were gone; -1 where no other is left.
 
@@ -236,7 +236,7 @@ def find_without(removed, us, vs, table, slots, found):  # type: ignore[no-untyp
         slots.out_at[removed[i]] = ~slots.out_at[removed[i]]
 
 
-@inner()
+@inner(counted=False)
 def claim(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
     """Like `find`, but a pair listed k times gets its k youngest slots, one each.
 
@@ -253,7 +253,7 @@ def claim(us, vs, table, slots, found):  # type: ignore[no-untyped-def]
         found[i] = slot
 
 
-@inner()
+@inner(counted=False)
 def unclaim(found, table, slots):  # type: ignore[no-untyped-def]
     """Undo a `claim`, last first, so that every chain is as it was."""
     for i in range(found.size - 1, -1, -1):

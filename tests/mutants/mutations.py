@@ -49,7 +49,7 @@ EXTREMUM, ROWS = "kernels/compiled/extremum.py", "kernels/compiled/rows.py"
 MUTATIONS = [
     # Kernels: sums
     Mutation("push without weight", GROUPED,
-             "            row[f] += w * diff[f]", "            row[f] += diff[f]",
+             "            row[f] += w * difference[u, f]", "            row[f] += difference[u, f]",
              "changed messages travel without the weight of their edge", KERNELS),
     Mutation("difference turned around", ALONG,
              "diff[f] = diff.dtype.type(now[f]) - diff.dtype.type(before[f])",

@@ -48,7 +48,7 @@ _SHORT, _LONG = 4, 8
 _OF_SLOTS = (SRC, DST, OUT_AT, IN_AT, OLDER, ORDER)
 
 
-@inner()
+@inner(counted=False)
 def _note(address, size, log, kept):  # type: ignore[no-untyped-def]
     """Copy a piece of memory."""
     at, used = log[0, 0] + 1, log[0, 1]
@@ -58,24 +58,24 @@ def _note(address, size, log, kept):  # type: ignore[no-untyped-def]
         copy(line_at(address, size, np.uint8(0)), kept[used : used + size])
 
 
-@inner()
+@inner(counted=False)
 def copy(source, target):  # type: ignore[no-untyped-def]
     """Copy bytes."""
     for i in range(source.size):
         target[i] = source[i]
 
 
-@njit(cache=True)
+@njit(counted=False)
 def put_back(log, kept):  # type: ignore[no-untyped-def]
     """Write all that was copied to where it stood; may be done again."""
-    log, kept, used = borrowed_rows(log), borrowed(kept), 0
+    used = 0
     for at in range(1, log[0, 0] + 1):
         size = log[at, 1]
         copy(kept[used : used + size], line_at(log[at, 0], size, np.uint8(0)))
         used += size
 
 
-@inner()
+@inner(counted=False)
 def _are_ids(ids, num_nodes):  # type: ignore[no-untyped-def]
     valid = True
     for i in range(ids.size):
@@ -83,7 +83,7 @@ def _are_ids(ids, num_nodes):  # type: ignore[no-untyped-def]
     return valid
 
 
-@inner()
+@inner(counted=False)
 def _reach_one(v, marks, epoch, count):  # type: ignore[no-untyped-def]
     """Collect a node; returns how many there are."""
     if marks[0, v] == epoch:
@@ -92,7 +92,7 @@ def _reach_one(v, marks, epoch, count):  # type: ignore[no-untyped-def]
     return count + 1
 
 
-@inner()
+@inner(counted=False)
 def _reached(lists, added, gone, ids, both, marks, epoch, most, ends):  # type: ignore[no-untyped-def]
     """Collect the nodes whose rows may be written to in `marks[1]`.
 
@@ -124,7 +124,7 @@ def _reached(lists, added, gone, ids, both, marks, epoch, most, ends):  # type: 
     return count
 
 
-@inner()
+@inner(counted=False)
 def _note_rows(table, ids, ends, log, kept):  # type: ignore[no-untyped-def]
     """Copy the rows of the nodes that were collected, as far as each may change."""
     for t in range(table.shape[0]):
@@ -134,7 +134,7 @@ def _note_rows(table, ids, ends, log, kept):  # type: ignore[no-untyped-def]
                 _note(address + ids[k] * size, size, log, kept)
 
 
-@inner()
+@inner(counted=False)
 def _note_list(places, side, v, came, left, log, kept):  # type: ignore[no-untyped-def]
     """Copy what changes of the list of a node from which up to `left` edges leave, and others come.
 
@@ -159,7 +159,7 @@ def _note_list(places, side, v, came, left, log, kept):  # type: ignore[no-untyp
     return more
 
 
-@inner()
+@inner(counted=False)
 def _note_lists(places, side, added, gone, marks, epoch, log, kept):  # type: ignore[no-untyped-def]
     """The same for the ends of all edges at one side, and that part of the pool."""
     at, more, came, left = INN if side else OUT, 0, added.shape[1], gone.shape[1]
@@ -176,7 +176,7 @@ def _note_lists(places, side, added, gone, marks, epoch, log, kept):  # type: ig
         _note(places[at + EDGE] + _SHORT * top, _SHORT * more, log, kept)
 
 
-@inner()
+@inner(counted=False)
 def _note_leaving(places, gone, log, kept):  # type: ignore[no-untyped-def]
     """Copy slots and entries of the youngest edges of some pairs, of which some leave."""
     slots, table = _slots(places), _table(places)
@@ -198,7 +198,7 @@ def _note_leaving(places, gone, log, kept):  # type: ignore[no-untyped-def]
             slot = slots.older[slot]
 
 
-@inner()
+@inner(counted=False)
 def _note_table(places, edges, came, log, kept):  # type: ignore[no-untyped-def]
     """Copy the places of the table of pairs at which some may be put."""
     table = _table(places)

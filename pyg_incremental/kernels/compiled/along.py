@@ -3,14 +3,14 @@
 import numpy as np
 
 from pyg_incremental.kernels.address import fetch
-from pyg_incremental.kernels.compiled.rows import magnitude, rows_ahead
+from pyg_incremental.kernels.compiled.rows import rows_ahead, size_of
 from pyg_incremental.kernels.jit import inner
 
 STAGE = 12
 """How many sources lie between one look ahead at their lists and the next."""
 
 
-@inner()
+@inner(counted=False)
 def differences(message, ids, old, first, last, scale, difference, moved):  # type: ignore[no-untyped-def]
     """`message - old` of the rows `ids[first:last]`, and the magnitude of that.
 
@@ -25,7 +25,7 @@ def differences(message, ids, old, first, last, scale, difference, moved):  # ty
         now, before, diff = message[np.uint64(ids[i])], old[np.uint64(i)], difference[at]
         for f in range(diff.size):
             diff[f] = diff.dtype.type(now[f]) - diff.dtype.type(before[f])
-        moved[at] = magnitude(diff, scale)
+        moved[at] = size_of(diff, scale)
         if moved[at] == 0:
             differs = False
             for f in range(diff.size):
@@ -34,7 +34,7 @@ def differences(message, ids, old, first, last, scale, difference, moved):  # ty
                 moved[at] = -1
 
 
-@inner()
+@inner(counted=False)
 def list_edges(ids, first, last, out, drop, own_at, moved, base, edges, end):  # type: ignore[no-untyped-def]
     """Write down the edges along which differences go, behind the `end` that stand in `edges`.
 

@@ -8,7 +8,7 @@ import numpy as np
 from pyg_incremental.kernels.jit import inner
 
 
-@inner()
+@inner(counted=False)
 def copied(state, ids, count, before):  # type: ignore[no-untyped-def]
     """Copy the first `count` of the rows `ids` to the front of `before`."""
     for k in range(count):
@@ -17,11 +17,14 @@ def copied(state, ids, count, before):  # type: ignore[no-untyped-def]
             kept[f] = row[f]
 
 
-@inner()
-def differs(now, before):  # type: ignore[no-untyped-def]
-    """Whether a row has another value; NaN equals NaN. Most differ at once."""
-    for f in range(now.size):
-        a, b = now[f], before[f]
+@inner(counted=False)
+def differs(now, v, before, k):  # type: ignore[no-untyped-def]
+    """Whether row `v` has another value than row `k` of `before`; NaN equals NaN.
+
+    Most differ at once.
+    """
+    for f in range(now.shape[1]):
+        a, b = now[v, f], before[k, f]
         if a != b and (a == a or b == b):
             return True
     return False

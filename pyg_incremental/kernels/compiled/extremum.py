@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from pyg_incremental.kernels.address import fetch, fetch_element
+from pyg_incremental.kernels.address import fetch, fetch_element, fill
 from pyg_incremental.kernels.jit import inner, shared
 
 EMPTY = -1
@@ -27,16 +27,13 @@ MANY = 6
 """Reading all channels of an edge costs as much as jumping to one in so many of them."""
 WIDE = 32
 """From so many channels on hardly a row goes without a loss that nothing covers."""
-PART = 32
-"""Where messages of rows so wide changed along more than one edge in so many, the executor is left
-to see how many edges lead to the rows that are reached."""
 AHEAD = 4
 """How many edges ahead of their use rows are asked for."""
 LINE = 64
 """Bytes of a cache line."""
 
 
-@inner()
+@inner(counted=False)
 def _takes(a, b, slot, owner, one):  # type: ignore[no-untyped-def]
     """Whether `a` of a slot comes before `b` of its owner when the largest is sought.
 
@@ -47,7 +44,7 @@ def _takes(a, b, slot, owner, one):  # type: ignore[no-untyped-def]
     return (a > b) | same | ((a != a) & ((b == b) | tie))
 
 
-@inner()
+@inner(counted=False)
 def _has(state, owner, v, f, m, slot, sign):  # type: ignore[no-untyped-def]
     """Whether message `m` of a slot is to have channel `f` of row `v`.
 
@@ -59,7 +56,7 @@ def _has(state, owner, v, f, m, slot, sign):  # type: ignore[no-untyped-def]
     return (o == EMPTY) | _takes(a, b, slot, ahead_of, one)
 
 
-@shared()
+@shared(counted=False)
 def extremum_retract(owner, dst, slot, stamp, lost):  # type: ignore[no-untyped-def]
     """Expose the channels that the listed edges own, and stamp their rows with `lost`."""
     for i in range(dst.size):
@@ -76,7 +73,7 @@ def extremum_retract(owner, dst, slot, stamp, lost):  # type: ignore[no-untyped-
                     owner[v, f] = EXPOSED
 
 
-@shared()
+@shared(counted=False)
 def extremum_insert(state, owner, message, at, weight, dst, slot, largest):  # type: ignore[no-untyped-def]
     """Offer the listed messages to their targets; they cover exposed channels where they can."""
     sign = state.dtype.type(1 if largest else -1)
@@ -100,7 +97,7 @@ def extremum_insert(state, owner, message, at, weight, dst, slot, largest):  # t
                 owner[v, f] = s if has else owner[v, f]
 
 
-@shared()
+@shared(counted=False)
 def extremum_exposed(owner, rows, stamp, lost, found):  # type: ignore[no-untyped-def]
     """Those of some rows that have an exposed channel go to `found`; returns their number.
 
@@ -120,13 +117,13 @@ def extremum_exposed(owner, rows, stamp, lost, found):  # type: ignore[no-untype
     return n
 
 
-@inner()
-def _offer_row(best, own, row, slot, w):  # type: ignore[no-untyped-def]
-    """Let the messages `w * row` have the channels in which they are ahead of `best`.
+@inner(counted=False)
+def _offer_row(best, own, messages, u, slot, w):  # type: ignore[no-untyped-def]
+    """Let `w` times message `u` have the channels in which it is ahead of `best`.
 
     A function of its own, without branches: so this loop runs on vectors.
     """
-    one = best.dtype.type(1)
+    row, one = messages[u], best.dtype.type(1)
     for f in range(best.size):
         a, b, o = w * row[f], best[f], own[f]
         takes = _takes(a, b, slot, o, one)
@@ -134,9 +131,10 @@ def _offer_row(best, own, row, slot, w):  # type: ignore[no-untyped-def]
         own[f] = slot if takes else o
 
 
-@inner()
-def _cover(state, owner, best, own, sign, afresh):  # type: ignore[no-untyped-def]
-    """Write what was found to one row: to exposed channels, or to all; likewise on vectors."""
+@inner(counted=False)
+def _cover(rows, owners, v, best, own, sign, afresh):  # type: ignore[no-untyped-def]
+    """Write what was found to row `v`: to exposed channels, or to all; likewise on vectors."""
+    state, owner = rows[v], owners[v]
     none, nan, empty = state.dtype.type(0), state.dtype.type(np.nan), owner.dtype.type(EMPTY)
     for f in range(best.size):
         m, o = sign * best[f], own[f]
@@ -171,6 +169,7 @@ def extremum_fill(  # type: ignore[no-untyped-def]
     exposed, lines = np.empty(width, np.int64), np.empty(width, np.int64)
     a_line = LINE // state.itemsize
     best, own = np.empty(width, state.dtype), np.empty(width, owner.dtype)
+    lowest, nobody = state.dtype.type(-np.inf), owner.dtype.type(NOBODY)
     i, num_rows, num_channels = 0, 0, 0
     for r in range(rows.size):
         v, n, first = np.uint64(rows[r]), 0, i  # no index from the end
@@ -193,7 +192,8 @@ def extremum_fill(  # type: ignore[no-untyped-def]
                         num_lines += 1
                     exposed[n] = f
                     n += 1
-        best[:], own[:] = -np.inf, NOBODY
+        fill(best, lowest)
+        fill(own, nobody)
         while i < index.size and index[i] == r:
             ahead = i + AHEAD
             if ahead < index.size and (whole or index[ahead] != r):
@@ -205,14 +205,14 @@ def extremum_fill(  # type: ignore[no-untyped-def]
             if weight.size:
                 w = sign * state.dtype.type(weight[s])
             if whole:
-                _offer_row(best, own, message[u], s, w)
+                _offer_row(best, own, message, u, s, w)
             else:
                 for k in range(n):
                     f = exposed[k]
                     if _takes(w * message[u, f], best[f], s, own[f], sign):
                         best[f], own[f] = w * message[u, f], s
             i += 1
-        _cover(state[v], owner[v], best, own, sign, afresh)
+        _cover(state, owner, v, best, own, sign, afresh)
         if i > first:
             stamp[v] = read
             num_rows += 1
@@ -220,7 +220,7 @@ def extremum_fill(  # type: ignore[no-untyped-def]
     return num_rows, num_channels
 
 
-@shared()
+@shared(counted=False)
 def extremum_settle(now, before, rows, first_new, stamp, lost, read, changed):  # type: ignore[no-untyped-def]
     """Which of the touched `rows` differ from `before`; those from `first_new` on always do.
 

@@ -25,7 +25,7 @@ MANY = 2048
 """Edges from which on it pays to sort them by many bits of their row at once."""
 
 
-@inner()
+@inner(counted=False)
 def shift_of(rows):  # type: ignore[no-untyped-def]
     """How many bits of its id the number of a row in its block has, if there are so many `rows`."""
     shift = 0
@@ -34,7 +34,7 @@ def shift_of(rows):  # type: ignore[no-untyped-def]
     return shift
 
 
-@inner()
+@inner(counted=False)
 def by_block(listed, shift, edges, begin, begins):  # type: ignore[no-untyped-def]
     """Write the edges `listed` to `edges` from `begin` on, by the block of their rows.
 
@@ -59,7 +59,7 @@ def by_block(listed, shift, edges, begin, begins):  # type: ignore[no-untyped-de
     begins[0] = begin
 
 
-@inner()
+@inner(counted=False)
 def _by_row(edges, begins, ends, first, behind, ordered):  # type: ignore[no-untyped-def]
     """Write the edges of a block to `ordered`, by their row.
 
@@ -85,7 +85,7 @@ def _by_row(edges, begins, ends, first, behind, ordered):  # type: ignore[no-unt
             behind[r] += 1
 
 
-@inner()
+@inner(counted=False)
 def _with_edges(behind, first, high, stamp, epoch, compares, where, rows, place):  # type: ignore[no-untyped-def]
     """List the rows of a block to which edges lead or that have the mark `epoch`.
 
@@ -146,7 +146,7 @@ def sorted_by_row(edges, rows):  # type: ignore[no-untyped-def]
     return edges
 
 
-@inner()
+@inner(counted=False)
 def rows_of(edges, rows, behind, place):  # type: ignore[no-untyped-def]
     """List the rows of edges in their order, and of each where its edges end, see `add_to_rows`.
 
@@ -170,7 +170,7 @@ def rows_of(edges, rows, behind, place):  # type: ignore[no-untyped-def]
     return count, end
 
 
-@inner()
+@inner(counted=False)
 def _fetch_edge(difference, weight, edges, e, is_far):  # type: ignore[no-untyped-def]
     """Ask for the weight of an edge, and for its difference if that `is_far`."""
     at, own_at = edges[e, 0], difference.shape[0]
@@ -197,7 +197,8 @@ def add_to_rows(  # type: ignore[no-untyped-def]
     width, each = state.shape[1], own.shape[0] > 1
     ahead = rows_ahead(state) if not low.size else max(rows_ahead(state) // 2, 4)
     is_far, own_at = difference.size * difference.itemsize > NEAR, np.uint64(difference.shape[0])
-    before, row = np.empty(width, state.dtype), np.empty(width, np.float64)
+    # Rows are named by their place, not taken out: references to the arrays would be counted.
+    before, row = np.empty((1, width), state.dtype), np.empty(width, np.float64)
     count = fresh = read = e = 0
     for r in range(-ahead, rows.size):
         if r + ahead < rows.size:
@@ -214,7 +215,7 @@ def add_to_rows(  # type: ignore[no-untyped-def]
         begin = e
         if compares:
             for f in range(width):
-                before[f] = state[v, f]
+                before[0, f] = state[v, f]
         if begin < end:  # no calls, which would take as long as to add to a narrow row
             by, moves = np.float64(factor[v]) if factor.size else 1.0, 0.0
             at_once = end - begin == 1 or not low.size
@@ -228,12 +229,11 @@ def add_to_rows(  # type: ignore[no-untyped-def]
                     u, w = u - own_at, np.float64(loop[0]) * by
                 elif weight.size:
                     w = np.float64(weight[np.uint64(edges[e, 2])]) * by
-                diff = difference[u]
                 if at_once:
-                    add_scaled(state, low, v, w, diff)
+                    add_scaled(state, low, v, w, difference, u)
                 else:
                     for f in range(width):
-                        row[f] += w * diff[f]
+                        row[f] += w * difference[u, f]
                 moves += moved[u] * abs(w)
             if not at_once:
                 split(row, state, low, v)
@@ -249,7 +249,7 @@ def add_to_rows(  # type: ignore[no-untyped-def]
                     low[v, f] = 0
             drift[v] = 0
         elif drift[v] != 0:
-            size = magnitude(state[v], scale)
+            size = magnitude(state, v, scale)
             drift[v] += size
             if low.size:  # so many additions in float64 are one more in two halves
                 drift[v] += size * ((end - begin) // WIDER)
@@ -261,8 +261,12 @@ def add_to_rows(  # type: ignore[no-untyped-def]
                         these, state, low, drift, message, weight, own, factor, inn, drop, loop
                     )
         touched[count] = v
-        was = early[place[r]] if compares and place[r] >= 0 else before
-        count += not compares or rows[r] >= first_new or differs(state[v], was)
+        if not compares or rows[r] >= first_new:
+            count += 1
+        elif place[r] >= 0:
+            count += differs(state, v, early, np.uint64(place[r]))
+        else:
+            count += differs(state, v, before, np.uint64(0))
     return fresh, count, read
 
 

@@ -19,13 +19,11 @@ import numpy as np
 from pyg_incremental.kernels.by_address import call_at
 from pyg_incremental.kernels.compiled import layout
 from pyg_incremental.kernels.compiled.choice import EXTREMUM as EXTREMUM_READS
-from pyg_incremental.kernels.compiled.choice import LEAST, SUM, pull_pays
+from pyg_incremental.kernels.compiled.choice import LEAST, SUM, WIDE_EXTREMUM, pull_pays
 from pyg_incremental.kernels.compiled.choice import SOFTMAX as SOFTMAX_READS
-from pyg_incremental.kernels.compiled.extremum import PART
 from pyg_incremental.kernels.compiled.extremum import WIDE as WIDE_ROWS
 from pyg_incremental.kernels.compiled.layout import (
     BEFORE,
-    EXTREMUM,
     FUNCTION_EXTREMUM,
     KIND,
     LARGE_SUM,
@@ -43,7 +41,9 @@ from pyg_incremental.kernels.compiled.layout import (
     cells_of,
     changed_ids,
     machine_at,
+    pushed_of,
     read_of,
+    stamp_of,
     steps_of,
     stored,
 )
@@ -68,7 +68,9 @@ from pyg_incremental.kernels.compiled.machine_steps import (
 from pyg_incremental.kernels.compiled.pushes import is_by_block
 from pyg_incremental.kernels.jit import inner, njit
 
-BEGIN = np.int64(-1)
+BEGIN, _ZERO = np.int64(-1), np.int64(0)
+SPARE = 4
+"""Marks that each step may use."""
 FOR_THREADS, LEFT, BEHIND, DONE = -1, -4, -5, -6
 MOST = 1 << 22
 """Elements of messages up to which functions of edges are computed here."""
@@ -104,9 +106,27 @@ def _pulls(m, s, pushed, times):  # type: ignore[no-untyped-def]
         ids = changed_ids(cells[step[TARGET]])
         for i in range(ids.size):
             own += degree[ids[i]]
-    elif step[KIND] == EXTREMUM and cells[step[OUT], WIDTH] >= WIDE_ROWS:
-        return pushed * PART > read  # the executor sees how many edges are reached
     return pull_pays(pushed, own, read, times)
+
+
+@inner()
+def _reads_again(m, s, pushed, epoch):  # type: ignore[no-untyped-def]
+    """The same of an extremum, of which only the rows that are reached are read.
+
+    These take the last of the marks of the step, from `epoch` on.
+    """
+    step, mark, read = steps_of(m)[s], epoch + SPARE - 1, 0
+    if pushed <= LEAST:
+        return False
+    stamp, along, degree = stamp_of(m), pushed_of(m, step), read_of(m, step).degree
+    ids = changed_ids(cells_of(m)[step[SOURCE]])
+    for i in range(ids.size):
+        for k in range(along.start[ids[i]], along.start[ids[i]] + along.degree[ids[i]]):
+            v = along.neighbor[k]
+            read += degree[v] * (stamp[v] != mark)
+            stamp[v] = mark
+    is_wide = cells_of(m)[step[OUT], WIDTH] >= WIDE_ROWS
+    return pull_pays(pushed, _ZERO, read, WIDE_EXTREMUM if is_wide else EXTREMUM_READS)
 
 
 @inner()
@@ -213,7 +233,7 @@ def extremum_kind(plan, s, epoch, low, high, zero, bits):  # type: ignore[no-unt
         if step[KIND] == FUNCTION_EXTREMUM:
             if pushed * max(step[MESSAGE], 1) > MOST:
                 return LEFT
-        elif _pulls(m, s, pushed, EXTREMUM_READS):
+        elif _reads_again(m, s, pushed, epoch):
             return LEFT
     return DONE if extremum(m, s, epoch) else LEFT
 

@@ -10,9 +10,8 @@ something happened that this one follows; behind the last three it is called aga
 import numpy as np
 
 from pyg_incremental.kernels import graph_at
-from pyg_incremental.kernels.address import borrowed, borrowed_rows
 from pyg_incremental.kernels.by_address import call_at
-from pyg_incremental.kernels.compiled.kinds import BEGIN, BEHIND, DONE, LEFT
+from pyg_incremental.kernels.compiled.kinds import BEGIN, BEHIND, DONE, LEFT, SPARE
 from pyg_incremental.kernels.compiled.layout import (
     AT_EDGES,
     BY_ANYTHING,
@@ -56,14 +55,12 @@ _ZERO, _EVERYTHING = np.int64(0), np.int64(ALL)
 """Not literals, see `machine_steps`."""
 MANY = 1024
 """Changed messages up to which a step is never left to its executor because most changed."""
-SPARE = 4
-"""Marks that each step may use."""
 FOR_RANKS, FOR_OTHERS = -2, -3
 """Why `update` stops beside what steps say (see `kinds`): at an exchange with other processes, and
 at a step that it does not know and that has something to do."""
 
 
-@inner()
+@inner(counted=False)
 def _sleeps(m, step):  # type: ignore[no-untyped-def]
     """Whether a step that its executor carries out has nothing to do, see `BY_ANYTHING`."""
     wakes, cells, inputs = step[WAKES], cells_of(m), inputs_of(m)
@@ -98,7 +95,7 @@ def _run(m, step, s, epoch, low, high):  # type: ignore[no-untyped-def]
     return call_at(step[CODE], given, _ZERO)  # type: ignore[no-untyped-call]
 
 
-@inner()
+@inner(counted=False)
 def _begin(m, low, high):  # type: ignore[no-untyped-def]
     """Forget the update before, compute values of the edges that came, retract and insert edges.
 
@@ -119,7 +116,7 @@ def _begin(m, low, high):  # type: ignore[no-untyped-def]
             _run(m, steps[s], s, BEGIN, low, high)
 
 
-@njit(cache=True, nogil=True)
+@njit(counted=False, nogil=True)
 def arrive(plan, s, ids, rows, zero, bits):  # type: ignore[no-untyped-def]
     """Put rows that other processes have sent behind those that changed here.
 
@@ -130,13 +127,13 @@ def arrive(plan, s, ids, rows, zero, bits):  # type: ignore[no-untyped-def]
     _run(m, steps_of(m)[s], s, _ZERO, _ZERO, _EVERYTHING)
 
 
-@njit(cache=True, nogil=True)
+@njit(counted=False, nogil=True)
 def tell_parts(plan, places, num_nodes, events):  # type: ignore[no-untyped-def]
     """Write down what an update brings, for the kernels below, which threads call."""
     tell(plan, places, num_nodes, events, _EVERYTHING)
 
 
-@njit(cache=True, nogil=True)
+@njit(counted=False, nogil=True)
 def begin_part(plan, low, high, zero, bits):  # type: ignore[no-untyped-def]
     """What `update` does first, for the edges into the rows from `low` to before `high`."""
     _begin(machine_at(np.int64(plan.ctypes.data), zero, bits), low, high)
@@ -148,7 +145,7 @@ def shares_of_parts(plan, s, parts, zero, bits):  # type: ignore[no-untyped-def]
     return shares_of(machine_at(np.int64(plan.ctypes.data), zero, bits), s, parts)
 
 
-@njit(cache=True, nogil=True)
+@njit(counted=False, nogil=True)
 def spread_of_part(  # type: ignore[no-untyped-def]
     plan, s, first, last, difference, moved, edges, begin, begins, zero, bits
 ):
@@ -157,7 +154,7 @@ def spread_of_part(  # type: ignore[no-untyped-def]
     return spread(m, s, first, last, difference, moved, edges, begin, begins)
 
 
-@njit(cache=True, nogil=True)
+@njit(counted=False, nogil=True)
 def total_of_part(  # type: ignore[no-untyped-def]
     plan, s, epoch, touched, first, last, difference, moved, edges, begins, zero, bits
 ):
@@ -200,7 +197,7 @@ def chain_of_part(plan, chain, ids, rows, first, last, zero, bits):  # type: ign
     return changed
 
 
-@njit(cache=True, nogil=True)
+@njit(counted=False, nogil=True)
 def update(  # type: ignore[no-untyped-def]
     plan, places, added, gone, free, num_free, end, order, slots, epoch, num_nodes, given, ids,
     rows, zero, bits, many, first
@@ -235,8 +232,6 @@ def update(  # type: ignore[no-untyped-def]
         is -1, and nothing was done, if the delta is not valid or something has to grow.
     """
     used = 0
-    plan, places, free = borrowed(plan), borrowed(places), borrowed(free)
-    slots, ids, rows = borrowed_rows(slots), borrowed(ids), borrowed_rows(rows)
     left, taken = slots[0, 1 : 1 + gone.shape[1]], slots[1, 1 : 1 + added.shape[1]]
     if first == GRAPH:
         if not graph_at.accept_now(places, added, gone, ids, num_nodes, free, num_free, end, slots):

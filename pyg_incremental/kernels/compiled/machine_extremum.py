@@ -55,7 +55,7 @@ _YES, _NO = np.bool_(True), np.bool_(False)
 """No literals, see `machine_steps`."""
 
 
-@inner()
+@inner(counted=False)
 def _written(to, rows):  # type: ignore[no-untyped-def]
     """Copy some rows; an assignment to a slice takes a second to compile."""
     for i in range(rows.shape[0]):

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from pyg_incremental.kernels.address import fetch, line_at, rows_at
+from pyg_incremental.kernels.address import fetch, fill, line_at, rows_at
 from pyg_incremental.kernels.compiled.layout import (
     AT_SOURCE,
     AT_TARGET,
@@ -59,15 +59,13 @@ from pyg_incremental.kernels.compiled.machine_steps import (
 )
 from pyg_incremental.kernels.compiled.machine_terms import low_of
 from pyg_incremental.kernels.compiled.row_ops import BLOCK
-from pyg_incremental.kernels.compiled.rows import ALL, magnitude, unite
+from pyg_incremental.kernels.compiled.rows import ALL, magnitude, size_of, unite
 from pyg_incremental.kernels.compiled.softmax import (
     REACH,
     add_term,
     exchanged_by,
     logit,
     moved_by,
-    row_of,
-    sizes_of,
     softmax_exchange,
     softmax_settle,
     softmax_term,
@@ -86,7 +84,7 @@ _YES, _NO = np.bool_(True), np.bool_(False)
 # Messages -----------------------------------------------------------------------------------------
 
 
-@inner()
+@inner(counted=False)
 def _filled(register, rows, ids):  # type: ignore[no-untyped-def]
     """Put the rows `ids` into a register."""
     for i in range(ids.size):
@@ -137,7 +135,7 @@ def _drift(m, step):  # type: ignore[no-untyped-def]
     return rows_at(step[DRIFT], cells_of(m)[step[OUT], CAPACITY], columns, m.zero)
 
 
-@inner()
+@inner(counted=False)
 def _in_softmax(row, state, low, drift, scale, heads, sign, unit):  # type: ignore[no-untyped-def]
     """Add or retract one message `[values | logits]`; see `softmax.softmax_edges`."""
     width = row.size - heads
@@ -153,15 +151,17 @@ def _in_softmax(row, state, low, drift, scale, heads, sign, unit):  # type: igno
         drift[1] += size
 
 
-@inner()
+@inner(counted=False)
 def _in_softmax_exchange(  # type: ignore[no-untyped-def]
     row, before, state, low, drift, scale, heads, unit, sizes
 ):
     """Replace the message `before` by `row`; see `softmax.softmax_push`."""
     width = row.size - heads
     channels = width // max(heads, 1)
-    sizes_of(row, heads, channels, scale, sizes[0])
-    sizes_of(before, heads, channels, scale, sizes[1])
+    for h in range(heads):
+        first, last = h * channels, (h + 1) * channels
+        sizes[0, h] = size_of(row[first:last], scale[first:last])
+        sizes[1, h] = size_of(before[first:last], scale[first:last])
     for h in range(heads):
         a = logit(row[width + h], row.dtype.type(1), state) - state[-heads + h]
         b = logit(before[width + h], row.dtype.type(1), state) - state[-heads + h]
@@ -178,7 +178,7 @@ def _in_softmax_exchange(  # type: ignore[no-untyped-def]
         drift[1] += size
 
 
-@inner()
+@inner(counted=False)
 def _ask_for(i, dst, state, low, drift):  # type: ignore[no-untyped-def]
     """Ask for the row to which edge `i` leads."""
     if i < dst.size:
@@ -188,7 +188,7 @@ def _ask_for(i, dst, state, low, drift):  # type: ignore[no-untyped-def]
             fetch(low, dst[i])
 
 
-@inner()
+@inner(counted=False)
 def _apply(m, s, rows, dst, sign):  # type: ignore[no-untyped-def]
     """Add (`sign` 1) or retract (-1) the messages of a block of edges."""
     step = steps_of(m)[s]
@@ -200,37 +200,39 @@ def _apply(m, s, rows, dst, sign):  # type: ignore[no-untyped-def]
         _ask_for(i + AHEAD, dst, state, low, drift)
         row, v = rows[i], np.uint64(dst[i])
         if step[KIND] == FUNCTION_TOTAL:
-            add_scaled(state, low, v, w, row)
-            drift[v, 0] += unit * magnitude(row, scale)
+            add_scaled(state, low, v, w, rows, i)
+            drift[v, 0] += unit * size_of(row, scale)
             if low.size:
-                drift[v, 0] += magnitude(state[v], scale)
+                drift[v, 0] += magnitude(state, v, scale)
         else:
-            _in_softmax(row, state[v], row_of(low, v), drift[v], scale, heads, sign, unit)
+            rest = low[v] if low.size else low.ravel()
+            _in_softmax(row, state[v], rest, drift[v], scale, heads, sign, unit)
 
 
-@inner()
-def _exchange(m, s, rows, before, dst):  # type: ignore[no-untyped-def]
-    """Replace the messages `before` of a block of edges by `rows`, in one go for each."""
+@inner(counted=False)
+def _exchange(m, s, rows, before, dst, moves, sizes):  # type: ignore[no-untyped-def]
+    """Replace the messages `before` of a block of edges by `rows`, in one go for each.
+
+    `moves`, `[1, width]`, and `sizes`, `[2, heads]`, are room for what is computed of each.
+    """
     step = steps_of(m)[s]
     out, drift, heads = cells_of(m)[step[OUT]], _drift(m, step), step[HEADS]
     state, low = stored(out, m.zero), low_of(m, step, m.zero)
     scale = line_at(step[SCALE], step[MESSAGE] - heads, m.zero)
-    moves, sizes = np.empty(step[MESSAGE], np.float64), np.empty((2, heads), state.dtype)
     unit = INEXACT if low.size else 1.0
     for i in range(dst.size):
         _ask_for(i + AHEAD, dst, state, low, drift)
         row, was, v = rows[i], before[i], np.uint64(dst[i])
         if step[KIND] == FUNCTION_TOTAL:
             for f in range(moves.size):
-                moves[f] = np.float64(row[f]) - np.float64(was[f])
-            add_scaled(state, low, v, _ONE, moves)
-            drift[v, 0] += unit * (magnitude(row, scale) + magnitude(was, scale))
+                moves[0, f] = np.float64(row[f]) - np.float64(was[f])
+            add_scaled(state, low, v, _ONE, moves, _ZERO)
+            drift[v, 0] += unit * (size_of(row, scale) + size_of(was, scale))
             if low.size:
-                drift[v, 0] += magnitude(state[v], scale)
+                drift[v, 0] += magnitude(state, v, scale)
         else:
-            _in_softmax_exchange(
-                row, was, state[v], row_of(low, v), drift[v], scale, heads, unit, sizes
-            )
+            rest = low[v] if low.size else low.ravel()
+            _in_softmax_exchange(row, was, state[v], rest, drift[v], scale, heads, unit, sizes)
 
 
 # Edges that come and go ---------------------------------------------------------------------------
@@ -301,6 +303,10 @@ def _pushed(m, s, count, epoch):  # type: ignore[no-untyped-def]
         at[n], dst[n], slots[n] = at[e], dst[e], slots[e]
         n += drift[dst[e], 0] < np.inf
     src, before = ids[at[:n]], np.empty((BLOCK, step[MESSAGE]), space_of(m).dtype)
+    moves, sizes = (
+        np.empty((1, step[MESSAGE]), np.float64),
+        np.empty((2, step[HEADS]), before.dtype),
+    )
     for begin in range(0, n, BLOCK):
         end = min(begin + BLOCK, n)
         to, on = dst[begin:end], slots[begin:end]
@@ -308,14 +314,15 @@ def _pushed(m, s, count, epoch):  # type: ignore[no-untyped-def]
         for i in range(to.size):  # the next messages come to the same place
             for f in range(rows.shape[1]):
                 before[i, f] = rows[i, f]
-        _exchange(m, s, messages(m, s, src[begin:end], to, on, to.size, _NO), before, to)
+        rows = messages(m, s, src[begin:end], to, on, to.size, _NO)
+        _exchange(m, s, rows, before, to, moves, sizes)
     return count, edges
 
 
 # Rows afresh --------------------------------------------------------------------------------------
 
 
-@inner()
+@inner(counted=False)
 def _in_edges(m, step, v, src, slots, n):  # type: ignore[no-untyped-def]
     """Write down the in-edges of a row that count behind `n` others; returns how many there are."""
     inn = read_of(m, step)
@@ -325,7 +332,7 @@ def _in_edges(m, step, v, src, slots, n):  # type: ignore[no-untyped-def]
     return n
 
 
-@inner()
+@inner(counted=False)
 def _find_tops(rows, heads, top):  # type: ignore[no-untyped-def]
     """Take the largest logits of some messages into `top`; NaN is larger than all."""
     first = rows.shape[1] - heads
@@ -336,7 +343,7 @@ def _find_tops(rows, heads, top):  # type: ignore[no-untyped-def]
                 top[h] = a
 
 
-@inner()
+@inner(counted=False)
 def _add_messages(sums, rows, heads, top):  # type: ignore[no-untyped-def]
     """Add some messages to a sum, or to a softmax whose references are `top`; both in float64.
 
@@ -356,7 +363,7 @@ def _add_messages(sums, rows, heads, top):  # type: ignore[no-untyped-def]
             add_term(sums, h, heads, channels, row, shift)
 
 
-@inner()
+@inner(counted=False)
 def _finish_softmax(row, heads, top, is_empty):  # type: ignore[no-untyped-def]
     """Write references; one that is not finite spoils its head.
 
@@ -403,6 +410,7 @@ def _renewed(m, s, ids):  # type: ignore[no-untyped-def]
         most = max(most, inn.degree[ids[k]])
     room, ends = np.empty((3, most + 1), np.int64), np.empty(BLOCK + 1, np.int64)
     src, slots, dst, top = room[0], room[1], room[2], np.empty(heads, state.dtype)
+    lowest = state.dtype.type(-np.inf)
     sums, rows = np.empty(step[MESSAGE], np.float64), rows_at(0, 0, step[MESSAGE], m.zero)
     while i < ids.size:
         j, real = i, 0
@@ -425,7 +433,8 @@ def _renewed(m, s, ids):  # type: ignore[no-untyped-def]
         begin = 0
         for r in range(j - i):
             v, is_empty = ids[i + r], begin == ends[r] and not loops
-            sums[:], top[:] = 0, -np.inf
+            fill(sums, 0.0)
+            fill(top, lowest)
             if n > BLOCK:  # a row of its own
                 if loops:
                     src[real] = v
@@ -437,7 +446,7 @@ def _renewed(m, s, ids):  # type: ignore[no-untyped-def]
                 _add_messages(sums, mine, heads, top)
                 _add_messages(sums, own, heads, top)
             begin = ends[r]
-            write_sums(sums, state[v], row_of(low, v))
+            write_sums(sums, state[v], low[v] if low.size else low.ravel())
             if heads:
                 _finish_softmax(state[v], heads, top, is_empty)
             drift[v] = 0

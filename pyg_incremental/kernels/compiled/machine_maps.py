@@ -49,7 +49,7 @@ _ZERO = np.int64(0)
 """No literal, see `machine_steps`."""
 
 
-@inner()
+@inner(counted=False)
 def _copy(to, rows):  # type: ignore[no-untyped-def]
     """Copy some rows."""
     for i in range(rows.shape[0]):
@@ -57,7 +57,7 @@ def _copy(to, rows):  # type: ignore[no-untyped-def]
             to[i, f] = rows[i, f]
 
 
-@inner()
+@inner(counted=False)
 def _gather(to, rows, ids, begin, out):  # type: ignore[no-untyped-def]
     """Copy the rows `ids` from `begin` on, and ask for those of the next block.
 
@@ -74,7 +74,7 @@ def _gather(to, rows, ids, begin, out):  # type: ignore[no-untyped-def]
             to[i - begin, f] = rows[v, f]
 
 
-@inner()
+@inner(counted=False)
 def put(cell, ids, new, done, where, zero, bits):  # type: ignore[no-untyped-def]
     """Commit new rows behind the `done` rows that have changed already; returns how many did.
 
@@ -126,7 +126,7 @@ def _dirty(m, step, epoch):  # type: ignore[no-untyped-def]
     return touched[:count]
 
 
-@inner()
+@inner(counted=False)
 def _load(space, inputs, cells, out, ids, begin, rows, zero):  # type: ignore[no-untyped-def]
     """Put a block of rows of the inputs of a map into their registers."""
     for k in range(inputs.shape[0]):
@@ -140,7 +140,7 @@ def _load(space, inputs, cells, out, ids, begin, rows, zero):  # type: ignore[no
             out = out[:0]
 
 
-@inner()
+@inner(counted=False)
 def compute(m, s, ids, first, last):  # type: ignore[no-untyped-def]
     """Compute and put the rows of a map from `first` to before `last`; returns how many changed.
 
@@ -198,7 +198,7 @@ def row_map(m, s, epoch):  # type: ignore[no-untyped-def]
     return _ZERO
 
 
-@inner()
+@inner(counted=False)
 def _load_wide(register, cell, ids, begin, like):  # type: ignore[no-untyped-def]
     """Put a block of rows of a cell, of the type of `like`, into a register of float64."""
     if cell[FRESH]:
@@ -254,7 +254,7 @@ def ones_map(m, s):  # type: ignore[no-untyped-def]
         cell[COUNT] = put(cell, ids, ones, _ZERO, where_of(m), m.zero, m.bits)
 
 
-@inner()
+@inner(counted=False)
 def edge_map(m, s):  # type: ignore[no-untyped-def]
     """Compute the rows of the edges that came."""
     step, slots = steps_of(m)[s], events_of(m)[5]

@@ -49,11 +49,6 @@ CODES = {name: code for code, name in enumerate(NAMES)}
 
 
 @inner()
-def _part(space, first, size):  # type: ignore[no-untyped-def]
-    return space[first : first + size]
-
-
-@inner()
 def _linear(space, to, width, a, inner, matrix, bias, chosen, rows):  # type: ignore[no-untyped-def]
     """`a @ matrix + bias`, by BLAS, a few rows at a time (see `ONE_THREAD`).
 
@@ -64,23 +59,25 @@ def _linear(space, to, width, a, inner, matrix, bias, chosen, rows):  # type: ig
     some = 1 if chosen >= 0 else max(1, ONE_THREAD // max(1, each))
     for begin in range(0, rows, some):
         count = min(some, rows - begin)
-        x = _part(space, a + begin * inner, count * inner).reshape(count, inner)
-        out = _part(space, to + begin * width, count * width).reshape(count, width)
+        first, at = a + begin * inner, to + begin * width
+        x = space[first : first + count * inner].reshape(count, inner)
+        out = space[at : at + count * width].reshape(count, width)
         if chosen >= 0:
             which = int(space[chosen + begin])
         if each:
-            np.dot(x, _part(space, matrix + which * each, each).reshape(inner, width), out)
+            first = matrix + which * each
+            np.dot(x, space[first : first + each].reshape(inner, width), out)
         else:
             zero = -0.0 if bias >= 0 else 0.0  # to which any zero may be added
-            fill(_part(space, to + begin * width, count * width), zero)
+            fill(space[at : at + count * width], zero)
         if bias >= 0:
-            added = _part(space, bias + which * width, width)
+            first = bias + which * width
             for i in range(count):
                 for f in range(width):
-                    out[i, f] += added[f]
+                    out[i, f] += space[first + f]
 
 
-@inner(error_model="numpy")
+@inner(counted=False, error_model="numpy")
 def _rare(op, a, b):  # type: ignore[no-untyped-def]
     """Operations on elements that are not worth a loop of their own; `b` is the second operand."""
     if op == NEG:
@@ -175,7 +172,7 @@ def _tanh_single(x):  # type: ignore[no-untyped-def]
     return near if size < single(0.625) else far
 
 
-@inner(error_model="numpy")
+@inner(counted=False, error_model="numpy")
 def _exp(out, a):  # type: ignore[no-untyped-def]
     """`exp(a)`."""
     if out.itemsize == 4:
@@ -186,7 +183,7 @@ def _exp(out, a):  # type: ignore[no-untyped-def]
             out[f] = math.exp(a[f])
 
 
-@inner(error_model="numpy")
+@inner(counted=False, error_model="numpy")
 def _sigmoid(out, a):  # type: ignore[no-untyped-def]
     """`sigmoid(a)`; in float32 within two and a half units in the last place."""
     one = out.dtype.type(1)
@@ -198,7 +195,7 @@ def _sigmoid(out, a):  # type: ignore[no-untyped-def]
             out[f] = one / (one + math.exp(-a[f]))
 
 
-@inner(error_model="numpy")
+@inner(counted=False, error_model="numpy")
 def _tanh(out, a):  # type: ignore[no-untyped-def]
     """`tanh(a)`."""
     if out.itemsize == 4:
@@ -209,7 +206,7 @@ def _tanh(out, a):  # type: ignore[no-untyped-def]
             out[f] = math.tanh(a[f])
 
 
-@inner(error_model="numpy")
+@inner(counted=False, error_model="numpy")
 def _elements(op, out, a, b):  # type: ignore[no-untyped-def]
     """Operations on elements. The loops of the frequent ones run on vectors."""
     if op == ADD:
@@ -242,16 +239,16 @@ def _elements(op, out, a, b):  # type: ignore[no-untyped-def]
             out[f] = _rare(op, a[f], b[f])
 
 
-@inner()
+@inner(counted=False)
 def _splat(space, to, width, a, wide, rows):  # type: ignore[no-untyped-def]
     """One element of each row, everywhere in it."""
     for i in range(rows):
-        element, out = space[a + i * wide], _part(space, to + i * width, width)
-        for f in range(width):
-            out[f] = element
+        element = space[a + i * wide]
+        for f in range(to + i * width, to + (i + 1) * width):
+            space[f] = element
 
 
-@inner(fastmath={"reassoc"})
+@inner(counted=False, fastmath={"reassoc"})
 def _total(a):  # type: ignore[no-untyped-def]
     """The sum of some elements, on vectors."""
     total = a.dtype.type(0)
@@ -260,7 +257,7 @@ def _total(a):  # type: ignore[no-untyped-def]
     return total
 
 
-@inner()
+@inner(counted=False)
 def _within(space, op, ops, o, index, rows):  # type: ignore[no-untyped-def]
     """Operations that move or reduce elements within a row."""
     width, wide, at = ops[o, WIDTH], ops[o, A_WIDTH], ops[o, INDEX]
@@ -302,7 +299,7 @@ def _within(space, op, ops, o, index, rows):  # type: ignore[no-untyped-def]
                 out[f] = top
 
 
-@njit(cache=True)
+@njit(counted=False)
 def run_rows(space, ops, first, last, index, rows):  # type: ignore[no-untyped-def]
     """Run the operations from `first` to `last` on `rows` rows of the registers."""
     for o in range(first, last):

@@ -16,22 +16,28 @@ _BYTES = 1 << 13
 a core can have."""
 
 
-@inner()
+@inner(counted=False)
 def rows_ahead(rows):  # type: ignore[no-untyped-def]
     """How many rows ahead of its use a row is asked for, by how wide it is."""
     return min(max(_BYTES // max(rows.strides[0], 1), 4), 48)
 
 
-@inner(fastmath={"reassoc"})
-def magnitude(row, scale):  # type: ignore[no-untyped-def]
-    """Sum of the absolute values of one row, each times the `scale` of its channel."""
+@inner(counted=False, fastmath={"reassoc"})
+def size_of(row, scale):  # type: ignore[no-untyped-def]
+    """Sum of the absolute values of a row, each times the `scale` of its channel."""
     total = row.dtype.type(0)
     for f in range(row.size):
         total += abs(row[f]) * scale[f]
     return total
 
 
-@shared()
+@inner(counted=False)
+def magnitude(rows, v, scale):  # type: ignore[no-untyped-def]
+    """The same of row `v`."""
+    return size_of(rows[v], scale)
+
+
+@shared(counted=False)
 def commit(store, ids, new, old, first_new, changed, where):  # type: ignore[no-untyped-def]
     """Write `new` into the rows `ids`; rows from `first_new` on always count as changed.
 
@@ -62,7 +68,7 @@ def commit(store, ids, new, old, first_new, changed, where):  # type: ignore[no-
     return n
 
 
-@njit(cache=True, nogil=True)
+@njit(counted=False, nogil=True)
 def take_rows(rows, ids, found):  # type: ignore[no-untyped-def]
     """Copy `rows[ids]` to `found`."""
     ahead = rows_ahead(rows)
@@ -74,7 +80,7 @@ def take_rows(rows, ids, found):  # type: ignore[no-untyped-def]
             found[i, f] = rows[v, f]
 
 
-@inner()
+@inner(counted=False)
 def marked(stamp, epoch, low, high, touched):  # type: ignore[no-untyped-def]
     """List the rows from `low` to before `high` that have the mark `epoch`; returns how many."""
     count = 0
@@ -84,7 +90,7 @@ def marked(stamp, epoch, low, high, touched):  # type: ignore[no-untyped-def]
     return count
 
 
-@shared()
+@shared(counted=False)
 def unite(ids, touched, count, stamp, epoch):  # type: ignore[no-untyped-def]
     """Collect `ids` behind the `count` rows already in `touched`."""
     for i in range(ids.size):
@@ -96,13 +102,13 @@ def unite(ids, touched, count, stamp, epoch):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True)
+@njit(counted=False)
 def unite_ends(src, dst, drop, touched, count, stamp, epoch):  # type: ignore[no-untyped-def]
     """Collect the targets of some edges behind the `count` rows already in `touched`."""
     return unite_ends_within(src, dst, drop, touched, count, stamp, epoch, 0, ALL)
 
 
-@inner()
+@inner(counted=False)
 def unite_ends_within(  # type: ignore[no-untyped-def]
     src, dst, drop, touched, count, stamp, epoch, low, high
 ):
@@ -119,7 +125,7 @@ def unite_ends_within(  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True)
+@njit(counted=False)
 def reach(ids, out, drop, touched, count, stamp, epoch):  # type: ignore[no-untyped-def]
     """Collect the targets of the out-edges of `ids`. Returns (rows collected, edges read)."""
     edges = 0
@@ -135,7 +141,7 @@ def reach(ids, out, drop, touched, count, stamp, epoch):  # type: ignore[no-unty
     return count, edges
 
 
-@shared()
+@shared(counted=False)
 def expand(ids, adj, loops, index, neighbor, edge):  # type: ignore[no-untyped-def]
     """Write out the lists of `ids` one behind the other: position in `ids`, neighbour, edge slot.
 

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from pyg_incremental.kernels.address import fetch
-from pyg_incremental.kernels.compiled.rows import magnitude
+from pyg_incremental.kernels.compiled.rows import size_of
 from pyg_incremental.kernels.compiled.sums import rest_of
 from pyg_incremental.kernels.jit import inner, shared
 
@@ -25,7 +25,7 @@ exp(16) is far from any overflow.
 """
 
 
-@inner()
+@inner(counted=False)
 def logit(a, slope, state):  # type: ignore[no-untyped-def]
     """Leaky ReLU, rounded as it is kept in a state row.
 
@@ -35,13 +35,7 @@ def logit(a, slope, state):  # type: ignore[no-untyped-def]
     return state.dtype.type(a if a > 0 else (a * slope if a <= 0 else a))
 
 
-@inner()
-def row_of(low, v):  # type: ignore[no-untyped-def]
-    """What row `v` loses when it is rounded; nothing where that is not kept."""
-    return low[v] if low.size else low.ravel()
-
-
-@inner()
+@inner(counted=False)
 def softmax_term(row, low, h, heads, channels, message, shift, sign):  # type: ignore[no-untyped-def]
     """Add one edge of logit `shift + reference` to head `h` of a state row.
 
@@ -67,21 +61,21 @@ def softmax_term(row, low, h, heads, channels, message, shift, sign):  # type: i
     return p
 
 
-@inner()
+@inner(counted=False)
 def moved_by(row, low, h, heads, channels, scale, p, message, unit):  # type: ignore[no-untyped-def]
     """What a term counts in the drift of head `h`: in mass, and in the numerator.
 
     Where a row has a `low`, the addition rounds what the row has become as well.
     """
     first, last = h * channels, (h + 1) * channels
-    mass, size = unit * p, unit * p * magnitude(message[first:last], scale[first:last])
+    mass, size = unit * p, unit * p * size_of(message[first:last], scale[first:last])
     if low.size:
         mass += abs(row[heads * channels + h])
-        size += magnitude(row[first:last], scale[first:last])
+        size += size_of(row[first:last], scale[first:last])
     return mass, size
 
 
-@inner()
+@inner(counted=False)
 def softmax_exchange(row, low, h, heads, channels, now, p, before, q):  # type: ignore[no-untyped-def]
     """Add `p * now` to head `h` of a state row and take `q * before` from it, in one rounding."""
     width = heads * channels
@@ -101,26 +95,26 @@ def softmax_exchange(row, low, h, heads, channels, now, p, before, q):  # type: 
             row[c] += p * now[c] - q * before[c]
 
 
-@inner()
-def sizes_of(message, heads, channels, scale, sizes):  # type: ignore[no-untyped-def]
-    """The magnitude of the values of each head of a message."""
+@inner(counted=False)
+def sizes_of(messages, u, heads, channels, scale, sizes):  # type: ignore[no-untyped-def]
+    """The magnitude of the values of each head of message `u`."""
     for h in range(heads):
         first, last = h * channels, (h + 1) * channels
-        sizes[h] = magnitude(message[first:last], scale[first:last])
+        sizes[h] = size_of(messages[u, first:last], scale[first:last])
 
 
-@inner()
+@inner(counted=False)
 def exchanged_by(row, low, h, heads, channels, scale, p, size, q, size_before):  # type: ignore[no-untyped-def]
     """What an exchange counts in the drift of head `h`; see `moved_by`."""
     first, last = h * channels, (h + 1) * channels
     mass, moved = p + q, p * size + q * size_before
     if low.size:
         mass += abs(row[heads * channels + h])
-        moved += magnitude(row[first:last], scale[first:last])
+        moved += size_of(row[first:last], scale[first:last])
     return mass, moved
 
 
-@inner()
+@inner(counted=False)
 def _sunk(v, h, row, message, loop, inn, drop):  # type: ignore[no-untyped-def]
     """A head whose logits are all minus infinity has no mass to speak of (a NaN).
 
@@ -138,7 +132,7 @@ def _sunk(v, h, row, message, loop, inn, drop):  # type: ignore[no-untyped-def]
             row[c] += 0 * message[v, first + c]
 
 
-@inner()
+@inner(counted=False)
 def add_term(sums, h, heads, channels, message, shift):  # type: ignore[no-untyped-def]
     """Add one edge of logit `shift + reference` to head `h` of `[numerator | mass]` in float64."""
     p = math.exp(np.float64(shift))
@@ -147,7 +141,7 @@ def add_term(sums, h, heads, channels, message, shift):  # type: ignore[no-untyp
         sums[c] += p * np.float64(message[c])
 
 
-@inner()
+@inner(counted=False)
 def write_sums(sums, row, low):  # type: ignore[no-untyped-def]
     """Write `[numerator | mass]` in float64 to a state row, and what that loses to `low`."""
     for c in range(sums.size):
@@ -158,7 +152,7 @@ def write_sums(sums, row, low):  # type: ignore[no-untyped-def]
         low[sums.size :] = 0
 
 
-@inner()
+@inner(counted=False)
 def _softmax_row(  # type: ignore[no-untyped-def]
     v, state, low, drift, message, target, edge, loop, slope, inn, drop, sums
 ):
@@ -208,7 +202,7 @@ def _softmax_row(  # type: ignore[no-untyped-def]
         for h in range(heads):
             shift = logit(loop[v, h], slope, state) - top[h]
             add_term(sums, h, heads, channels, message[v], shift)
-    write_sums(sums, row, row_of(low, v))
+    write_sums(sums, row, low[v] if low.size else low.ravel())
     for h in range(heads):
         if top[h] == -np.inf and row[width + h] != 0:
             _sunk(v, h, row[h * channels : (h + 1) * channels], message, loop, inn, drop)
@@ -226,7 +220,7 @@ def softmax_rows(  # type: ignore[no-untyped-def]
     return edges
 
 
-@inner()
+@inner(counted=False)
 def _softmax_edge(  # type: ignore[no-untyped-def]
     v, source, state, low, drift, scale, target, edge_row, slope, sign, unit
 ):
@@ -239,7 +233,7 @@ def _softmax_edge(  # type: ignore[no-untyped-def]
     channels = source.size // heads - 1
     width = heads * channels
     slope = source.dtype.type(slope)
-    row, rest = state[v], row_of(low, v)
+    row, rest = state[v], low[v] if low.size else low.ravel()
     for h in range(heads):
         a = source[width + h] + target[v, h]
         if edge_row.size:
@@ -254,7 +248,7 @@ def _softmax_edge(  # type: ignore[no-untyped-def]
         drift[v, 1] += size
 
 
-@shared()
+@shared(counted=False)
 def softmax_edges(  # type: ignore[no-untyped-def]
     state, low, drift, scale, message, target, src, dst, edge_rows, slope, sign, drop, unit
 ):
@@ -276,7 +270,7 @@ def softmax_edges(  # type: ignore[no-untyped-def]
         )
 
 
-@inner()
+@inner(counted=False)
 def _is_sound(v, state, drift, limit, scale, heads, channels):  # type: ignore[no-untyped-def]
     """Whether every head still has enough of its bits.
 
@@ -288,7 +282,7 @@ def _is_sound(v, state, drift, limit, scale, heads, channels):  # type: ignore[n
     for h in range(heads):
         m = state[v, width + h]
         first, last = h * channels, (h + 1) * channels
-        s = magnitude(state[v, first:last], scale[first:last])
+        s = size_of(state[v, first:last], scale[first:last])
         sound &= (
             (drift[v, 0] / limit <= m) & (drift[v, 1] / limit <= s) & (m < np.inf) & (s < np.inf)
         )
@@ -299,7 +293,7 @@ def _is_sound(v, state, drift, limit, scale, heads, channels):  # type: ignore[n
     return sound
 
 
-@shared()
+@shared(counted=False)
 def softmax_settle(  # type: ignore[no-untyped-def]
     state, low, drift, limit, scale, heads, inn, has_loop, touched, count, again
 ):
@@ -327,16 +321,20 @@ def softmax_settle(  # type: ignore[no-untyped-def]
     return n
 
 
-@inner()
+@inner(counted=False)
 def _exchange_edge(  # type: ignore[no-untyped-def]
-    v, now, sizes, before, sizes_before, state, low, drift, scale, target, edge_row, slope
-):
-    """Replace the term of one edge, `before`, by that of `now`; see `_softmax_edge`."""
-    heads = target.shape[1]
+    v, message, u, sizes, old, i, sizes_before, state, low, drift, scale, target, edge, slot, slope
+):  # fmt: skip
+    """Replace the term of one edge, row `i` of `old`, by that of `message[u]`.
+
+    See `_softmax_edge`.
+    """
+    heads, now, before = target.shape[1], message[u], old[i]
+    edge_row = edge[slot] if edge.size else edge.ravel()
     channels = now.size // heads - 1
     width = heads * channels
     slope = now.dtype.type(slope)
-    row, rest = state[v], row_of(low, v)
+    row, rest = state[v], low[v] if low.size else low.ravel()
     for h in range(heads):
         a, b = now[width + h] + target[v, h], before[width + h] + target[v, h]
         if edge_row.size:
@@ -377,8 +375,8 @@ def softmax_push(  # type: ignore[no-untyped-def]
         u = ids[i]
         edges += out.degree[u]
         end = out.start[u] + out.degree[u]
-        sizes_of(message[u], heads, channels, scale, sizes)
-        sizes_of(old[i], heads, channels, scale, sizes_before)
+        sizes_of(message, u, heads, channels, scale, sizes)
+        sizes_of(old, i, heads, channels, scale, sizes_before)
         for k in range(out.start[u], end):
             if k + AHEAD < end:
                 fetch(state, out.neighbor[k + AHEAD])
@@ -394,9 +392,8 @@ def softmax_push(  # type: ignore[no-untyped-def]
                 touched[count] = v
                 count += 1
             if drift[v, 0] < np.inf:
-                row = edge[out.edge[k]] if edge.size else edge.ravel()
                 _exchange_edge(
-                    v, message[u], sizes, old[i], sizes_before, state, low, drift, scale, target,
-                    row, slope,
+                    v, message, u, sizes, old, i, sizes_before, state, low, drift, scale, target,
+                    edge, out.edge[k], slope,
                 )  # fmt: skip
     return count, edges

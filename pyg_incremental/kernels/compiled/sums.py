@@ -30,14 +30,14 @@ GROWS = 16
 """How much larger the factor of a row may become without that the row is summed afresh."""
 
 
-@inner()
+@inner(counted=False)
 def rest_of(total, high):  # type: ignore[no-untyped-def]
     """What a number in float64 loses when it is rounded to `high`; nothing if that is infinite."""
     rest = total - np.float64(high)
     return rest if abs(rest) < np.inf else 0.0
 
 
-@inner()
+@inner(counted=False)
 def joined(state, low, v, row):  # type: ignore[no-untyped-def]
     """Read row `v` of a sum into `row`, float64."""
     if low.size:
@@ -48,7 +48,7 @@ def joined(state, low, v, row):  # type: ignore[no-untyped-def]
             row[f] = state[v, f]
 
 
-@inner()
+@inner(counted=False)
 def split(row, state, low, v):  # type: ignore[no-untyped-def]
     """Write `row`, float64, to row `v` of a sum, and what that loses to `low`."""
     if low.size:
@@ -61,9 +61,10 @@ def split(row, state, low, v):  # type: ignore[no-untyped-def]
             state[v, f] = row[f]
 
 
-@inner()
-def add_scaled(state, low, v, w, message):  # type: ignore[no-untyped-def]
-    """Add `w * message`, `w` in float64, to row `v` of a sum."""
+@inner(counted=False)
+def add_scaled(state, low, v, w, messages, u):  # type: ignore[no-untyped-def]
+    """Add `w` times row `u` of some messages, `w` in float64, to row `v` of a sum."""
+    message = messages[u]
     if low.size:
         for f in range(message.size):
             total = np.float64(state[v, f]) + np.float64(low[v, f]) + w * np.float64(message[f])
@@ -117,7 +118,7 @@ def sum_rows(  # type: ignore[no-untyped-def]
     return edges
 
 
-@njit(cache=True)
+@njit(counted=False)
 def sum_edges(  # type: ignore[no-untyped-def]
     state, low, drift, scale, message, src, dst, weights, factor, sign, drop, unit
 ):
@@ -132,7 +133,7 @@ def sum_edges(  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@inner()
+@inner(counted=False)
 def sum_edges_within(  # type: ignore[no-untyped-def]
     state, low, drift, scale, message, src, dst, weights, factor, sign, drop, unit, first, last
 ):
@@ -141,6 +142,7 @@ def sum_edges_within(  # type: ignore[no-untyped-def]
         if i + AHEAD < src.size and first <= dst[i + AHEAD] < last:
             fetch(message, src[i + AHEAD])
             fetch(state, dst[i + AHEAD])
+            fetch(drift, dst[i + AHEAD])
             if low.size:
                 fetch(low, dst[i + AHEAD])
         u, v = np.uint64(src[i]), np.uint64(dst[i])  # no index from the end
@@ -149,10 +151,10 @@ def sum_edges_within(  # type: ignore[no-untyped-def]
         w = np.float64(sign * weights[i] if weights.size else sign)
         if factor.size:
             w *= factor[v]
-        add_scaled(state, low, v, w, message[u])
-        moved = unit * abs(w) * magnitude(message[u], scale)
+        add_scaled(state, low, v, w, message, u)
+        moved = unit * abs(w) * magnitude(message, u, scale)
         if low.size:  # each of these additions rounds what the row has become
-            moved += magnitude(state[v], scale)
+            moved += magnitude(state, v, scale)
         drift[v] += moved
 
 
@@ -168,7 +170,7 @@ def sum_renew(  # type: ignore[no-untyped-def]
     so are those whose factor became much larger, because what they have lost did so with them.
     """
     behind, each = min(last, first_new), own.shape[0] > 1
-    moves, row = np.empty(state.shape[1], np.float64), np.empty(state.shape[1], np.float64)
+    moves, row = np.empty((1, state.shape[1]), np.float64), np.empty(state.shape[1], np.float64)
     for i in range(own_ids.size):
         if i + AHEAD < own_ids.size:
             fetch(state, own_ids[i + AHEAD])
@@ -179,9 +181,9 @@ def sum_renew(  # type: ignore[no-untyped-def]
         v = own_ids[i]
         if first <= v < behind:
             for f in range(moves.size):
-                moves[f] = np.float64(own[v, f]) - np.float64(own_old[i, f])
-            add_scaled(state, low, v, _ONE, moves)
-            drift[v] += magnitude(moves, scale)
+                moves[0, f] = np.float64(own[v, f]) - np.float64(own_old[i, f])
+            add_scaled(state, low, v, _ONE, moves, _ZERO)
+            drift[v] += magnitude(moves, _ZERO, scale)
     for i in range(factor_ids.size):
         if i + AHEAD < factor_ids.size:
             fetch(state, factor_ids[i + AHEAD])
@@ -197,9 +199,9 @@ def sum_renew(  # type: ignore[no-untyped-def]
         if not abs(by) <= GROWS:
             drift[v] = np.inf
             continue
-        size, at = magnitude(state[v], scale), v if each else 0
+        size, at = magnitude(state, v, scale), v if each else _ZERO
         if own.size:
-            size += magnitude(own[at], scale)
+            size += magnitude(own, at, scale)
         drift[v] = (drift[v] + size) * max(abs(by), 1)
         joined(state, low, v, row)
         for f in range(row.size):
@@ -210,13 +212,13 @@ def sum_renew(  # type: ignore[no-untyped-def]
         drift[v] = np.inf
 
 
-@inner()
+@inner(counted=False)
 def is_settled(drift, limit, size):  # type: ignore[no-untyped-def]
     """Whether a row of that size is as good as one summed afresh; see `sum_settle`."""
     return drift / limit <= size and size < np.inf
 
 
-@shared()
+@shared(counted=False)
 def sum_settle(  # type: ignore[no-untyped-def]
     state, low, drift, limit, scale, inn, touched, count, again
 ):
@@ -244,7 +246,7 @@ def sum_settle(  # type: ignore[no-untyped-def]
                 low[v] = 0
             drift[v] = 0
         elif drift[v] != 0:
-            size = magnitude(state[v], scale)
+            size = magnitude(state, v, scale)
             drift[v] += size
             if not is_settled(drift[v], limit, size):
                 again[n] = v

@@ -29,14 +29,14 @@ def start_of(seed, turn):  # type: ignore[no-untyped-def]
     return _mixed(_mixed(np.uint64(seed)) + np.uint64(turn) * np.uint64(0x9E3779B97F4A7C15))
 
 
-@njit(cache=True)
+@njit(counted=False)
 def uniform_keys(edges, start, keys):  # type: ignore[no-untyped-def]
     """Keys `[k]` in [0, 2^63), so that the first ones of a node are a uniform subset."""
     for i in range(edges.size):
         keys[i] = np.int64(_drawn(edges[i], start) >> np.uint64(1))
 
 
-@njit(cache=True)
+@njit(counted=False)
 def waiting_times(edges, weights, start, times):  # type: ignore[no-untyped-def]
     """Exponential times `[k]` of the rates `weights`: who comes first is drawn by weight.
 

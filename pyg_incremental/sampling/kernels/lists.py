@@ -31,7 +31,7 @@ def _exponent(count):  # type: ignore[no-untyped-def]
     return found
 
 
-@inner()
+@inner(counted=False)
 def _leave(start, size, adj, left):  # type: ignore[no-untyped-def]
     """Chain a block; where the next one of its size is stands in its first entries."""
     kind = _exponent(size) if size else 0
@@ -41,7 +41,7 @@ def _leave(start, size, adj, left):  # type: ignore[no-untyped-def]
         left[kind] = start
 
 
-@inner()
+@inner(counted=False)
 def _taken(kind, adj, left, top):  # type: ignore[no-untyped-def]
     """Where a block of a size begins; -1 if the pool has none."""
     start = left[kind]
@@ -56,7 +56,7 @@ def _taken(kind, adj, left, top):  # type: ignore[no-untyped-def]
     return start
 
 
-@njit(cache=True)
+@njit(counted=False)
 def put(first, key, other, taken, positions, adj, top, left):  # type: ignore[no-untyped-def]
     """Append edges, from the `first` on, in the slots `taken`, to the lists of `key`.
 

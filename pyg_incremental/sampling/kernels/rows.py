@@ -24,7 +24,7 @@ STAGE = 8
 """How many events lie between one look ahead and the next, see `address.fetch`."""
 
 
-@njit(cache=True)
+@njit(counted=False)
 def _with_room(v, limit, heads, pool, top):  # type: ignore[no-untyped-def]
     """Give a full row more room; False if the pool has none."""
     held, room = heads[v, HELD], heads[v, ROOM]
@@ -35,13 +35,14 @@ def _with_room(v, limit, heads, pool, top):  # type: ignore[no-untyped-def]
     if new + more > pool.shape[0]:
         return False
     for i in range(held):
-        pool[new + i] = pool[old + i]
+        for column in range(pool.shape[1]):
+            pool[new + i, column] = pool[old + i, column]
     heads[v, START], heads[v, ROOM] = new, more
     top[0] = new + more
     return True
 
 
-@njit(cache=True)
+@njit(counted=False)
 def _put(v, key, edge, place, limit, heads, pool):  # type: ignore[no-untyped-def]
     """Put an edge that is not below the floor where it belongs; returns where that is in the row.
 
@@ -70,7 +71,7 @@ def _put(v, key, edge, place, limit, heads, pool):  # type: ignore[no-untyped-de
     return at
 
 
-@inner()
+@inner(counted=False)
 def _ask_for_row(v, key, heads, pool):  # type: ignore[no-untyped-def]
     """Ask for what an edge moves up in a row that takes it: from its end on."""
     if key >= heads[v, FLOOR]:
@@ -79,7 +80,7 @@ def _ask_for_row(v, key, heads, pool):  # type: ignore[no-untyped-def]
             fetch(pool, j)
 
 
-@njit(cache=True)
+@njit(counted=False)
 def enter(first, nodes, sources, slots, keys, edges, width, limit, heads, pool, top, changed):  # type: ignore[no-untyped-def]
     """Take in new edges, from the `first` on, whose ids are larger than those of all before.
 
@@ -116,7 +117,7 @@ def enter(first, nodes, sources, slots, keys, edges, width, limit, heads, pool, 
     return nodes.size
 
 
-@njit(cache=True)
+@njit(counted=False)
 def leave(nodes, slots, keys, width, heads, pool, changed):  # type: ignore[no-untyped-def]
     """Let edges go: the slots, int64 `[k]`, of in-edges of `nodes`; `keys` are by edge.
 
@@ -133,13 +134,14 @@ def leave(nodes, slots, keys, width, heads, pool, changed):  # type: ignore[no-u
         for at in range(held):
             if pool[start + at, PLACE] >> 32 == slots[i]:
                 for j in range(start + at, start + held - 1):
-                    pool[j] = pool[j + 1]
+                    for column in range(pool.shape[1]):
+                        pool[j, column] = pool[j + 1, column]
                 heads[v, HELD] = held - 1
                 changed[i] = at < width
                 break
 
 
-@njit(cache=True)
+@njit(counted=False)
 def refill(first, nodes, anew, width, limit, heads, pool, top, lists, keys, edges, read):  # type: ignore[no-untyped-def]
     """Read all in-edges of nodes whose rows hold fewer edges than are asked for, though there are.
 
