@@ -127,12 +127,11 @@ stream: $(STAMPS)/bench
 bench: $(STAMPS)/bench
 	$(BIN)/python -m benchmarks $(ARGS)
 
-## bench-quick  The same on a tiny graph, ranks, and the tests of all commands of the benchmarks: that they run
+## bench-quick  The same on a tiny graph beside the tests of all commands of the benchmarks: that they run
 .PHONY: bench-quick
 bench-quick: $(STAMPS)/test
-	$(BIN)/python -m benchmarks ranks --quick & \
-	    $(BIN)/python -m benchmarks peers --quick $(ARGS) && wait $$!
-	$(BIN)/python -m pytest $(PARALLEL) -m bench tests/unit tests/examples
+	$(BIN)/python -m benchmarks peers --quick $(ARGS) & \
+	    $(BIN)/python -m pytest $(PARALLEL) $(call marked,bench) && wait $$!
 
 ## lint         ruff: format and rules; import-linter: rooms lead one way
 .PHONY: lint

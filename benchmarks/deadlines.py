@@ -48,6 +48,8 @@ from pyg_incremental.stream import Stream
 SIZES = (1, 4, 16, 64, 256, 1024, 4096)
 RATES = tuple(int(1000 * 1.15**k) for k in range(40))
 """Events a second: 1,000 to 233,000."""
+BEFORE = 3000
+"""Events at each of three rates before anything is timed."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -219,7 +221,7 @@ class Program:
         )  # fmt: skip
         self.stream.inc.on_update(self._applied)
         for rate in (1000, 100_000, 5000):  # what updates of each size are to meet compiled
-            self.late(np.arange(3000) / rate, 1.0)
+            self.late(np.arange(BEFORE) / rate, 1.0)
         gc.collect()
         gc.freeze()  # else a look at all events and graphs stops one of the programs for a while
 

@@ -43,6 +43,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     torch.set_num_threads(1)
+    if hasattr(config, "workerinput"):
+        gc.disable()  # until all is imported: nothing of that is garbage
     if config.getoption("all_cases"):
         strategies.some = strategies.EVERY
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # for processes: threads that wait burn a core
@@ -104,6 +106,7 @@ def pytest_collection_finish(session):
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 def is_left_out(item):

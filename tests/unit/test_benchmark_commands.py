@@ -86,6 +86,7 @@ def test_on_demand(tmp_path):
 def test_deadlines(tmp_path, monkeypatch, clock):
     monkeypatch.setattr(deadlines, "SIZES", (1, 64))
     monkeypatch.setattr(deadlines, "RATES", (500, 1000))
+    monkeypatch.setattr(deadlines, "BEFORE", 200)
     sizes = ["--scale", "0.002", "--hidden", "8", "--seconds", "0.05", "--deadline", "1000"]
     main(["deadlines", *sizes, "--rate", "500", "--clock", clock, "--out", str(tmp_path)])
     result = json.loads((tmp_path / "deadlines.json").read_text())

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numba import config
 
 from pyg_incremental.kernels.compiled.row_ops import CODES, COLUMNS, run_rows
 
@@ -48,6 +49,8 @@ def test_every_thousandth_number_of_float32(name):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float64_is_that_of_c(name):
     x = np.concatenate([np.linspace(-800, 800, 4001), np.linspace(-1, 1, 4001), NOT_FINITE])
+    if config.DISABLE_JIT:  # Python raises where compiled code says infinity
+        x = x[(abs(x) < 709) | ~np.isfinite(x)]
     with np.errstate(over="ignore"):
         expected = FUNCTIONS[name][0](x)
     np.testing.assert_allclose(computed(name, x), expected, rtol=1e-15, atol=1e-300)
