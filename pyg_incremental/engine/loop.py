@@ -386,6 +386,8 @@ class Engine(FewRows):
                 self._update_few(fast, events, happened, rows, stats)
                 return stats
         num_events = self._begin(events, stats)
+        if not (num_events or new_nodes or rows or renew or values):
+            return stats
         for cell in values:
             cell.dirty = True
         with self._alone:

@@ -19,8 +19,8 @@ from pyg_incremental.fused.tables import Tables
 from pyg_incremental.kernels.address import address_of, zeros
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.compiled.grouped import BLOCKS
+from pyg_incremental.kernels.compiled.kinds import SPARE
 from pyg_incremental.kernels.compiled.machine import (
-    SPARE,
     begin_part,
     chain_of_part,
     shares_of_parts,

@@ -26,7 +26,7 @@ from pyg_incremental.fused.torch_steps import Begin, TorchSteps
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents, Ids
 from pyg_incremental.kernels import graph_at
-from pyg_incremental.kernels.compiled.kinds import FOR_THREADS
+from pyg_incremental.kernels.compiled.kinds import FOR_THREADS, SPARE
 from pyg_incremental.kernels.compiled.layout import (
     COUNT,
     EDGE_MAP,
@@ -43,7 +43,6 @@ from pyg_incremental.kernels.compiled.machine import (
     FOR_RANKS,
     GRAPH,
     MANY,
-    SPARE,
     arrive,
     update,
 )

@@ -25,7 +25,8 @@ from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.kernels.address import address_of
 from pyg_incremental.kernels.by_address import address_for
 from pyg_incremental.kernels.compiled import layout as m
-from pyg_incremental.kernels.compiled.machine import GRAPH, SPARE, update
+from pyg_incremental.kernels.compiled.kinds import SPARE
+from pyg_incremental.kernels.compiled.machine import GRAPH, update
 from pyg_incremental.program.steps import Domain, hops_to
 from pyg_incremental.rows import Cell, Rows
 

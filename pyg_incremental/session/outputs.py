@@ -43,13 +43,14 @@ class Outputs:
         resolver: Resolver,
     ) -> None:
         self.lent = Lent()
-        self._values, self._structure = plan.program.outputs, plan.traced.structure
+        self._values, structure = plan.program.outputs, plan.traced.structure
+        self._places, self._form = pytree.tree_flatten(structure, _is_output)
         self._kinds = plan.roles.kinds
         self._engine = engine
         self._cells, self._graphs, self._resolver = engine.cells, graphs, resolver
         self._whole: dict[Value, Any] = {}
         first = self._values[0]
-        is_only = isinstance(self._structure, Output) and first.domain is Domain.NODE
+        is_only = isinstance(structure, Output) and first.domain is Domain.NODE
         self.only = self._cells[first] if is_only else None
 
     @property
@@ -154,10 +155,8 @@ class Outputs:
             is_rows = isinstance(content, Tensor) and content.dim()
             return content[found[i]] if is_rows else _own(content)
 
-        structure = self._structure
-        ids = in_structure(structure, lambda place: found[place.index])
-        edges = in_structure(structure, lambda place: ends.get(place.index)) if ends else None
-        return ids, in_structure(structure, rows), edges
+        edges = self._at_places(lambda place: ends.get(place.index)) if ends else None
+        return self._at_places(lambda place: found[place.index]), self._at_places(rows), edges
 
     def _late(self, cell: Cell, ids: Ids) -> LazyRows:
         """A copy of many rows that is not made yet; `ids` are the caller's, to write to."""
@@ -172,7 +171,9 @@ class Outputs:
     def _changed_edges(self, value: Value) -> tuple[Tensor, Tensor, Tensor]:
         """Which edges have another row of an output: their rows there, slots, and both ends."""
         graph, ids = self._graphs[value.kind], self._cells[value].ids
-        changed = (NO_IDS if ids is None else ids.tensor).cpu().numpy()
+        if ids is None:
+            return NO_IDS.clone(), NO_IDS, NO_IDS.new_empty(2, 0)
+        changed = ids.tensor.cpu().numpy()
         places, slots = graph.in_order_for_model(changed)
         ends = graph.ends_of(slots)
         return torch.from_numpy(places), torch.from_numpy(slots), torch.from_numpy(ends)
@@ -194,7 +195,7 @@ class Outputs:
 
         Else rows would not be named that the model itself rounds in another way.
         """
-        places = (p for p in pytree.tree_leaves(self._structure) if isinstance(p, Output))
+        places = filter(_is_output, self._places)
         rows = (t for t in pytree.tree_leaves(before) if isinstance(t, Tensor))
         for place, was in zip(places, rows, strict=True):
             value = self._values[place.index]
@@ -202,7 +203,12 @@ class Outputs:
                 self._whole[value] = was
 
     def _filled(self, fill: Any) -> Any:
-        return in_structure(self._structure, lambda place: fill(self._values[place.index]))
+        return self._at_places(lambda place: fill(self._values[place.index]))
+
+    def _at_places(self, fill: Any) -> Any:
+        """As `in_structure`, of the structure that the model returns, which is known."""
+        leaves = [fill(leaf) if isinstance(leaf, Output) else leaf for leaf in self._places]
+        return leaves[0] if self._form.is_leaf() else pytree.tree_unflatten(leaves, self._form)
 
 
 def in_structure(structure: Any, fill: Any, *others: Any) -> Any:
@@ -213,8 +219,12 @@ def in_structure(structure: Any, fill: Any, *others: Any) -> Any:
         lambda leaf, *rest: fill(leaf, *rest) if isinstance(leaf, Output) else leaf,
         structure,
         *others,
-        is_leaf=lambda leaf: isinstance(leaf, Output),
+        is_leaf=_is_output,
     )
+
+
+def _is_output(leaf: object) -> bool:
+    return isinstance(leaf, Output)
 
 
 def _own(content: Any) -> Any:

@@ -316,8 +316,10 @@ class Session:
         """Ids that are there of each changed node input, and what stands in their rows."""
         found = {}
         for name, (ids, _) in resolved.rows.items():
-            known = ids[ids < self.num_nodes[self.roles.nodes[name]]]
-            found[name] = known, self._rows_of(name)[known.to(self.like.device)]
+            kind, stored = self.roles.nodes[name], self._rows_of(name)
+            if kind in resolved.new_nodes:
+                ids = ids[ids < self.num_nodes[kind]]
+            found[name] = ids, stored.index_select(0, ids.to(stored.device))
         return found
 
     def on(

@@ -160,7 +160,9 @@ class FoundEdges(NamedTuple):
             data = {k: v[torch.from_numpy(stays)] for k, v in data.items()}
         changed, changed_data = self.changed, given.changed_data
         if given.changed.size:
-            stays = (changed >= 0) & ~np.isin(changed, self.with_nodes)
+            stays = changed >= 0
+            if self.with_nodes.size:
+                stays &= ~np.isin(changed, self.with_nodes)
             at = torch.from_numpy(self.changed_at[stays])
             changed, changed_data = changed[stays], {k: v[at] for k, v in changed_data.items()}
         removed = np.concatenate([deleted, self.with_nodes]) if self.with_nodes.size else deleted

@@ -6,6 +6,7 @@ from pyg_incremental.fused.kernels.noting import BYTES, ROWS, copy, note, put_ba
 from pyg_incremental.kernels.address import borrowed, borrowed_rows, line_at, rows_at
 from pyg_incremental.kernels.adjacency import ascending
 from pyg_incremental.kernels.by_address import call_at
+from pyg_incremental.kernels.compiled.kinds import SPARE
 from pyg_incremental.kernels.compiled.layout import (
     CELL_COLUMNS,
     CELLS,
@@ -17,7 +18,7 @@ from pyg_incremental.kernels.compiled.layout import (
     changed_ids,
     stored,
 )
-from pyg_incremental.kernels.compiled.machine import GRAPH, SPARE
+from pyg_incremental.kernels.compiled.machine import GRAPH
 from pyg_incremental.kernels.jit import inner, njit
 
 ADDED, COMES, GONE, LEAVES, IDS, NUM_IDS, NEW_ROWS, GIVEN, DATA = range(9)
