@@ -147,7 +147,7 @@ MECHANISMS = {
     ),
     "minimal store": Mechanism(
         ("ops/recomputed_sum.py", "ops/recompute.py", "engine/storing.py:_minimal",
-         "engine/storing.py:_recomputed"),
+         "engine/storing.py:_over_recomputed"),
         (1, 100), options={"store": "minimal"}, scale=0.1,
     ),
     "locality prover": Mechanism(

@@ -14,11 +14,10 @@ from pyg_incremental.blocks.aggregation import aggregated
 from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices
 from pyg_incremental.blocks.in_edges import BlockEdges
 from pyg_incremental.errors import RowCountError
-from pyg_incremental.ops import Aggregate, Extremum, aggregations
-from pyg_incremental.ops.extremum import CHUNK
+from pyg_incremental.ops import Aggregate, aggregations
 from pyg_incremental.ops.maps import PART as OF_MAPS
 from pyg_incremental.program.steps import Domain, RowMap, Step, Value
-from pyg_incremental.rows import AT_ONCE, Backend
+from pyg_incremental.rows import Backend
 
 Ids = NDArray[np.int64]
 Place = tuple[str, Lists] | str | None
@@ -299,9 +298,7 @@ class Block:
             along = PER_EDGE + -(-self._most["edge", key] // max(len(edges.edge), 1))
             prices.edge[key] = max(prices.edge.get(key, 0), along)
         for s in aggregations(steps):
-            if s.computes_messages:
-                key = lists_of(s)
-                width = MEANWHILE * self._widths.get(s.output, 0)
+            if s.messages_at_once:
+                key, width = lists_of(s), MEANWHILE * self._widths.get(s.output, 0)
                 prices.message[key] = max(prices.message.get(key, 0), width)
-                size = CHUNK if isinstance(s, Extremum) else AT_ONCE
-                prices.at_once[key] = max(prices.at_once.get(key, 0), size)
+                prices.at_once[key] = max(prices.at_once.get(key, 0), s.messages_at_once)

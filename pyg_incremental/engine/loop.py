@@ -24,8 +24,8 @@ from pyg_incremental.engine.values import OtherValues
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import EdgeEvents
 from pyg_incremental.kernels.threads import Alone
-from pyg_incremental.ops import Aggregate, Aggregator
-from pyg_incremental.ops.maps import InputExecutor, WholeExecutor, operator_of
+from pyg_incremental.ops import Aggregator
+from pyg_incremental.ops.maps import InputExecutor, operator_of
 from pyg_incremental.ops.operator import Operator
 from pyg_incremental.program.derivations import run_over
 from pyg_incremental.program.steps import Domain, Program, Step, Value
@@ -99,14 +99,15 @@ class Engine(FewRows):
             )
             for s in steps
         }
+        self.inputs: dict[str, InputExecutor] = {}
+        self.aggregators: list[Aggregator] = []
         self.executors = [self._bind(s) for s in steps]
-        self.aggregators = [e for e in self.executors if isinstance(e, Aggregator)]
         # Of very many rows a model itself would not take a plain sum in single precision.
         wide = {r.graph for r in program.graphs.values() if r.every}
         for a in self.aggregators:
             of_all = torch.float64 if a.step.graph in wide else None
             a.accumulate_dtype = accumulate_dtype or of_all
-        self._has_exchanges = any(getattr(s, "executor", None) is not None for s in steps)
+        self._has_exchanges = any(s.brings_executor for s in steps)
         self._say_what_cells_are_for(steps, stored)
         self.edge_executors = [
             e for e in self.executors if (e.is_given or e.computes) and e.out.domain is Domain.EDGE
@@ -114,9 +115,10 @@ class Engine(FewRows):
         changing_with_edges = {e.out for e in self.edge_executors}
         self.node_executors = [e for e in self.executors if e.out not in changing_with_edges]
         self._edge_maps = [e for e in self.node_executors if e.out.domain is Domain.EDGE]
-        self.inputs = {e.out.value.name: e for e in self.executors if isinstance(e, InputExecutor)}
         self._whole_graphs = [e for e in self.inputs.values() if e.is_graph]
-        self._hand_graphs_to_whole_steps()
+        graphs_held = {e.out: e for e in self._whole_graphs}
+        for e in self.executors:
+            e.take_graphs(graphs_held, self._over)
         self._cells = list(self.cells.values())
         self._dirty = self._cells
         self._sizes: tuple[int, ...] = ()
@@ -144,17 +146,6 @@ class Engine(FewRows):
         for value in self.program.outputs:
             self.cells[value].compares_values = value not in readers
 
-    def _hand_graphs_to_whole_steps(self) -> None:
-        graphs = {e.out: e for e in self._whole_graphs}
-        for e in self.executors:
-            if isinstance(e, WholeExecutor):
-                e.graphs = {c: graphs[c] for c in e.inputs if c in graphs}
-                e.edges = {
-                    c.value.kind: self._over(c.value.kind)
-                    for c in e.inputs
-                    if c.domain is Domain.EDGE
-                }
-
     def _context(self, kind: str, graph: str | None) -> Context:
         """What steps on these nodes, and over that graph into them, share."""
         found = self._contexts.get((kind, graph))
@@ -174,9 +165,13 @@ class Engine(FewRows):
         return self._context(relation.target, graph)
 
     def _bind(self, step: Step) -> Operator:
+        """What runs a step; an aggregator, or what takes an input, is noted as that."""
         cells, out = self.cells, self.cells[step.output]
-        if isinstance(step, Aggregate):
-            return step.bind(cells.__getitem__, self._context(step.output.kind, step.graph))
+        if step.over is not None:
+            context = self._context(step.output.kind, step.over[0])
+            made: Aggregator = step.bind(cells.__getitem__, context)
+            self.aggregators.append(made)
+            return made
         if out.domain is Domain.NODE:
             context = self._on(out.value.kind)
         elif out.domain is Domain.EDGE:
@@ -185,9 +180,12 @@ class Engine(FewRows):
             context = self._over(out.value.name)
         else:
             context = self._on(next(iter(self.nodes)))
-        is_graph = out.value in self.program.graphs
-        make = partial(self._materialize, out.value.name) if is_graph else None
-        return operator_of(step, [cells[v] for v in step.inputs], out, context, make)
+        if step.is_given:
+            is_graph = out.value in self.program.graphs
+            make = partial(self._materialize, out.value.name) if is_graph else None
+            taken = self.inputs[out.value.name] = InputExecutor(step, out, context, make)
+            return taken
+        return operator_of(step, [cells[v] for v in step.inputs], out, context)
 
     def full(self, inputs: Mapping[str, Tensor], progress: bool = False) -> None:
         """Run every step on all rows and fill the store.
@@ -282,8 +280,9 @@ class Engine(FewRows):
         )
         with bar:
             for e, cells in reads:
-                if isinstance(e, InputExecutor):
-                    e.take(inputs.get(e.out.value.name))
+                if e.is_given:
+                    name = e.out.value.name
+                    self.inputs[name].take(inputs.get(name))
                 e.full()
                 bar.update()
                 left.subtract(cells)

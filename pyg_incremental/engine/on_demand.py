@@ -28,7 +28,7 @@ from pyg_incremental.engine.loop import Engine
 from pyg_incremental.engine.waiting import Waiting
 from pyg_incremental.graph.edge_store import EdgeEvents, Edges
 from pyg_incremental.kernels.threads import together
-from pyg_incremental.ops.maps import PART, MapExecutor, OnesExecutor
+from pyg_incremental.ops.maps import PART, MapExecutor
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import NO_IDS, Cell, Ids
 from pyg_incremental.typing import Array
@@ -83,7 +83,7 @@ class OnDemand:
         self.engine = engine
         self._backend = engine.backend
         self._given = [
-            e for e in engine.node_executors if e.is_given or isinstance(e, OnesExecutor)
+            e for e in engine.node_executors if e.is_given or e.step.constant is not None
         ]
         self._steps = [self._step(e) for e in engine.node_executors if e not in self._given]
         self._by_cell = {s.out: s for s in self._steps}

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from pyg_incremental.engine.terms import with_terms
-from pyg_incremental.ops import Aggregate, SoftmaxSum, Sum
+from pyg_incremental.ops import Aggregate, aggregations, plain_sum
 from pyg_incremental.ops.maps import merged
 from pyg_incremental.ops.recompute import Recomputed
 from pyg_incremental.ops.recomputed_sum import RecomputedSum, Remembered
-from pyg_incremental.program.steps import Domain, Program, RowMap, Step, Value, Whole
+from pyg_incremental.program.steps import Domain, Program, Step, Value
 from pyg_incremental.typing import StoreName
 
 
@@ -41,20 +41,23 @@ def _minimal(program: Program) -> tuple[list[Step], set[Value]]:
     kept, links = set(program.outputs), _links(program.steps)
     for s in program.steps:
         is_link = s.output.domain is Domain.EDGE and s.output in links
-        if type(s) is not RowMap or not (_is_on_nodes(s) or is_link):
+        if not s.computes or not (_is_on_nodes(s) or is_link):
             kept.add(s.output)
-        if type(s) is not RowMap and not isinstance(s, Sum):
+        if not s.computes and plain_sum(s) is None:
             kept.update(s.inputs)  # such as what a maximum compares bit by bit
     for s in program.steps:
         # Nobody remembers OLD rows of a step that may give rows of another shape.
-        if isinstance(s, Whole):
+        if s.reads_whole:
             kept.update(r.output for r in program.steps if s.output in r.inputs)
     steps = _merged(program.steps, kept)
     recomputed = {s.output for s in steps} - kept
     watched = {v for s in steps if s.output in recomputed for v in s.inputs}
-    return [_recomputed(s, recomputed, watched) for s in steps], {
-        s.output for s in steps if s.output in kept
-    }
+    other = {s.output: _over_recomputed(s, recomputed, watched) for s in aggregations(steps)}
+    for s in steps:
+        if s.output in recomputed:
+            assert s.row_fn is not None
+            other[s.output] = Recomputed(s.output, s.inputs, s.row_fn, s.costly)
+    return [other.get(s.output, s) for s in steps], {s.output for s in steps if s.output in kept}
 
 
 def _is_on_nodes(step: Step) -> bool:
@@ -62,23 +65,18 @@ def _is_on_nodes(step: Step) -> bool:
     return all(v.domain is Domain.NODE for v in (step.output, *step.inputs))
 
 
-def _recomputed(step: Step, recomputed: set[Value], watched: set[Value]) -> Step:
-    """What runs in place of a step if some values are not stored.
+def _over_recomputed(step: Aggregate, recomputed: set[Value], watched: set[Value]) -> Step:
+    """What runs in place of an aggregation if some values are not stored.
 
     Args:
-        step: The step.
+        step: The aggregation.
         recomputed: The values that are not stored.
         watched: Those whose OLD rows they are computed from.
     """
-    if step.output in recomputed:
-        assert isinstance(step, RowMap)
-        return Recomputed(step.output, step.inputs, step.fn, step.costly)
-    if not isinstance(step, Aggregate):
-        return step
-    loops, reverse, graph = step.loops, step.reverse, step.graph
-    if isinstance(step, Sum) and step.source in recomputed:
+    loops, reverse, graph, plain = step.loops, step.reverse, step.graph, plain_sum(step)
+    if plain is not None and plain.source in recomputed:
         step = RecomputedSum(
-            step.output, step.inputs, loops, reverse, step.source, step.weight, graph=graph
+            step.output, step.inputs, loops, reverse, plain.source, plain.weight, graph=graph
         )
     if step.output in watched:
         return Remembered(step.output, step.inputs, loops, reverse, step, graph=graph)
@@ -95,9 +93,9 @@ def _needed(steps: Sequence[Step], outputs: Iterable[Value]) -> set[Value]:
     needed, different, links = set(outputs), _mostly_differ(steps), _links(steps)
     for s in steps:
         on_nodes = s.output.domain is Domain.NODE or s.output in links
-        if not isinstance(s, RowMap) or not on_nodes:
+        if not s.computes or not on_nodes:
             needed.add(s.output)
-        if not isinstance(s, RowMap):
+        if not s.computes:
             needed.update(s.inputs)
         elif s.costly:
             needed.update(v for v in s.inputs if v not in different and v not in links)
@@ -110,11 +108,11 @@ def _links(steps: Sequence[Step]) -> set[Value]:
     Where they changed, that mostly does as well: a row of several channels seldom comes out as it
     was. Before a product they would be stored to be compared, and for each edge twice.
     """
-    readers, made = _readers(steps), {s.output for s in steps if type(s) is RowMap}
+    readers, made = _readers(steps), {s.output for s in steps if s.computes}
     found = set[Value]()
     for s in steps:
         rows = [v for v in s.inputs if v.domain is not Domain.WHOLE]
-        if type(s) is RowMap and len(rows) == 1 and rows[0] in made and readers[rows[0]] == 1:
+        if s.computes and len(rows) == 1 and rows[0] in made and readers[rows[0]] == 1:
             found.update(rows)
     return found
 
@@ -125,11 +123,10 @@ def _mostly_differ(steps: Sequence[Step]) -> set[Value]:
     A message that changed moves all channels of a row. To store what is made of it, and to compare
     that with what it was, would find next to nothing to leave out.
     """
-    found = {s.output for s in steps if isinstance(s, SoftmaxSum)}
-    found |= {s.output for s in steps if isinstance(s, Sum) and (s.own or s.loop)}
+    found = {s.output for s in steps if s.changes_throughout}
     sums, readers, costly = frozenset(found), _readers(steps), set[Value]()
     for s in steps:
-        if type(s) is not RowMap or len(s.inputs) > 1 or found.isdisjoint(s.inputs):
+        if not s.computes or len(s.inputs) > 1 or found.isdisjoint(s.inputs):
             continue
         if s.costly or not costly.isdisjoint(s.inputs):
             costly.add(s.output)
@@ -151,7 +148,7 @@ def _with_origins(steps: list[Step], stored: set[Value]) -> set[Value]:
         for s in steps:
             union = frozenset[Value]().union(*(origins[v] for v in s.inputs))
             origins[s.output] = frozenset([s.output]) if s.output in stored else union
-            if isinstance(s, RowMap):
+            if s.computes:
                 more.update(v for v in s.inputs if v not in stored and origins[v] != union)
         if not more:
             return stored
@@ -172,12 +169,12 @@ def _merged(steps: Sequence[Step], needed: set[Value]) -> list[Step]:
     """
     readers = _readers(steps)
     alone = _of_the_same(steps, needed)
-    in_maps = {v for s in steps if isinstance(s, RowMap) for v in s.inputs}
+    in_maps = {v for s in steps if s.computes for v in s.inputs}
     different = _mostly_differ(steps)
-    waiting: dict[Value, RowMap] = {}
+    waiting: dict[Value, Step] = {}
     kept: list[Step] = []
     for s in steps:
-        if isinstance(s, RowMap):
+        if s.computes:
             for v in [v for v in s.inputs if v in waiting]:
                 s = merged(waiting[v], s)
             once = readers.get(s.output) == 1
@@ -196,9 +193,9 @@ def _of_the_same(steps: Sequence[Step], needed: set[Value]) -> set[Value]:
     for s in steps:
         rows = [v for v in s.inputs if v.domain is not Domain.WHOLE]
         union = frozenset[Value]().union(*(roots[v] for v in rows))
-        kept = s.output in needed or type(s) is not RowMap
+        kept = s.output in needed or not s.computes
         roots[s.output] = frozenset([s.output]) if kept else union
-        if type(s) is RowMap:
+        if s.computes:
             found.update(v for v in rows if roots[v] == union)
     return found
 
@@ -219,4 +216,4 @@ def _beside(steps: list[Step]) -> list[Step]:
 
 
 def _is_plain(step: Step) -> bool:
-    return type(step) is RowMap and _is_on_nodes(step)
+    return step.computes and _is_on_nodes(step)

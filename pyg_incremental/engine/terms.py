@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from pyg_incremental.ops import Aggregate, OwnMessage, Sum, added, divided, scaled
+from pyg_incremental.ops import OwnMessage, Sum, added, divided, plain_sum, scaled
 from pyg_incremental.program.row_wise import as_it_is
-from pyg_incremental.program.steps import Program, RowMap, Step, Value
+from pyg_incremental.program.steps import Program, RowMap, Step, Value, fn_of
 
 
 def with_terms(program: Program) -> list[Step]:
@@ -25,41 +25,41 @@ def with_terms(program: Program) -> list[Step]:
         for v in s.inputs:
             readers[v] = readers.get(v, 0) + 1
     makers = {s.output: s for s in program.steps}
+    gathered = {s.output for s in program.steps if s.gathers}
     read = {v for s in program.steps for v in s.inputs}
-    retracted = {v for s in program.steps if not isinstance(s, RowMap) for v in s.inputs}
+    retracted = {v for s in program.steps if not s.computes for v in s.inputs}
     gone: set[Value] = set()
     inverses: dict[Value, RowMap] = {}
     found: dict[Value, Sum] = {}
-    copies: dict[Value, RowMap] = {}
+    copies: dict[Value, Step] = {}
     for s in program.steps:
-        if not isinstance(s, RowMap) or s.fn is not added:
+        if fn_of(s) is not added:
             continue
         aggregated, own = s.inputs
         step, factor = makers[aggregated], None
         passed = [aggregated]
-        if isinstance(step, RowMap) and step.fn in (divided, scaled):
+        if fn_of(step) in (divided, scaled):
             total, factor = step.inputs
-            if step.fn is divided:
+            if fn_of(step) is divided:
                 factor = inverses.setdefault(factor, _inverse(factor)).output
             step = makers[total]
             passed.append(total)
-        if not isinstance(step, Sum) or any(readers[v] > 1 for v in passed):
+        plain = plain_sum(step)
+        if plain is None or any(readers[v] > 1 for v in passed):
             continue
-        loop = _loop(makers[own], step, factor) if readers[own] == 1 else None
+        loop = _loop(makers[own], plain, factor) if readers[own] == 1 else None
         if loop is not None:
             passed.append(own)
         terms = tuple(v for v in (None if loop else own, factor) if v is not None)
         # An aggregation does not say what its rows were, so a term may be none.
-        if any(
-            v is step.source or isinstance(makers.get(v), Aggregate) or v in found for v in terms
-        ):
+        if any(v is plain.source or v in gathered or v in found for v in terms):
             continue
         copied = s.output in retracted or (s.output in program.outputs and s.output in read)
         rows = replace(s.output, name=f"{s.output}_sum") if copied else s.output
         if copied:
-            copies[s.output] = replace(s, inputs=(rows,), fn=as_it_is)
+            copies[s.output] = RowMap(s.output, (rows,), as_it_is, s.costly)
         found[s.output] = replace(
-            step, output=rows, inputs=(*step.inputs, *terms), own=None if loop else own,
+            plain, output=rows, inputs=(*plain.inputs, *terms), own=None if loop else own,
             factor=factor, loop=loop,
         )  # fmt: skip
         gone.update(passed)
@@ -77,10 +77,9 @@ def with_terms(program: Program) -> list[Step]:
 
 def _loop(own: Step, total: Sum, factor: Value | None) -> OwnMessage | None:
     """What a row sends to itself, if that is what `own` is."""
-    if not isinstance(own, RowMap) or not isinstance(own.fn, OwnMessage):
-        return None
+    fn = fn_of(own)
     sent = (total.source,) if factor is None else (total.source, factor)
-    return own.fn if own.inputs == sent else None
+    return fn if isinstance(fn, OwnMessage) and own.inputs == sent else None
 
 
 def _inverse(count: Value) -> RowMap:

@@ -33,6 +33,12 @@ class FunctionSoftmax(OfFunction):
     kind: ClassVar[str] = "softmax"
     loop: tuple[Value, ...] | None
 
+    @property
+    def own_part(self) -> tuple[Value, ...]:
+        """What the function reads there, and what a loop of its own is made of."""
+        own = () if self.loop is None else (*self.loop, *self.message.source)
+        return (*self.message.target, *own)
+
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "FunctionSoftmaxState":
         """The executor: it keeps numerator, mass and reference of every row."""
         return FunctionSoftmaxState(self, cell, context)

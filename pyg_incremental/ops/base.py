@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ from pyg_incremental.kernels.address import address_of
 from pyg_incremental.kernels.compiled import choice
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.ops.operator import At, Operator
-from pyg_incremental.program.steps import Step, Value
+from pyg_incremental.program.steps import Over, Step, Value
 from pyg_incremental.rows import AT_ONCE, Cell, Context, Ids, Rows
 from pyg_incremental.typing import DRIFT_LIMIT, Array
 
@@ -34,14 +34,28 @@ class Aggregate(Step):
         loops: Which edges count: all, all but self-loops, or self-loops only.
         reverse: Gather over out-edges instead (`flow='target_to_source'`).
         graph: Name of the graph whose edges these are.
-        computes_messages: Whether it computes something for each in-edge.
+        messages_at_once: How many messages it computes at a time; zero if they are stored rows.
     """
 
     hops: ClassVar[int] = 1
-    computes_messages: ClassVar[bool] = False
+    messages_at_once: ClassVar[int] = 0
     loops: Loops
     reverse: bool
     graph: str = field(default="", kw_only=True)
+
+    @property
+    def over(self) -> Over:
+        """Its edges."""
+        return self.graph, self.reverse
+
+    @property
+    def sets_loops_apart(self) -> bool:
+        """Whether it leaves self-loops out, or all other edges."""
+        return self.loops != "keep"
+
+    def along(self, graph: str) -> "Aggregate":
+        """The same over the edges of another graph."""
+        return replace(self, graph=graph)
 
     @property
     def messages(self) -> tuple[Value, ...]:
@@ -172,6 +186,10 @@ class Aggregator(Operator, ABC):
     def all_rows(self) -> list[Rows]:
         """Everything that is kept for each node."""
         return [self.out, *self.extra.values()]
+
+    def of_other_edges(self) -> Array:
+        """Rows, int64 `[k]`, that hold what an edge sent which leads elsewhere: there are none."""
+        return np.empty(0, np.int64)
 
     @property
     def unwrapped(self) -> "Aggregator":

@@ -22,7 +22,7 @@ from pyg_incremental.ops.message import BoundFunction, EdgeFunction, flat
 from pyg_incremental.ops.retracting import Retracting
 from pyg_incremental.ops.sum import EXACT, Summing
 from pyg_incremental.program.steps import Value
-from pyg_incremental.rows import Cell, Context, Ids
+from pyg_incremental.rows import AT_ONCE, Cell, Context, Ids
 from pyg_incremental.typing import Array
 
 MANY_EDGES = 1 << 13
@@ -37,7 +37,7 @@ class OfFunction(Aggregate):
         message: The function; its results are `[k, ...]` at k edges.
     """
 
-    computes_messages: ClassVar[bool] = True
+    messages_at_once: ClassVar[int] = AT_ONCE
     is_local: ClassVar[bool] = True
     message: EdgeFunction
 
@@ -51,6 +51,11 @@ class OfFunction(Aggregate):
         """The source, whose OLD rows are retracted."""
         return self.message.source
 
+    @property
+    def own_part(self) -> tuple[Value, ...]:
+        """What the function reads there."""
+        return self.message.target
+
 
 @dataclass(frozen=True, eq=False)
 class FunctionSum(OfFunction):
@@ -60,6 +65,10 @@ class FunctionSum(OfFunction):
     """
 
     kind: ClassVar[str] = "sum"
+
+    def row_like(self, like: Callable[[Value], Tensor]) -> Tensor:
+        """What the function gives, `[1, channels]`."""
+        return self.message.row_like(like)
 
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "FunctionSumState":
         """The executor: it keeps the sum and the drift of every row."""

@@ -6,6 +6,7 @@ where it is new: a link predictor scores the pairs that an update reaches, and n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from pyg_incremental.errors import InvalidDeltaError
 from pyg_incremental.ops.operator import Operator
 from pyg_incremental.program.messages import Message
-from pyg_incremental.program.steps import Domain, Step
+from pyg_incremental.program.steps import Domain, Step, Value
 from pyg_incremental.rows import AT_ONCE, Cell, Context, Ids
 
 
@@ -29,11 +30,27 @@ class EdgeMap(Step):
 
     kind: ClassVar[str] = "edge map"
     takes_all: ClassVar[bool] = True
+    brings_executor: ClassVar[bool] = True
     message: Message
 
     def executor(self, inputs: list[Cell], out: Cell, context: Context) -> EdgeMapExecutor:
         """What keeps it current."""
         return EdgeMapExecutor(self, inputs, out, context)
+
+    def on_edges(
+        self,
+        source: Callable[[Value], Any],
+        target: Callable[[Value], Any],
+        picked: Callable[[Value, Value], Any],
+        edge: Callable[[Value], Any],
+    ) -> Any:
+        """Its rows at some edges, `[k, ...]`; see `Step.on_edges`."""
+        return self.message.fn(
+            *map(source, self.message.source),
+            *map(target, self.message.target),
+            *(picked(*pair) for pair in self.message.picked),
+            *map(edge, self.message.edges),
+        )
 
 
 class EdgeMapExecutor(Operator):

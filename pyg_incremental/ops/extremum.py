@@ -79,9 +79,20 @@ class Extremum(Aggregate):
         return (self.source,)
 
     @property
-    def computes_messages(self) -> bool:  # type: ignore[override]
-        """Where they are what an edge function gives."""
-        return self.message is not None
+    def own_part(self) -> tuple[Value, ...]:
+        """What the function reads there."""
+        return () if self.message is None else self.message.target
+
+    def row_like(self, like: Callable[[Value], Tensor]) -> Tensor | None:
+        """One of the source, `[1, ...]`, or what the function gives, `[1, channels]`."""
+        if self.source is not None:
+            return like(self.source)[:1]
+        return None if self.message is None else self.message.row_like(like)
+
+    @property
+    def messages_at_once(self) -> int:  # type: ignore[override]
+        """Where they are what an edge function gives, as many as are offered at a time."""
+        return 0 if self.message is None else CHUNK
 
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "ExtremumState":
         """The executor: it keeps the extremum of every row and whose it is."""
@@ -254,6 +265,17 @@ class ExtremumState(Aggregator):
     def all_rows(self) -> list[Rows]:
         """The output and its owners."""
         return [*super().all_rows(), self.owner]
+
+    def of_other_edges(self) -> Array:
+        """Rows, int64 `[k]`, with a channel whose owner leads elsewhere, or is not there."""
+        graph = self.context.graph
+        owner = self.owner.tensor[: self.context.num_nodes].cpu().numpy()
+        row, channel = np.nonzero(owner >= 0)
+        slots = owner[row, channel].astype(np.int64)
+        at = slots % graph.slot_capacity
+        ends = graph.slots.src if self.step.reverse else graph.slots.dst
+        wrong = (slots != at) | (graph.slots.in_at[at] < 0) | (ends[at] != row)
+        return np.unique(row[wrong])
 
     def restored(self) -> None:
         """The stored rows were replaced by those of a file: find out again who owns them."""

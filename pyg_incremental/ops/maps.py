@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from pyg_incremental.graph.storage import write_rows
 from pyg_incremental.kernels.compiled import layout as m
 from pyg_incremental.kernels.threads import together
 from pyg_incremental.ops.operator import At, Operator
-from pyg_incremental.program.steps import Domain, Ones, RowMap, Step, Whole
+from pyg_incremental.program.steps import Domain, RowMap, Step
 from pyg_incremental.rows import Cell, Context, Ids
 from pyg_incremental.telemetry.work import Work
 from pyg_incremental.typing import Array
@@ -129,9 +129,16 @@ class MapExecutor(Operator):
     computes: ClassVar[bool] = True
     takes_values: ClassVar[bool] = True
 
-    def __init__(self, step: RowMap, inputs: list[Cell], out: Cell, context: Context) -> None:
+    def __init__(
+        self,
+        step: Step,
+        fn: Callable[..., Any],
+        inputs: list[Cell],
+        out: Cell,
+        context: Context,
+    ) -> None:
         super().__init__(step, out, context)
-        self.inputs, self.fn = inputs, step.fn
+        self.inputs, self.fn = inputs, fn
         self.rowed = [c for c in inputs if c.domain is not Domain.WHOLE]
 
     @property
@@ -272,11 +279,17 @@ class WholeExecutor(Operator):
 
     takes_values: ClassVar[bool] = True
 
-    def __init__(self, step: Whole, inputs: list[Cell], out: Cell, context: Context) -> None:
+    def __init__(self, step: Step, inputs: list[Cell], out: Cell, context: Context) -> None:
         super().__init__(step, out, context)
         self.inputs = inputs
         self.graphs: dict[Cell, InputExecutor] = {}
         self.edges: dict[str, Context] = {}
+
+    def take_graphs(self, graphs: Mapping[Cell, Any], over: Callable[[str], Context]) -> None:
+        """Take the graphs that it reads, and the contexts of edges whose rows it reads."""
+        self.graphs = {c: graphs[c] for c in self.inputs if c in graphs}
+        kinds = (c.value.kind for c in self.inputs if c.domain is Domain.EDGE)
+        self.edges = {kind: over(kind) for kind in kinds}
 
     def _compute(self) -> Any:
         args: list[Any] = []
@@ -336,25 +349,22 @@ class WholeExecutor(Operator):
         context.stats.append((out.value.name, self.step.kind, rows, changed, edges, 0))
 
 
-def operator_of(
-    step: Step,
-    inputs: list[Cell],
-    out: Cell,
-    context: Context,
-    materialize: Callable[[], object] | None,
-) -> Operator:
-    """What runs a step that is no aggregation; `materialize` makes the graph, if it is that."""
-    own = getattr(step, "executor", None)
-    if own is not None:  # a step that brings its own along, such as an exchange of ranks
-        made: Operator = own(inputs, out, context)
-        return made
-    if isinstance(step, RowMap):
-        return MapExecutor(step, inputs, out, context)
-    if isinstance(step, Whole):
+def operator_of(step: Step, inputs: list[Cell], out: Cell, context: Context) -> Operator:
+    """What runs a step that is neither handed in nor an aggregation.
+
+    Raises:
+        TypeError: If nothing does.
+    """
+    if step.brings_executor:  # such as an exchange of ranks
+        own: Operator = step.executor(inputs, out, context)
+        return own
+    if step.row_fn is not None:
+        return MapExecutor(step, step.row_fn, inputs, out, context)
+    if step.reads_whole:
         return WholeExecutor(step, inputs, out, context)
-    if isinstance(step, Ones):
+    if step.constant is not None:
         return OnesExecutor(step, out, context)
-    return InputExecutor(step, out, context, materialize)
+    raise TypeError(f"nothing runs step '{step}'")
 
 
 def _refuse_other_count(out: Cell, rows: int | None, wanted: int) -> None:
@@ -381,7 +391,7 @@ def _same(a: Any, b: Any) -> bool:
     return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
-def merged(first: RowMap, then: RowMap) -> RowMap:
+def merged(first: Step, then: Step) -> Step:
     """One map that runs `first` and hands its result to `then`."""
     inputs = list(first.inputs)
     places: list[int | None] = []
@@ -392,7 +402,10 @@ def merged(first: RowMap, then: RowMap) -> RowMap:
         if v not in inputs:
             inputs.append(v)
         places.append(inputs.index(v))
-    fn = _composed(first.fn, then.fn, len(first.inputs), places)
+    inner, outer = first.row_fn, then.row_fn
+    assert inner is not None
+    assert outer is not None
+    fn = _composed(inner, outer, len(first.inputs), places)
     return RowMap(then.output, tuple(inputs), fn, first.costly or then.costly)
 
 

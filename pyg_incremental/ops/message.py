@@ -34,6 +34,11 @@ class EdgeFunction:
         """All values that are read."""
         return (*self.source, *self.target, *self.edges)
 
+    def row_like(self, like: Callable[[Value], Tensor]) -> Tensor:
+        """What it gives for an edge, flat, `[1, channels]`; `like` returns some rows of a value."""
+        made: Tensor = self.fn(*(like(v)[:1] for v in self.inputs)).flatten(1)
+        return made
+
 
 @dataclass(frozen=True, eq=False)
 class Weighted:

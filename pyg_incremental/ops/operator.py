@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -61,6 +61,15 @@ class Operator(ABC):
     @abstractmethod
     def rows_changed(self) -> None:
         """Follow what changed in what it reads; tell which rows of the output have."""
+
+    def take_graphs(self, graphs: Mapping[Cell, Any], over: Callable[[str], Context]) -> None:
+        """Take what it reads whole: few steps read a graph, or rows of edges, so.
+
+        Args:
+            graphs: What holds each graph, see `InputExecutor`.
+            over: Returns what steps over the edges of a graph share.
+        """
+        return
 
     def all_rows(self) -> list[Rows]:
         """Everything that is kept for each node."""

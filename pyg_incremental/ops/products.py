@@ -23,6 +23,7 @@ class Products(Whole):
 
     kind: ClassVar[str] = "products"
     of_all: ClassVar[bool] = False
+    brings_executor: ClassVar[bool] = True
 
     def executor(self, inputs: list[Cell], out: Cell, context: Context) -> ProductsExecutor:
         """What keeps it current."""

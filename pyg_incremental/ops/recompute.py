@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -59,6 +60,8 @@ class Blocks:
 @dataclass(frozen=True, eq=False)
 class Recomputed(RowMap):
     """A row map over nodes whose output is not stored."""
+
+    brings_executor: ClassVar[bool] = True
 
     def executor(self, inputs: list[Cell], out: Cell, context: Context) -> RecomputeExecutor:
         """The executor of this step."""

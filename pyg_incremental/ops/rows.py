@@ -15,7 +15,7 @@ from pyg_incremental.kernels.threads import together
 from pyg_incremental.ops.base import Aggregate, Aggregator
 from pyg_incremental.ops.edge_function import MANY_EDGES
 from pyg_incremental.program.steps import Value
-from pyg_incremental.rows import Cell, Context, Ids
+from pyg_incremental.rows import AT_ONCE, Cell, Context, Ids
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +64,8 @@ class NeighborhoodRows(Aggregate):
 
     kind: ClassVar[str] = "rows"
     is_local: ClassVar[bool] = True
-    computes_messages: ClassVar[bool] = True
+    messages_at_once: ClassVar[int] = AT_ONCE
+    recomputes: ClassVar[bool] = True
     fn: Callable[[Neighborhood], Tensor]
     sources: tuple[Value, ...]
     targets: tuple[Value, ...]

@@ -45,6 +45,7 @@ class SoftmaxSum(Aggregate):
 
     kind: ClassVar[str] = "softmax"
     is_local: ClassVar[bool] = True
+    changes_throughout: ClassVar[bool] = True
     source: Value
     target: Value
     edge: Value | None
@@ -60,6 +61,16 @@ class SoftmaxSum(Aggregate):
     def gathered(self) -> tuple[Value, ...]:
         """The source."""
         return (self.source,)
+
+    @property
+    def own_part(self) -> tuple[Value, ...]:
+        """The target, and what a loop of its own is made of."""
+        return (self.target, *(() if self.loop is None else (self.loop, self.source)))
+
+    def row_like(self, like: Callable[[Value], Tensor]) -> Tensor:
+        """Values and logits of a source, and a reference, `[1, heads * channels + 2 * heads]`."""
+        source, heads = like(self.source)[:1], like(self.target).shape[1]
+        return torch.cat([source, source[:, :heads]], 1)
 
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "SoftmaxState":
         """The executor: it keeps numerator, mass and reference of every row."""

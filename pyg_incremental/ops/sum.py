@@ -60,6 +60,15 @@ class Sum(Aggregate):
         """The source."""
         return (self.source,)
 
+    @property
+    def changes_throughout(self) -> bool:
+        """Where what others send is added to something else."""
+        return bool(self.own or self.loop)
+
+    def row_like(self, like: Callable[[Value], Tensor]) -> Tensor:
+        """One of the source, `[1, channels]`."""
+        return like(self.source)[:1]
+
     def bind(self, cell: Callable[[Value], Cell], context: Context) -> "SumState":
         """The executor: it keeps the sum and the drift of every row."""
         return SumState(self, cell, context)

@@ -122,7 +122,7 @@ def run_over(program: Program) -> set[str]:
     read: set[str] = set()
     for s in program.steps:
         if not isinstance(s, Input):
-            read |= {getattr(s, "graph", ""), s.output.kind}
+            read |= {s.output.kind, *(() if s.over is None else s.over[:1])}
             read |= {of for v in s.inputs for of in (v.name, v.kind)}
     read |= {of for v in program.outputs for of in (v.name, v.kind)}
     return read & names

@@ -13,7 +13,7 @@ Ranks have one word more, see `pyg_incremental.program.joined`.
 A program says nothing about deltas; executors (see `pyg_incremental.engine.loop`) do.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
@@ -97,21 +97,40 @@ class Value:
         return self.name
 
 
+Over = tuple[str, bool]
+"""The edges of a graph, by its name; and whether they are gone over from their targets."""
+
+
 @dataclass(frozen=True, eq=False)
 class Step:
     """One step of a program: `inputs` are read, `output` is made.
 
+    It says what it can do and what it needs, so that nobody has to know its class.
+
     Attributes:
         hops: How many hops away from a row it reads: one for an aggregation.
         takes_all: Whether it cannot be computed for some rows without all others.
+        reads_whole: Whether it is handed its inputs whole, all rows of them at once.
+        of_all: Whether it counts as one that computes on all rows.
         is_local: Whether a row of its inputs matters to no other rows than itself, or those that
             its edges lead to.
+        is_given: Whether its rows are handed in, or a parameter, and nothing computes them.
+        constant: What stands in each of its rows, `[num_nodes, 1]`, if nothing is read for that.
+        recomputes: Whether it makes a row again of all that it reads wherever any of that changed,
+            by a function of which nothing else is known.
+        brings_executor: Whether what runs it is its own, `executor`.
     """
 
     kind: ClassVar[str] = "step"
     hops: ClassVar[int] = 0
     takes_all: ClassVar[bool] = False
+    reads_whole: ClassVar[bool] = False
+    of_all: ClassVar[bool] = False
     is_local: ClassVar[bool] = False
+    is_given: ClassVar[bool] = False
+    constant: ClassVar[float | None] = None
+    recomputes: ClassVar[bool] = False
+    brings_executor: ClassVar[bool] = False
     output: Value
     inputs: tuple[Value, ...]
 
@@ -120,10 +139,157 @@ class Step:
         """Whether it runs on all rows at once, or makes what is no row."""
         return self.takes_all or self.output.domain is Domain.WHOLE
 
+    # What it computes ----------------------------------------------------------------------------
+
+    @property
+    def row_fn(self) -> Callable[..., Any] | None:
+        """What its rows are of the same rows of its inputs; None if they are not made so."""
+        return None
+
+    @property
+    def computes(self) -> bool:
+        """Whether each of its rows is a function, `row_fn`, of the same rows of its inputs."""
+        return self.row_fn is not None
+
+    @property
+    def costly(self) -> bool:
+        """Whether there is a matrix product in `row_fn`."""
+        return False
+
+    @property
+    def reason(self) -> str:
+        """Why it is not done row by row; empty if it is, or if that goes without saying."""
+        return ""
+
+    @property
+    def pure(self) -> bool:
+        """Whether it neither writes to what it is given nor returns a view of it, by promise."""
+        return False
+
+    def compute(self, *inputs: Any) -> Any:
+        """What it makes of its inputs, `[k, ...]` each or without rows, if nothing else is read.
+
+        Raises:
+            TypeError: If it makes nothing of its inputs alone.
+        """
+        raise TypeError(f"'{self}' is no function of its inputs alone")
+
+    @property
+    def parameter(self) -> Callable[[], Tensor] | None:
+        """Reads the parameter of the model that its rows are; None if they are none."""
+        return None
+
+    def executor(self, inputs: Any, out: Any, context: Any) -> Any:
+        """What runs it, see `ops.operator.Operator`, where it brings that along.
+
+        Args:
+            inputs: Where the rows of its inputs stand.
+            out: Where its own go.
+            context: What steps on the same nodes share.
+
+        Raises:
+            TypeError: If it brings none.
+        """
+        raise TypeError(f"'{self}' brings nothing that runs it")
+
+    def bind(self, cell: Callable[[Value], Any], context: Any) -> Any:
+        """What runs an aggregation over stored rows, see `ops.base.Aggregator`.
+
+        Args:
+            cell: Returns where the rows of a value stand.
+            context: What steps over its edges share.
+
+        Raises:
+            TypeError: If it is none.
+        """
+        raise TypeError(f"'{self}' is no aggregation")
+
+    # What it reads along edges -------------------------------------------------------------------
+
+    @property
+    def over(self) -> Over | None:
+        """The edges over which an aggregation gathers; None of any other step."""
+        return None
+
+    @property
+    def gathers(self) -> bool:
+        """Whether it is an aggregation."""
+        return self.over is not None
+
     @property
     def gathered(self) -> tuple[Value, ...]:
         """What an aggregation reads where an edge comes from; nothing of any other step."""
         return ()
+
+    @property
+    def own_part(self) -> tuple[Value, ...]:
+        """What an aggregation reads of the row that it makes, as a part of each of its messages."""
+        return ()
+
+    @property
+    def sets_loops_apart(self) -> bool:
+        """Whether it is an aggregation for which self-loops are not like other edges."""
+        return False
+
+    @property
+    def changes_throughout(self) -> bool:
+        """Whether a row of which something changes mostly changes in all channels."""
+        return False
+
+    def row_like(self, like: Callable[[Value], Tensor]) -> Tensor | None:
+        """A row of the shape and dtype of those of an aggregation, `[1, ...]`; None if not known.
+
+        Args:
+            like: Returns some rows as a value has them, `[n, ...]`.
+        """
+        return None
+
+    def along(self, graph: str) -> "Step":
+        """An aggregation over the edges of another graph; any other step as it is."""
+        return self
+
+    @property
+    def at_end(self) -> bool | None:
+        """At which end of an edge it reads its row, True for the target; None if at none."""
+        return None
+
+    def on_edges(
+        self,
+        source: Callable[[Value], Any],
+        target: Callable[[Value], Any],
+        picked: Callable[[Value, Value], Any],
+        edge: Callable[[Value], Any],
+    ) -> Any:
+        """Its rows at some edges, `[k, ...]`, if it is a function of what stands at their ends.
+
+        Args:
+            source: Returns rows of a value where the edges come from, `[k, ...]`.
+            target: The same where they lead to.
+            picked: The same at the ids that the edges hold, which are another value.
+            edge: The same of the edges themselves.
+
+        Raises:
+            TypeError: If it is no such function.
+        """
+        raise TypeError(f"'{self}' is no function of the ends of an edge")
+
+    # What others hold ----------------------------------------------------------------------------
+
+    @property
+    def begins(self) -> int | None:
+        """The id of its first row that is held elsewhere, behind its input; None if it has none."""
+        return None
+
+    @property
+    def behind(self) -> int:
+        """How many rows are held elsewhere."""
+        return 0
+
+    def fetch(
+        self, rows_at: Callable[[Any], Tensor], like: Tensor, memory: int
+    ) -> Iterator[tuple[Any, Tensor]]:
+        """Bring the rows that are held elsewhere, `[k, ...]`; see `program.joined`."""
+        return iter(())
 
     def __str__(self) -> str:
         return f"{self.output.name} = {self.kind}({', '.join(v.name for v in self.inputs)})"
@@ -138,6 +304,7 @@ class Input(Step):
 
     kind: ClassVar[str] = "input"
     is_local: ClassVar[bool] = True
+    is_given: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +317,11 @@ class Learned(Input):
     kind: ClassVar[str] = "learned"
     read: Callable[[], Tensor]
 
+    @property
+    def parameter(self) -> Callable[[], Tensor]:
+        """Reads it."""
+        return self.read
+
 
 @dataclass(frozen=True, eq=False)
 class Ones(Step):
@@ -157,6 +329,7 @@ class Ones(Step):
 
     kind: ClassVar[str] = "ones"
     is_local: ClassVar[bool] = True
+    constant: ClassVar[float | None] = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,10 +355,19 @@ class RowMap(Step):
     fn: Callable[..., Any]
     costly: bool = False
 
+    @property
+    def row_fn(self) -> Callable[..., Any]:
+        """What it computes."""
+        return self.fn
+
+    def compute(self, *inputs: Any) -> Any:
+        """Its rows, `[k, ...]`, of the same rows of its inputs."""
+        return self.fn(*inputs)
+
 
 def fn_of(step: Step | None) -> Callable[..., Any] | None:
-    """What a row map computes; None for other steps."""
-    return step.fn if type(step) is RowMap else None
+    """What a row map computes; None for other steps, and for none."""
+    return None if step is None else step.row_fn
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +380,11 @@ class Gather(Step):
 
     kind: ClassVar[str] = "gather"
     at_target: bool
+
+    @property
+    def at_end(self) -> bool:
+        """The end at which it reads."""
+        return self.at_target
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,11 +408,15 @@ class Whole(Step):
 
     kind: ClassVar[str] = "whole"
     takes_all: ClassVar[bool] = True
+    reads_whole: ClassVar[bool] = True
     of_all: ClassVar[bool] = True
-    """Whether it counts as one that computes on all rows."""
     fn: Callable[..., Any]
     reason: str = ""
     pure: bool = False
+
+    def compute(self, *inputs: Any) -> Any:
+        """What it makes of all rows of its inputs, `[num_rows, ...]` each."""
+        return self.fn(*inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,7 +503,8 @@ class Program:
 
     def learned_rows(self) -> dict[str, Tensor]:
         """The node rows that are parameters, as they are now, by the names of their values."""
-        return {s.output.name: s.read() for s in self.steps if isinstance(s, Learned)}
+        read = {s.output.name: s.parameter for s in self.steps}
+        return {name: now() for name, now in read.items() if now is not None}
 
     def ones(self, kind: str = "") -> Value:
         """One for every node of some kind."""
@@ -397,7 +589,7 @@ class Program:
         read = set(self.outputs)
         kept: list[Step] = []
         for s in reversed(self.steps):
-            handed_in = isinstance(s, Input) and not isinstance(s, Learned)
+            handed_in = s.is_given and s.parameter is None
             if handed_in or s.output in read:
                 kept.append(s)
                 read.update(s.inputs)
@@ -425,9 +617,9 @@ class Program:
         return next((r.format for r in self.graphs.values()), "coo")
 
     @property
-    def whole_steps(self) -> list[Whole]:
+    def whole_steps(self) -> list[Step]:
         """The steps that run on all rows, of which there may be many."""
-        return [s for s in self.steps if isinstance(s, Whole) and s.of_all]
+        return [s for s in self.steps if s.of_all]
 
     @property
     def read_out(self) -> set[Value]:
@@ -438,6 +630,11 @@ class Program:
             if follows or isinstance(s, Only):
                 found.add(s.output)
         return found
+
+    @property
+    def goes_against_edges(self) -> bool:
+        """Whether an aggregation reads what stands at the targets of edges, too."""
+        return any(s.over is not None and s.over[1] for s in self.steps)
 
     @property
     def depth(self) -> int:

@@ -43,6 +43,7 @@ class Exchange(Joined):
     """
 
     kind: ClassVar[str] = "exchange"
+    brings_executor: ClassVar[bool] = True
     link: Link
     shares: bool
 
