@@ -19,8 +19,8 @@ from pyg_incremental.blocks.in_edges import BlockEdges
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.graph.edge_store import Edges
 from pyg_incremental.kernels.adjacency import Adjacency
-from pyg_incremental.ops import Aggregate
-from pyg_incremental.program.steps import Domain, Value
+from pyg_incremental.ops import Aggregator
+from pyg_incremental.program.steps import Domain, Step, Value
 from pyg_incremental.rows import Backend, Cell, Context, NodeSet
 from pyg_incremental.typing import Array
 
@@ -52,7 +52,8 @@ class BlockGraph:
 
 
 def aggregated(
-    step: Aggregate,
+    step: Step,
+    reverse: bool,
     edges: BlockEdges,
     rows_of: Callable[[Value, str], Tensor],
     backend: Backend,
@@ -62,6 +63,7 @@ def aggregated(
 
     Args:
         step: The aggregation.
+        reverse: Whether it gathers over out-edges.
         edges: The in-edges of the block.
         rows_of: Returns the rows of a value at the `'source'` of the edges, for each number; at
             their `'target'`, for each row; or for each `'edge'`.
@@ -81,8 +83,8 @@ def aggregated(
                 made.hold(rows_of(value, role).contiguous())
         return cells[value]
 
-    graph = cast(DynamicGraph, BlockGraph(edges, step.reverse))
-    aggregator = step.bind(cell, Context(nodes, graph, backend))
+    graph = cast(DynamicGraph, BlockGraph(edges, reverse))
+    aggregator: Aggregator = step.bind(cell, Context(nodes, graph, backend))
     aggregator.is_followed = False
     with torch.no_grad():
         aggregator.full()

@@ -16,8 +16,7 @@ from pyg_incremental.blocks.schedule import Schedule
 from pyg_incremental.call import full_pass
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
-from pyg_incremental.program.joined import Joined
-from pyg_incremental.program.steps import Domain, Input, Learned, Ones, RowMap, Value
+from pyg_incremental.program.steps import Domain, Step, Value
 from pyg_incremental.rows import AT_ONCE, Backend
 
 Ids = NDArray[np.int64]
@@ -76,37 +75,34 @@ class AtHand:
     def rows_at(self, value: Value, ids: Ids | range) -> Tensor:
         """Rows of a value at some places, int64 `[k]`: `[k, ...]`, read or made of what is kept."""
         made = self._schedule.made[value]
-        if isinstance(made, Joined):
-            return self._joined(
-                made, np.arange(ids.start, ids.stop) if isinstance(ids, range) else ids
-            )
+        if made.begins is not None:
+            every = np.arange(ids.start, ids.stop) if isinstance(ids, range) else ids
+            return self._joined(made, made.begins, every)
         if value in self.kept:
             rows = self.kept[value].at(ids)
-        elif isinstance(made, Learned):
-            rows = taken(made.read().detach(), self._places.nodes(value.kind, ids))
-        elif isinstance(made, Ones):
-            return self._like.new_ones(len(ids), 1)
-        elif isinstance(made, RowMap):
+        elif made.constant is not None:
+            return self._like.new_full((len(ids), 1), made.constant)
+        elif made.computes:
             args = [
                 self.content(v) if v.domain is Domain.WHOLE else self.rows_at(v, ids)
                 for v in made.inputs
             ]
-            again: Tensor = made.fn(*args)
+            again: Tensor = made.compute(*args)
             return again
         else:
-            given = self._tensors[value.name].detach()
-            rows = taken(given, self._places.nodes(value.kind, ids))
+            given = self._tensors[value.name] if made.parameter is None else made.parameter()
+            rows = taken(given.detach(), self._places.nodes(value.kind, ids))
         self.gathered += rows.nbytes
         return rows.to(self._device)
 
-    def _joined(self, step: Joined, ids: Ids) -> Tensor:
-        """Rows of a value of which some are held elsewhere, `[k, ...]`, at ids, int64 `[k]`."""
+    def _joined(self, step: Step, begins: int, ids: Ids) -> Tensor:
+        """Rows of a value, `[k, ...]`, at ids, int64 `[k]`; from one on they are held elsewhere."""
         others, own = self.kept[step.output], step.inputs[0]
-        behind = ids >= step.begins
+        behind = ids >= begins
         rows = others.rows.new_empty(len(ids), *others.rows.shape[1:], device=self._device)
         for which, read, first in (
             (np.flatnonzero(~behind), lambda some: self.rows_at(own, some), 0),
-            (np.flatnonzero(behind), others.at, step.begins),
+            (np.flatnonzero(behind), others.at, begins),
         ):
             for at in range(0, len(which), AT_ONCE):
                 some = which[at : at + AT_ONCE]
@@ -123,12 +119,13 @@ class AtHand:
         """
         if not self._in_memory or self._device.type != "cpu" or not isinstance(ids, range):
             return False
-        if isinstance(self._schedule.made[value], Joined):
+        made = self._schedule.made[value]
+        if made.begins is not None:
             return False
         if value in self.kept:
             return self.kept[value].lends(ids)
         as_given = isinstance(self._places.nodes(value.kind, ids), range)
-        return as_given and isinstance(self._schedule.made[value], Input)
+        return as_given and made.is_given
 
     def edge_rows(self, value: Value, places: Ids) -> Tensor:
         """Rows of an edge value, `[k, ...]`, at places, integers `[k]`, in the list of edges."""
@@ -141,7 +138,7 @@ class AtHand:
             self.content(v) if v.domain is Domain.WHOLE else self.edge_rows(v, places)
             for v in made.inputs
         ]
-        made_rows: Tensor = made.fn(*args)  # type: ignore[attr-defined]
+        made_rows: Tensor = made.compute(*args)
         return made_rows
 
     def keep_edges(self, value: Value, rows: Tensor) -> None:
@@ -174,7 +171,7 @@ class AtHand:
         return all(
             self.lends(v, range(self._roles.num_nodes[v.kind]))
             for v in values
-            if not isinstance(made[v], Ones)
+            if made[v].constant is None
         )
 
     def row_bytes(self, value: Value) -> int:

@@ -14,9 +14,9 @@ from pyg_incremental.blocks.aggregation import aggregated
 from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices
 from pyg_incremental.blocks.in_edges import BlockEdges
 from pyg_incremental.errors import RowCountError
-from pyg_incremental.ops import Aggregate, aggregations
+from pyg_incremental.ops import aggregations
 from pyg_incremental.ops.maps import PART as OF_MAPS
-from pyg_incremental.program.steps import Domain, RowMap, Step, Value
+from pyg_incremental.program.steps import Domain, Step, Value
 from pyg_incremental.rows import Backend
 
 Ids = NDArray[np.int64]
@@ -64,11 +64,6 @@ def row_bytes(rows: Tensor) -> int:
     return rows.element_size() * rows.shape[1:].numel()
 
 
-def lists_of(step: Aggregate) -> Lists:
-    """Which lists an aggregation gathers over."""
-    return step.graph, step.reverse
-
-
 class Block:
     """Some rows, computed through some steps.
 
@@ -114,16 +109,15 @@ class Block:
         at = 0
         while at < len(steps):
             step, behind = steps[at], at + 1
-            if isinstance(step, Aggregate):
-                self._hold((step.output, None), self._aggregate(step))
+            if step.over is not None:
+                self._hold((step.output, None), self._aggregate(step, step.over))
                 self._sums.add(step.output)
                 if step.output in self._into:
                     self._into[step.output][:] = self._rows[step.output, None]
-            elif isinstance(step, RowMap):
-                while behind < len(steps) and isinstance(steps[behind], RowMap):
+            elif step.computes:
+                while behind < len(steps) and steps[behind].computes:
                     behind += 1
-                maps = [s for s in steps[at:behind] if isinstance(s, RowMap)]
-                self._map(maps, kept.union(*(s.inputs for s in steps[behind:])), kept)
+                self._map(steps[at:behind], kept.union(*(s.inputs for s in steps[behind:])), kept)
             else:
                 raise TypeError(f"a block cannot compute '{step}'")
             at = behind
@@ -139,8 +133,8 @@ class Block:
         needed: set[tuple[Value, Place]] = {(v, None) for v in kept}
         for s in steps:
             places: list[Place] = [None]
-            if isinstance(s, Aggregate):
-                places += [("source", lists_of(s)), ("edge", lists_of(s))]
+            if s.over is not None:
+                places += [("source", s.over), ("edge", s.over)]
             needed.update((v, place) for v in s.inputs for place in places)
         for key in [key for key in self._rows if key not in needed]:
             rows = self._rows.pop(key)
@@ -162,7 +156,7 @@ class Block:
         self._most[place] = max(self._most[place], self._held[place])
         self.peak = max(self.peak, self._lists + self._held.total())
 
-    def _map(self, maps: Sequence[RowMap], wanted: set[Value], kept: set[Value]) -> None:
+    def _map(self, maps: Sequence[Step], wanted: set[Value], kept: set[Value]) -> None:
         """Maps that follow each other, some rows at a time.
 
         Args:
@@ -202,7 +196,7 @@ class Block:
         return all_rows
 
     def _part(
-        self, maps: Sequence[RowMap], wanted: set[Value], first: int, last: int
+        self, maps: Sequence[Step], wanted: set[Value], first: int, last: int
     ) -> dict[Value, Tensor]:
         """The rows from `first` to before `last` of those values of some maps that are wanted."""
         here: dict[Value, Tensor] = {}
@@ -226,7 +220,7 @@ class Block:
 
         readers = Counter(v for s in maps for v in {*s.inputs})
         for step in maps:
-            made: Tensor = step.fn(*(rows_of(v) for v in step.inputs))
+            made: Tensor = step.compute(*(rows_of(v) for v in step.inputs))
             if len(made) != last - first:
                 raise RowCountError(
                     f"step '{step.output}' made {len(made)} rows for {last - first} nodes; the "
@@ -250,8 +244,7 @@ class Block:
             self._hold((value, None), rows, self._values.lends(value, self._ids))
         return self._rows[value, None]
 
-    def _aggregate(self, step: Aggregate) -> Tensor:
-        key = lists_of(step)
+    def _aggregate(self, step: Step, key: Lists) -> Tensor:
         edges = self._edges[key]
 
         read: dict[tuple[Value, str], Tensor] = {}
@@ -279,7 +272,7 @@ class Block:
             state = nbytes
             self._count(None, nbytes)
 
-        made = aggregated(step, edges, rows_of, self._values.backend, count)
+        made = aggregated(step, key[1], edges, rows_of, self._values.backend, count)
         self._held[None] -= state
         self._widths[step.output] = row_bytes(made) + sum(row_bytes(r) for r in read.values())
         return made
@@ -299,6 +292,6 @@ class Block:
             prices.edge[key] = max(prices.edge.get(key, 0), along)
         for s in aggregations(steps):
             if s.messages_at_once:
-                key, width = lists_of(s), MEANWHILE * self._widths.get(s.output, 0)
+                key, width = s.over, MEANWHILE * self._widths.get(s.output, 0)
                 prices.message[key] = max(prices.message.get(key, 0), width)
                 prices.at_once[key] = max(prices.at_once.get(key, 0), s.messages_at_once)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
@@ -9,13 +11,12 @@ from torch import Tensor
 from pyg_incremental.blocks.at_hand import AtHand
 from pyg_incremental.blocks.node_order import NodeOrder
 from pyg_incremental.errors import RowCountError
-from pyg_incremental.ops.edge_map import EdgeMap
-from pyg_incremental.program.steps import Domain, Relation, Value
+from pyg_incremental.program.steps import Domain, Relation, Step, Value
 from pyg_incremental.rows import AT_ONCE
 
 
 def rows_of_edges(
-    step: EdgeMap,
+    step: Step,
     relation: Relation,
     edge_index: Tensor,
     at_hand: AtHand,
@@ -33,12 +34,7 @@ def rows_of_edges(
     Raises:
         RowCountError: If there comes out no row for each edge.
     """
-    message, count = step.message, edge_index.shape[1]
-
-    def picked(rows: Value, ids: Value, first: int, last: int) -> Tensor:
-        at = at_hand.edge_rows(ids, np.arange(first, last)).cpu().numpy()
-        found = at_hand.rows_at(rows, places.of(rows.kind, at.ravel()))
-        return found.view(*at.shape, *found.shape[1:])
+    count = edge_index.shape[1]
 
     def part(first: int, last: int) -> Tensor:
         ends: list[NDArray[np.int64]] = [*edge_index[:, first:last].numpy()]
@@ -46,16 +42,19 @@ def rows_of_edges(
             places.of(kind, ids)
             for kind, ids in zip((relation.source, relation.target), ends, strict=True)
         )
-        rows: Tensor = message.fn(
-            *(at_hand.rows_at(v, src) for v in message.source),
-            *(at_hand.rows_at(v, dst) for v in message.target),
-            *(picked(*pair, first, last) for pair in message.picked),
-            *(
-                at_hand.content(v)
-                if v.domain is Domain.WHOLE
-                else at_hand.edge_rows(v, np.arange(first, last))
-                for v in message.edges
-            ),
+
+        def along(value: Value) -> Any:
+            if value.domain is Domain.WHOLE:
+                return at_hand.content(value)
+            return at_hand.edge_rows(value, np.arange(first, last))
+
+        def picked(rows: Value, ids: Value) -> Tensor:
+            at = along(ids).cpu().numpy()
+            found = at_hand.rows_at(rows, places.of(rows.kind, at.ravel()))
+            return found.view(*at.shape, *found.shape[1:])
+
+        rows: Tensor = step.on_edges(
+            lambda v: at_hand.rows_at(v, src), lambda v: at_hand.rows_at(v, dst), picked, along
         )
         if len(rows) != last - first:
             raise RowCountError(

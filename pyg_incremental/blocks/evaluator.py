@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from pyg_incremental.blocks.at_hand import AtHand
-from pyg_incremental.blocks.block import Block, lists_of
+from pyg_incremental.blocks.block import Block
 from pyg_incremental.blocks.budget import PER_EDGE, Lists, Prices, Ranges, too_large
 from pyg_incremental.blocks.edge_maps import rows_of_edges
 from pyg_incremental.blocks.fanouts import Drawn
@@ -27,10 +27,8 @@ from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.call.traced import Output
 from pyg_incremental.errors import RowCountError
-from pyg_incremental.ops import Aggregate, PaddedRows, aggregations
-from pyg_incremental.ops.edge_map import EdgeMap
-from pyg_incremental.program.joined import Joined
-from pyg_incremental.program.steps import Domain, Ones, Step, Value, Whole
+from pyg_incremental.ops import aggregations
+from pyg_incremental.program.steps import Domain, Step, Value
 
 Ids = NDArray[np.int64]
 Told = Callable[[int], None]
@@ -142,24 +140,24 @@ class Evaluator:
     def _run_whole(self, step: Step) -> None:
         """A step on all rows."""
         value = step.output
-        if isinstance(step, EdgeMap):
+        if value.domain is Domain.EDGE:
             relation = next(r for r in self.roles.relations if r.graph == value.kind)
             edges = self.roles.edge_index[value.kind]
             made = rows_of_edges(step, relation, edges, self._at_hand, self._places)
             self._at_hand.keep_edges(value, made)
             self.peak = max(self.peak, self.resident)
             return
-        if isinstance(step, Joined):
+        if step.begins is not None:
             self._fetch(step)
             return
         count = self.num_nodes.get(value.kind, 0)
-        if isinstance(step, PaddedRows):
+        if step.gathers:
             ids = range(count)
             block = Block(self._at_hand, ids, self._edges([step], ids))
             result: Any = block.run([step], {value})[value]
         else:
             args = [self._all_rows(v, step) for v in step.inputs]
-            result = step.fn(*args)  # type: ignore[attr-defined]
+            result = step.compute(*args)
         if value.domain is not Domain.NODE:
             self._at_hand.contents[value] = result
             return
@@ -167,9 +165,9 @@ class Evaluator:
             raise RowCountError(f"step '{value}' made not one row for each of {count} nodes")
         kept = self._kept[value] = self._room(value, result, count, None)
         nodes = self._places.nodes(value.kind, range(count))
-        kept.write(0, result if isinstance(step, PaddedRows) else taken(result, nodes))
+        kept.write(0, result if step.gathers else taken(result, nodes))
 
-    def _fetch(self, step: Joined) -> None:
+    def _fetch(self, step: Step) -> None:
         """Bring the rows of a value that are held elsewhere."""
         value, near = step.output, step.inputs[0]
         like = self._at_hand.rows_at(near, np.zeros(1, np.int64))[:0]
@@ -187,7 +185,7 @@ class Evaluator:
         else:
             every = self._places.every(value.kind, self.num_nodes[value.kind])
             rows = self._at_hand.rows_at(value, every)
-        return rows if isinstance(step, Whole) and step.pure else rows.clone()
+        return rows if step.pure else rows.clone()
 
     def _rows_by_ids(self, value: Value, ids: Ids | None) -> Ids | None:
         """Where the rows of an output go, which are in the order of ids; see `NodeOrder.rows`."""
@@ -200,8 +198,8 @@ class Evaluator:
         """The steps of one layer on the rows of one kind of nodes."""
         ids, count = self.targets[layer][kind], self._count(layer, kind)
         wanted = {v for v in self.schedule.layers[layer].kept if v.kind == kind}
-        keys = dict.fromkeys(lists_of(s) for s in aggregations(steps))
-        gathered = {lists_of(s) for s in aggregations(steps) if self._gathers(s)}
+        keys = dict.fromkeys(s.over for s in aggregations(steps))
+        gathered = {s.over for s in aggregations(steps) if self._gathers(s)}
         sources = {key: self.num_nodes[self._lists.ends(key)[0]] for key in keys}
         prices = self._first_prices(steps)
         first, before = self.store.done(layer, kind), None
@@ -258,9 +256,9 @@ class Evaluator:
         kept = {v: self._kept[v].part(first, last, self.device) for v in wanted & {*self._kept}}
         return {v: rows for v, rows in kept.items() if rows is not None}
 
-    def _gathers(self, step: Aggregate) -> bool:
+    def _gathers(self, step: Step) -> bool:
         """Whether rows are read for it; a degree adds up ones."""
-        return not all(isinstance(self.schedule.made[v], Ones) for v in step.gathered)
+        return any(self.schedule.made[v].constant is None for v in step.gathered)
 
     def _fitting(
         self, steps: list[Step], kind: str, ids: Ids | None, rows: range, ranges: Ranges
@@ -296,7 +294,7 @@ class Evaluator:
         prices = Prices()
         for s in aggregations(steps):
             read = [v for v in s.inputs if v.domain is Domain.NODE]
-            key, far = lists_of(s), set(s.gathered)
+            key, far = s.over, set(s.gathered)
             width = sum(self._at_hand.row_bytes(v) for v in read if v in far)
             prices.source[key] = prices.source.get(key, 0) + width
             prices.row += 4 * width
@@ -308,8 +306,8 @@ class Evaluator:
         """The in-edges of a block, for each list over which a step gathers."""
         found: dict[Lists, BlockEdges] = {}
         for s in aggregations(steps):
-            if lists_of(s) not in found:
-                key = lists_of(s)
+            if s.over not in found:
+                key = s.over
                 source = self._lists.ends(key)[0]
                 count = self.num_nodes[source]
                 if source not in self._place:
@@ -361,5 +359,4 @@ class Evaluator:
 
 def _read_over(key: Lists, steps: list[Step]) -> set[Value]:
     """What some steps read at the other ends of some lists."""
-    over = (s for s in aggregations(steps) if lists_of(s) == key)
-    return {v for s in over for v in s.gathered}
+    return {v for s in steps if s.over == key for v in s.gathered}

@@ -17,7 +17,7 @@ from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.errors import InvalidDeltaError, UnsupportedModelError
 from pyg_incremental.ops import Aggregate, aggregations
-from pyg_incremental.program.steps import Domain, Ones, Program, RowMap, Step, Value, Whole
+from pyg_incremental.program.steps import Domain, Program, Step, Value
 
 Ids = NDArray[np.int64]
 
@@ -97,19 +97,19 @@ class StepLayers:
         self._named = {r.graph for r in program.graphs.values() if r.members}  # by `batch`
         self._of_graph: set[Value] = set()  # a degree, say: what no row of a node goes into
         self._depth: dict[Value, int] = {}
-        ones = {s.output for s in program.steps if isinstance(s, Ones)}
+        ones = {s.output for s in program.steps if s.constant is not None}
         for s in program.steps:
             plain = [v for v in s.inputs if v.domain is Domain.NODE and v not in ones]
-            if isinstance(s, Aggregate):
-                is_of_graph = not plain and s.graph not in self._named
+            over_edges = s.over is not None and s.over[0] not in self._named
+            if s.gathers:
+                is_of_graph = not plain and over_edges
             else:
-                is_of_graph = isinstance(s, RowMap) and bool(plain)
+                is_of_graph = s.computes and bool(plain)
                 is_of_graph = is_of_graph and all(v in self._of_graph for v in plain)
             if is_of_graph:
                 self._of_graph.add(s.output)
             depth = max((self._depth[v] for v in s.inputs), default=0)
-            gathers = isinstance(s, Aggregate) and not is_of_graph and s.graph not in self._named
-            self._depth[s.output] = depth + gathers
+            self._depth[s.output] = depth + (over_edges and not is_of_graph)
         self.count = max((self._depth[v] for v in program.outputs), default=0)
 
     def gathers(self, layer: int) -> list[Aggregate]:
@@ -137,10 +137,10 @@ class StepLayers:
             if value not in self._of_graph or (value, layer) in again:
                 return again.get((value, layer), value)
             step, output = made[value], replace(value, name=_own(value.name, layer))
-            if isinstance(step, Aggregate):
-                name = _own(step.graph, layer)
+            if step.over is not None:
+                name = _own(step.over[0], layer)
                 is_own = name in graphs
-                step = replace(step, output=output, graph=name) if is_own else step
+                step = replace(step.along(name), output=output)
             else:
                 inputs = tuple(of(v, layer) for v in step.inputs)
                 is_own = inputs != step.inputs
@@ -152,15 +152,15 @@ class StepLayers:
 
         for s in old.steps:
             reads = [v for v in s.inputs if v in self._of_graph]
-            if s.output in self._of_graph or isinstance(s, Whole):
-                if isinstance(s, Whole) and self._reads_edges(s):
+            if s.output in self._of_graph or s.reads_whole:
+                if s.reads_whole and self._reads_edges(s):
                     raise _unclear(s, "runs on all edges")
                 new.steps.append(s)
-            elif isinstance(s, Aggregate):
+            elif s.over is not None:
                 if reads:
                     raise _unclear(s, f"gathers '{reads[0]}'")
-                name = _own(s.graph, self._depth[s.output])
-                new.steps.append(replace(s, graph=name) if name in graphs else s)
+                name = _own(s.over[0], self._depth[s.output])
+                new.steps.append(s.along(name) if name in graphs else s)
             elif reads:
                 layer = self._layer(s)
                 new.steps.append(replace(s, inputs=tuple(of(v, layer) for v in s.inputs)))
@@ -169,7 +169,7 @@ class StepLayers:
         new.prune()
         return new
 
-    def _reads_edges(self, step: Whole) -> bool:
+    def _reads_edges(self, step: Step) -> bool:
         graphs = self._program.graphs
         return any(
             v in graphs or v in self._of_graph or v.domain is Domain.EDGE for v in step.inputs

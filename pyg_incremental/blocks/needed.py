@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from pyg_incremental.blocks.budget import Lists
 from pyg_incremental.blocks.in_edges import InEdges
 from pyg_incremental.blocks.schedule import Schedule
-from pyg_incremental.ops import Aggregate
 from pyg_incremental.program.steps import Domain, Step
 
 Ids = NDArray[np.int64]
@@ -87,9 +86,9 @@ def _walk(
             if v not in far or step.output.kind == w.kind:
                 add(layer, w.kind, ids)
             if v in far:
-                assert isinstance(step, Aggregate)
+                assert step.over is not None
                 if reached is None and ids is not None:
-                    reached = _reached(in_edges((step.graph, step.reverse)), ids, num_nodes[w.kind])
+                    reached = _reached(in_edges(step.over), ids, num_nodes[w.kind])
                 add(layer, w.kind, reached)
 
 

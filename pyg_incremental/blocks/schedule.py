@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 
 from pyg_incremental.blocks.budget import Lists
 from pyg_incremental.ops import aggregations
-from pyg_incremental.ops.edge_map import EdgeMap
-from pyg_incremental.program.joined import Joined
-from pyg_incremental.program.steps import Domain, Input, Ones, Program, RowMap, Step, Value
+from pyg_incremental.program.steps import Domain, Program, Step, Value
 
 
 @dataclass
@@ -78,7 +76,8 @@ class Schedule:
 
     def is_given(self, value: Value) -> bool:
         """Whether a value is handed in or costs nothing."""
-        return isinstance(self.made[value], (Input, Ones))
+        made = self.made[value]
+        return made.is_given or made.constant is not None
 
     def _kept(self) -> set[Value]:
         """Values that are read where they were not computed, but for what is as well made there."""
@@ -102,7 +101,7 @@ class Schedule:
             if v not in wanted or self.is_given(v):
                 continue
             once = v not in often and len(later[v]) == 1  # and then for each row
-            as_well = isinstance(s, RowMap) and (once or not s.costly)
+            as_well = s.computes and (once or not s.costly)
             there = all(self.is_given(u) or u in kept for u in s.inputs)
             if not (as_well and there) or v in self.program.outputs or s.needs_all_rows:
                 kept.add(v)
@@ -114,9 +113,9 @@ class Schedule:
 
     def _place(self, step: Step) -> None:
         value, layer = step.output, self.layers[self.layer_of[step.output]]
-        if isinstance(step, (Input, Ones)):
+        if self.is_given(value):
             return
-        if value.domain is Domain.EDGE and not isinstance(step, EdgeMap):
+        if value.domain is Domain.EDGE and not step.takes_all:
             return  # these rows are computed for the edges of a block
         if step.needs_all_rows:
             layer.whole.append(step)
@@ -146,7 +145,7 @@ class Schedule:
     def behind(self, value: Value) -> set[Value]:
         """The kept and given values from which the rows of a value are read or made again."""
         made = self.made[value]
-        if isinstance(made, Joined):
+        if made.begins is not None:
             return {value} | self.behind(made.inputs[0])
         if value in self.kept or self.is_given(value):
             return {value}
