@@ -19,22 +19,18 @@ from pyg_incremental.distributed.boundary.exchange import Exchange
 from pyg_incremental.distributed.boundary.link import Link
 from pyg_incremental.distributed.numbering.local_ids import Own
 from pyg_incremental.errors import UnsupportedModelError
-from pyg_incremental.ops import Aggregate, EdgeFunction, aggregations
-from pyg_incremental.ops.edge_map import EdgeMap
+from pyg_incremental.ops import EdgeFunction, aggregations
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
-    Input,
     Learned,
-    Ones,
+    Over,
     Program,
     Relation,
-    RowMap,
     Step,
     Value,
-    Whole,
 )
 
-Direction = tuple[str, bool]
+Direction = Over
 """A graph by the name of the argument, and whether it is that of the out-edges."""
 
 _FAR = ("source", "sources")
@@ -98,20 +94,20 @@ def refuse_whole(program: Program, model: str, instead: str = "to_incremental") 
             f"and no rank knows how many there are. Use {instead}, in one process"
         )
     for s in program.steps:
-        reason = ""
-        if isinstance(s, Whole):
+        reason, graph = "", None if s.over is None else s.over[0]
+        if s.reads_whole:
             reason = s.reason or "it runs on all rows"
-        elif isinstance(s, EdgeMap):
+        elif s.takes_all and s.output.domain is Domain.EDGE:
             reason = "it has a row for each edge"
-        elif isinstance(s, Aggregate) and s.graph in members:
-            reason = f"it adds up rows by '{members[s.graph]}', and these may be on several ranks"
-        elif isinstance(s, Aggregate) and s.graph in made:
+        elif graph in members:
+            reason = f"it adds up rows by '{members[graph]}', and these may be on several ranks"
+        elif graph in made:
             reason = "it runs over edges that the model makes, and these may be on several ranks"
-        elif isinstance(s, RowMap) and graphs.intersection(s.inputs):
+        elif s.computes and graphs.intersection(s.inputs):
             reason = "it reads the graph as a whole"
-        elif isinstance(s, Aggregate) and s.loops != "keep" and s.graph in two_kinds:
+        elif s.sets_loops_apart and graph in two_kinds:
             reason = "it takes edges between nodes of two kinds for self-loops if their ids agree"
-        elif isinstance(s, Aggregate) and _elsewhere(s):
+        elif s.gathers and _elsewhere(s):
             reason = f"it reads '{_elsewhere(s)[0]}' of all nodes, and not at an end of its edges"
         if reason:
             raise UnsupportedModelError(
@@ -126,7 +122,7 @@ def refuse_whole(program: Program, model: str, instead: str = "to_incremental") 
             )
 
 
-def _elsewhere(step: Aggregate) -> list[str]:
+def _elsewhere(step: Step) -> list[str]:
     """The fields of an aggregation whose values are read neither at an end of its edges nor there.
 
     `source` is the far end, `target` the near one, and so on; see the lists above.
@@ -179,17 +175,17 @@ class _Rewriting:
     def run(self) -> Program:
         for s in self.old.steps:
             self.maker[s.output] = s
-            if isinstance(s, Learned):
-                self.near[s.output] = self._learned(s)
-            elif isinstance(s, Input):
-                self._input(s)
-            elif isinstance(s, Aggregate):
-                self.near[s.output] = self._aggregate(s)
-            elif s.output.domain is Domain.EDGE and isinstance(s, RowMap):
+            if s.parameter is not None:
+                self.near[s.output] = self._learned(s.output, s.parameter)
+            elif s.is_given:
+                self._input(s.output)
+            elif s.over is not None:
+                self.near[s.output] = self._aggregate(s, s.over)
+            elif s.output.domain is Domain.EDGE and s.computes:
                 self._edge_map(s)
-            elif isinstance(s, Ones):
+            elif s.constant is not None:
                 self.near[s.output] = self.new.ones(s.output.kind)
-            elif isinstance(s, RowMap):
+            elif s.computes:
                 inputs = tuple(self.near[v] for v in s.inputs)
                 self.near[s.output] = self._added(s, s.output, inputs)
             else:
@@ -201,8 +197,7 @@ class _Rewriting:
     def _directions(self, graph: str) -> list[Direction]:
         return [d for d in self.links if d[0] == graph]
 
-    def _input(self, s: Input) -> None:
-        value = s.output
+    def _input(self, value: Value) -> None:
         relation = self.old.graphs.get(value)
         if relation is not None:
             for d in self._directions(relation.graph):
@@ -214,17 +209,17 @@ class _Rewriting:
         else:
             self.near[value] = self.new.input(value.name, value.domain, value.kind)
 
-    def _learned(self, s: Learned) -> Value:
+    def _learned(self, every: Value, read_every: Callable[[], Tensor]) -> Value:
         """Of rows that are a parameter (there can be no more of them) those of own nodes."""
-        value = self.new.value(s.output.name, s.output.domain, s.output.kind)
-        read = _read_own(s.read, self.own[s.output.kind])
+        value = self.new.value(every.name, every.domain, every.kind)
+        read = _read_own(read_every, self.own[every.kind])
         return self.new.add(None, lambda: Learned(value, (), read))
 
-    def _added(self, s: RowMap, like: Value, inputs: tuple[Value, ...]) -> Value:
+    def _added(self, s: Step, like: Value, inputs: tuple[Value, ...]) -> Value:
         value = self.new.value(like.name, like.domain, like.kind)
         return self.new.add(None, lambda: replace(s, output=value, inputs=inputs))
 
-    def _edge_map(self, s: RowMap) -> None:
+    def _edge_map(self, s: Step) -> None:
         for d in self._directions(s.output.kind):
             like = replace(s.output, name=f"{s.output.name}{suffix_of(d)}", kind=name_of(d))
             inputs = tuple(
@@ -236,7 +231,7 @@ class _Rewriting:
         """A node value with the rows of ghosts."""
         if (value, d) not in self.far:
             link = self.links[d]
-            if isinstance(self.maker[value], Ones):
+            if self.maker[value].constant is not None:
                 self.far[value, d] = self.new.ones(link.far)  # known without asking
             else:
                 far = self.new.value(f"{value.name}{suffix_of(d)}'", Domain.NODE, link.far)
@@ -245,8 +240,7 @@ class _Rewriting:
                 self.far[value, d] = self.new.add(None, lambda: Exchange(far, (near,), link, first))
         return self.far[value, d]
 
-    def _aggregate(self, s: Aggregate) -> Value:
-        d: Direction = (s.graph, s.reverse)
+    def _aggregate(self, s: Step, d: Direction) -> Value:
         read: list[Value] = []
 
         def at(value: Value, field: str) -> Value:
@@ -278,5 +272,5 @@ class _Rewriting:
         inputs = tuple(dict.fromkeys(read))
         return self.new.add(
             None,
-            lambda: replace(s, output=output, inputs=inputs, graph=name_of(d), **changes),
+            lambda: replace(s.along(name_of(d)), output=output, inputs=inputs, **changes),
         )
