@@ -128,11 +128,11 @@ def with_members(roles: Roles, program: Program | None) -> Roles:
 
 def _as_used(relation: Relation, program: Program) -> Relation:
     rows, steps = program.inputs.get(relation.members), program.steps
-    over = [s for s in steps if getattr(s, "graph", None) == relation.graph]
+    reverse = (relation.graph, True)
     return replace(
         relation,
         leaves=all(rows not in s.inputs for s in steps) and rows not in program.outputs,
-        read_back=any(getattr(s, "reverse", False) for s in over),
+        read_back=any(s.over == reverse for s in steps),
     )
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pyg_incremental.call.checked import Checked
 from pyg_incremental.call.full_pass import difference
-from pyg_incremental.program.steps import Domain, RowMap
+from pyg_incremental.program.steps import Domain
 from pyg_incremental.session.session import Session
 
 _PART = 1 << 13
@@ -108,7 +108,7 @@ def restore(session: Session, content: Mapping[str, Any], checked: Checked) -> N
     softmaxes = {a.step.output for a in engine.aggregators if a.unwrapped.heads}
     # What reads such a state may hand its references on, as attention over hyperedges does.
     for step in session.plan.program.steps:
-        if isinstance(step, RowMap) and softmaxes.intersection(step.inputs):
+        if step.computes and softmaxes.intersection(step.inputs):
             softmaxes.add(step.output)
     for cell in stored:
         name, count = cell.value.name, session.num_nodes[cell.value.kind]

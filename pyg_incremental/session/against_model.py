@@ -16,7 +16,6 @@ from pyg_incremental.call.roles import Roles
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.journal import Journal, State
 from pyg_incremental.graph.edge_store import Ids
-from pyg_incremental.ops import NeighborhoodRows
 from pyg_incremental.program.steps import Domain, Program
 from pyg_incremental.session.compact import left_over, new_ids
 from pyg_incremental.session.near import NearPart, complete_around
@@ -41,8 +40,8 @@ def why_it_differs(program: Program, gap: float) -> str:
 
 
 def found_by_trying(program: Program) -> list[str]:
-    """The steps that were found to be local by trying."""
-    return [s.output.name for s in program.steps if isinstance(s, NeighborhoodRows)]
+    """The steps that were found to be local by trying: functions of which nothing else is known."""
+    return [s.output.name for s in program.steps if s.recomputes]
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from pyg_incremental.ops import Aggregate
 from pyg_incremental.program.origin import Origin, Place
-from pyg_incremental.program.steps import Domain, Program, Step, Value, Whole
+from pyg_incremental.program.steps import Domain, Program, Step, Value
 from pyg_incremental.session.advice import advice_on
 from pyg_incremental.session.session import Session
 from pyg_incremental.session.values import understood
@@ -170,7 +169,7 @@ def _lines(session: Session) -> list[_Line]:
     """
     program = session.plan.program
     makers = {s.output: s for s in program.steps}
-    passing = {o for v, o in program.origins.items() if isinstance(makers.get(v), Aggregate)}
+    passing = {o for v, o in program.origins.items() if v in makers and makers[v].gathers}
     modules = {path.removeprefix("model.") for path, _ in session.plan.site.named_modules()}
     found: list[_Line] = []
     last: Origin | None = None
@@ -227,18 +226,18 @@ def _alike(value: Value, other: Value) -> bool:
 
 def _how(program: Program, steps: Sequence[Step]) -> tuple[Runs, list[str]]:
     """How the steps of a line run, and why not incrementally."""
-    whole = [s for s in steps if isinstance(s, Whole) and s.of_all]
+    whole = [s for s in steps if s.of_all]
     if whole:
         reasons = [_in_words(program, s) for s in whole if s.reason]
         return "all rows", list(dict.fromkeys(reasons))
-    again = [s for s in steps if s.kind == "rows" and ".loop" not in s.output.name]
+    again = [s for s in steps if s.recomputes and ".loop" not in s.output.name]
     if again:
         names = ", ".join(dict.fromkeys(program.origins[s.output].what for s in again))
         return "row recompute", [f"{names}: a row is a function of all of its in-edges at once"]
     return "incremental", []
 
 
-def _in_words(program: Program, step: Whole) -> str:
+def _in_words(program: Program, step: Step) -> str:
     """The reason of a step by the name of the operation, not of the value that it makes."""
     name, _, reason = step.reason.partition(": ")
     origin = program.origins.get(step.output)

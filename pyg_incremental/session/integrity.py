@@ -11,7 +11,6 @@ from torch import Tensor
 
 from pyg_incremental.graph.dynamic import DynamicGraph
 from pyg_incremental.kernels import pairs
-from pyg_incremental.ops.extremum import ExtremumState
 from pyg_incremental.program.steps import Domain
 from pyg_incremental.rows import Cell
 from pyg_incremental.session.session import Session
@@ -176,8 +175,8 @@ def _problems_of_rows(session: Session) -> list[str]:
         heads = softmaxes.get(value, 0)
         found += _problems_of_cell(session, cell, theirs[value], heads, coarsest)
     for a in states:
-        if isinstance(a, ExtremumState):
-            found += _problems_of_owners(session, a)
+        what = f"of '{a.step.output}' has a channel of an edge of another row"
+        found += _wrong(a.of_other_edges(), what, "row")
     return found
 
 
@@ -276,18 +275,3 @@ def _far(ours: Tensor, fresh: Tensor, dtype: torch.dtype, slack: Tensor | None =
     same = (a == b) | ((a != a) & (b != b))
     far: Tensor = ~(same | ((a - b).abs() <= allowed))
     return far
-
-
-def _problems_of_owners(session: Session, state: ExtremumState) -> Iterator[str]:
-    """Every channel of an extremum belongs to an edge that leads to its row."""
-    step, graph = state.step, session.graphs[state.step.graph]
-    count = session.num_nodes[step.output.kind]
-    owner = state.owner.tensor[:count].cpu().numpy()
-    row, channel = np.nonzero(owner >= 0)
-    slots = owner[row, channel].astype(np.int64)
-    ends = graph.slots.src if step.reverse else graph.slots.dst
-    wrong = (slots >= graph.slot_capacity) | (graph.slots.in_at[slots % graph.slot_capacity] < 0)
-    wrong |= ends[slots % graph.slot_capacity] != row
-    yield from _wrong(
-        np.unique(row[wrong]), f"of '{step.output}' has a channel of an edge of another row", "row"
-    )

@@ -128,7 +128,7 @@ class _Search:
         program = session.plan.program
         self.session, self.asked = session, asked
         self.hops = max(program.depth, 1)
-        self.both_ways = any(getattr(s, "reverse", False) for s in program.steps)
+        self.both_ways = program.goes_against_edges
         self.both_ways |= bool(session.roles.derived)  # which may lead the other way
         self.left = np.iinfo(np.int64).max if most is None else most
         self.found: dict[str, list[Ids]] = {r.graph: [] for r in session.roles.relations}

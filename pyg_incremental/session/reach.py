@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from pyg_incremental.delta.resolve.resolver import ResolvedDelta
 from pyg_incremental.graph.edge_store import Ids
 from pyg_incremental.kernels.adjacency import Adjacency
-from pyg_incremental.ops import Aggregate
 from pyg_incremental.program.steps import Domain, Step
 from pyg_incremental.rows import Rows as Stored
 from pyg_incremental.session.session import Session
@@ -36,7 +35,7 @@ def reach(session: Session, resolved: ResolvedDelta) -> dict[str, Ids] | None:
     known = all(is_local(s, session) for s in program.steps)
     if not known or any(c.maker is not None for c in session.engine.cells.values()):
         return None
-    reverse = any(getattr(s, "reverse", False) for s in program.steps)
+    reverse = program.goes_against_edges
     found = _named(session, resolved)
     for _ in range(program.depth):
         new, found = found, dict(found)
@@ -55,8 +54,8 @@ def reach(session: Session, resolved: ResolvedDelta) -> dict[str, Ids] | None:
 
 def is_local(step: Step, session: Session) -> bool:
     """Whether a step is known to write only to rows that its inputs reach over edges."""
-    if isinstance(step, Aggregate):
-        return step.is_local and step.graph in session.graphs
+    if step.over is not None:
+        return step.is_local and step.over[0] in session.graphs
     # A map of edges reads edges alone, as no step here gathers; what is handed in reads nothing.
     return step.is_local and (not step.inputs or step.output.domain is not Domain.WHOLE)
 

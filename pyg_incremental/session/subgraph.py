@@ -41,7 +41,7 @@ def subgraph(session: Session, nodes: Ids, hops: int | None) -> Data:
             "depends; say it, as in inc.subgraph(nodes, hops=2), or see inc.explain()"
         )
     graph, near = session.graphs[r.graph], np.unique(nodes)
-    both = bool(roles.derived) or any(getattr(s, "reverse", False) for s in program.steps)
+    both = bool(roles.derived) or program.goes_against_edges
     ways, new = [graph.inn, graph.out] if both else [graph.inn], near
     for _ in range(program.depth if hops is None else hops):
         beside = [listed(way, way.neighbor, new) for way in ways]

@@ -154,9 +154,7 @@ class Trials:
     def _undo_of(self, fast: FastPath) -> Undo:
         """What notes and puts back for a compiled plan."""
         if self._undo is None or self._undo.fast is not fast:
-            steps = self.session.program.steps
-            both = any(getattr(s, "reverse", False) for s in steps)
-            self._undo = Undo(fast, both)
+            self._undo = Undo(fast, self.session.program.goes_against_edges)
         return self._undo
 
     def _changed(self) -> tuple[Any, Any]:

@@ -116,7 +116,7 @@ def differs_from_forward(
             fine.update((value, *step.inputs))  # however these are arranged, they are right
     for step in steps:
         if step.output in rows and step.output not in fine:
-            copied = getattr(step, "fn", None) is as_it_is
+            copied = step.row_fn is as_it_is
             name = str(step.inputs[0] if copied else step.output)
             if step.output in wanted:
                 seen.only(wanted[step.output], "what forward returns")
