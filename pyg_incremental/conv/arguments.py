@@ -8,15 +8,12 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import aggr
 
-from pyg_incremental.ops import Extremum, FunctionSum, SoftmaxSum, Sum
 from pyg_incremental.ops.base import Loops
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
     NotIncremental,
-    Ones,
     Program,
     Relation,
-    RowMap,
     Value,
 )
 from pyg_incremental.typing import Format
@@ -169,22 +166,16 @@ class Arguments:
         if value in self.examples:
             return self.examples[value]
         step = next(s for s in self.program.steps if s.output is value)
-        if isinstance(step, RowMap):
+        if step.computes:
             rows = [self.example(v) for v in step.inputs]
-            made: Tensor = step.fn(*(r[: min(map(len, rows))] for r in rows))
+            made: Tensor = step.compute(*(r[: min(map(len, rows))] for r in rows))
             return made
         alike = (v for v in self.examples if (v.domain, v.kind) == (value.domain, value.kind))
         count = next((len(self.examples[v]) for v in alike), 2)
-        if isinstance(step, Ones):
-            return self._of_nodes().new_ones(count, 1)
-        if isinstance(step, (Sum, Extremum)) and step.source is not None:
-            row = self.example(step.source)[:1]
-        elif isinstance(step, SoftmaxSum):
-            source, heads = self.example(step.source)[:1], self.example(step.target).shape[1]
-            row = torch.cat([source, source[:, :heads]], 1)
-        elif isinstance(step, (FunctionSum, Extremum)) and step.message is not None:
-            row = step.message.fn(*(self.example(v)[:1] for v in step.message.inputs)).flatten(1)
-        else:
+        if step.constant is not None:
+            return self._of_nodes().new_full((count, 1), step.constant)
+        row = step.row_like(self.example)
+        if row is None:
             raise NotIncremental(f"the shape of '{value}' is not known before it runs")
         return row.new_zeros(count, *row.shape[1:])
 

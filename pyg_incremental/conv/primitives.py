@@ -156,7 +156,7 @@ class Primitives(Arguments):
     def _sendable(self, value: Value) -> Value:
         """A value whose OLD rows can be retracted: the result of a sum has to be written down."""
         step = next(s for s in self.program.steps if s.output is value)
-        if isinstance(step, Aggregate) and not isinstance(step, NeighborhoodRows):
+        if step.gathers and not step.recomputes:
             return self.program.map(f"{value}_rows", as_it_is, [value], key="as_it_is")
         return value
 

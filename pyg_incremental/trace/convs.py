@@ -8,7 +8,6 @@ from torch_geometric.nn import MeshCNNConv, MessagePassing
 
 from pyg_incremental.conv import ConvCall
 from pyg_incremental.conv.with_weights import WithWeights
-from pyg_incremental.ops import PaddedRows
 from pyg_incremental.program.messages import reads_nodes
 from pyg_incremental.program.steps import Domain, NotIncremental, Program, Value
 from pyg_incremental.trace.looped import Looped, listed
@@ -107,11 +106,11 @@ def _refuse_order(program: Program, first: int, conv: MessagePassing) -> None:
         first: Where the steps of the conv begin.
         conv: The conv.
     """
-    made = [s for s in program.steps[first:] if s.kind == "rows"]
+    made = [s for s in program.steps[first:] if s.recomputes]
     ours = all(
         type(m).__module__.startswith(("torch_geometric.", "torch.")) for m in conv.modules()
     )
-    if any(isinstance(s, PaddedRows) for s in made) or isinstance(conv, MeshCNNConv):
+    if any(s.takes_all for s in made) or isinstance(conv, MeshCNNConv):
         ours = False
     if made and not ours:
         raise NotIncremental("it may depend on the order of edges, which these have none of")

@@ -26,11 +26,9 @@ from pyg_incremental.program.derived import (  # fmt: skip
 )
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
-    Gather,
-    Input,
     NotIncremental,
     Relation,
-    RowMap,
+    Step,
     Value,
 )
 from pyg_incremental.trace.functions import set_item
@@ -460,16 +458,20 @@ class DerivedGraphs:
             step = makers[value]
             if value.domain is not Domain.EDGE:
                 return value
-            if isinstance(step, Gather):
+            if step.at_end is not None:
                 found = self.program.gather(
-                    f"{value}_there", step.inputs[0], to.graph, step.at_target != turned
+                    f"{value}_there", step.inputs[0], to.graph, step.at_end != turned
                 )
-            elif isinstance(step, Input):
+            elif step.is_given:
                 found = self._input_carried(value, to, source)
-            elif isinstance(step, RowMap):
+            elif step.row_fn is not None:
                 inputs = [visit(v) for v in step.inputs]
                 found = self.program.map(
-                    f"{value}_there", step.fn, inputs, costly=step.costly, key=("carried", value)
+                    f"{value}_there",
+                    step.row_fn,
+                    inputs,
+                    costly=step.costly,
+                    key=("carried", value),
                 )
             else:
                 raise NotIncremental(f"'{value}' is no row of an edge")
@@ -574,9 +576,9 @@ def full_rows(like: Tensor, number: Any) -> Callable[[Tensor], Tensor]:
     return partial(_full, tuple(like.shape[1:]), number, like.dtype)
 
 
-def filled_rows(step: RowMap) -> Tensor | None:
+def filled_rows(step: Step) -> Tensor | None:
     """The row `[1, ...]` of all edges of a derived graph, if a map makes nothing else."""
-    fn = step.fn
+    fn = step.row_fn
     if not isinstance(fn, partial) or fn.func is not _full:
         return None
     row: Tensor = fn(torch.zeros(1))

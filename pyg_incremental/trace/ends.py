@@ -25,7 +25,6 @@ from pyg_incremental.ops.message import Message
 from pyg_incremental.program.messages import at_node, message_of, reads_nodes
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
-    Gather,
     NotIncremental,
     Value,
 )
@@ -494,7 +493,7 @@ class Ends:
     def _plain(self, rows: Value, end: End) -> Value | None:
         """The node value of which messages are the rows at the other end, if they are just that."""
         step = next(s for s in self.program.steps if s.output is rows)
-        other = isinstance(step, Gather) and step.at_target is not end.at_target
+        other = step.at_end is (not end.at_target)
         value = step.inputs[0] if other else None
         example = None if value is None else self.examples.get(value)
         return value if example is not None and example.dim() == 2 else None

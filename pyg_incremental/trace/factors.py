@@ -17,7 +17,7 @@ from pyg_incremental.conv import ConvCall
 from pyg_incremental.conv.linear import flat_weight
 from pyg_incremental.ops import EdgeFunction, plain_sum, scaled
 from pyg_incremental.program.messages import at_node, message_of
-from pyg_incremental.program.steps import Domain, NotIncremental, RowMap, Value
+from pyg_incremental.program.steps import Domain, NotIncremental, Value
 from pyg_incremental.trace import operations
 from pyg_incremental.trace.closures import flattened
 from pyg_incremental.trace.ids import End, EndIds
@@ -123,9 +123,9 @@ def _is_finite_without_edges(call: ConvCall, written: Written, factor: Value) ->
             if total.loops not in (call.loops, "drop"):
                 raise NotIncremental(f"'{rows}' is a sum over other edges")
             return torch.zeros_like(call.example(rows)[:1])
-        if type(step) is not RowMap or (rows not in written.plain and step.fn is not flattened):
+        if not step.computes or (rows not in written.plain and step.row_fn is not flattened):
             raise NotIncremental(f"'{rows}' is no function of sums")
-        made: Tensor = step.fn(*map(there, step.inputs))
+        made: Tensor = step.compute(*map(there, step.inputs))
         return made
 
     try:

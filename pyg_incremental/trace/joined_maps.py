@@ -58,11 +58,12 @@ def with_joined_maps(program: Program, by_hand: Container[Value]) -> None:
 
 def _joins(step: Step) -> bool:
     """Whether a step may be part of such a map."""
-    if type(step) is not RowMap or step.output.domain is Domain.WHOLE:
+    fn = step.row_fn
+    if fn is None or step.output.domain is Domain.WHOLE:
         return False
     if step.output.domain is Domain.NODE and step.costly:
         return False
-    return step.fn not in _WORDS and not isinstance(step.fn, _LAYERS)
+    return fn not in _WORDS and not isinstance(fn, _LAYERS)
 
 
 def _is_on_rows(one: Value, other: Value) -> bool:

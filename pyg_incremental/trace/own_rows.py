@@ -34,8 +34,6 @@ from pyg_incremental.program.derived import LOOP, DerivedEdges
 from pyg_incremental.program.messages import reads_nodes
 from pyg_incremental.program.steps import (  # fmt: skip
     Domain,
-    Gather,
-    Input,
     NotIncremental,
     Program,
     Relation,
@@ -140,7 +138,7 @@ class _Table:
         """Put steps over the graph in the place of those over the table."""
         made: dict[Value, list[Step]] = {}
         for step in list(self.program.steps):
-            over = isinstance(step, Aggregate) and step.graph == self.relation.graph
+            over = step.over is not None and step.over[0] == self.relation.graph
             if not over and (step.output.kind == self.relation.graph or step.output is self.table):
                 continue  # rows of its edges, which nothing will read
             reads = self.table in step.inputs or any(
@@ -278,18 +276,18 @@ class _Table:
             raise NotIncremental("rows of another graph")
         if rows in self.spread:
             return self.edges(self.spread[rows].edges)
-        if type(step) is Gather:
+        if step.at_end is not None:
             return self.program.gather(
-                f"{rows}_edges", step.inputs[0], self.of.graph, step.at_target != part.turned
+                f"{rows}_edges", step.inputs[0], self.of.graph, step.at_end != part.turned
             )
         if rows.name == derived.part:
             return torch.zeros(1, dtype=torch.int64)
         if rows.name in derived.columns:
             return self._given(derived.columns[rows.name].rows.name)
-        if type(step) is not RowMap:
+        if step.row_fn is None:
             raise NotIncremental(f"'{rows}' is no row of an edge")
         same = filled_rows(step)
-        return self._mapped(step) if same is None else same
+        return self._mapped(step, step.row_fn) if same is None else same
 
     def _given(self, name: str) -> Value:
         """Data of the graph."""
@@ -299,17 +297,17 @@ class _Table:
             raise NotIncremental("no data of the graph")
         return made
 
-    def _mapped(self, step: RowMap) -> Rows:
+    def _mapped(self, step: Step, fn: Callable[..., Any]) -> Rows:
         given = [self.edges(v) for v in step.inputs]
         values = [v for v in given if isinstance(v, Value)]
         if all(v.domain is not Domain.EDGE for v in values):
             if values:
                 raise NotIncremental("rows made of parameters")
-            row: Tensor = step.fn(*given)
+            row: Tensor = fn(*given)
             return row
         held = {i: v for i, v in enumerate(given) if isinstance(v, Tensor)}
         at = next(i for i, v in enumerate(values) if v.domain is Domain.EDGE)
-        fn = _with_same(step.fn, len(given), held, at) if held else step.fn
+        fn = _with_same(fn, len(given), held, at) if held else fn
         return self.program.map(f"{step.output}_edges", fn, values, costly=step.costly)
 
     def nodes(self, rows: Value) -> Value:
@@ -326,20 +324,22 @@ class _Table:
             raise NotIncremental("rows of another graph")
         if rows in self.spread:
             return self._own_rows(self.spread[rows], rows)
-        if type(step) is Gather:
+        if step.at_end is not None:
             return step.inputs[0]
-        if type(step) is Input:
+        if step.is_given:
             return self._none_of_loops(rows)
-        if type(step) is not RowMap:
+        if step.row_fn is None:
             raise NotIncremental(f"'{rows}' is no row of a loop")
-        if filled_rows(step) is not None:
-            made = self.program.map(f"{rows}_loops", step.fn, [self.program.ones(self.of.source)])
-            number = filled_rows(step).flatten().unique().tolist()  # type: ignore[union-attr]
+        same = filled_rows(step)
+        if same is not None:
+            ones = self.program.ones(self.of.source)
+            made = self.program.map(f"{rows}_loops", step.row_fn, [ones])
+            number = same.flatten().unique().tolist()
             if len(number) == 1:
                 self.written.numbers[made] = number[0]
             return made
         given = [self.nodes(v) for v in step.inputs]
-        return self.program.map(f"{rows}_loops", step.fn, given, costly=step.costly)
+        return self.program.map(f"{rows}_loops", step.row_fn, given, costly=step.costly)
 
     def _none_of_loops(self, rows: Value) -> Value:
         """What stands in the table where a loop has no data; see `program.derived`."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pyg_incremental.conv import registry
-from pyg_incremental.ops import EdgeFunction, FunctionSoftmax, NeighborhoodRows, SoftmaxSum
-from pyg_incremental.program.steps import Domain, Input, Program, Step, Value, Whole
+from pyg_incremental.program.steps import Domain, Program, Value
 
 Scheme = Literal["incremental", "constrained", "row recompute", "full pass", "refused"]
 """How a layer follows a change; see `SupportedLayer`."""
@@ -90,28 +89,17 @@ def scheme_of(program: Program) -> Scheme:
     features: set[Value] = set()  # and all that is computed from them
     found: set[Scheme] = set()
     for step in program.steps:
-        handed_in = isinstance(step, Input) and step.output.domain is Domain.NODE
+        handed_in = step.is_given and step.output.domain is Domain.NODE
         if handed_in or features.intersection(step.inputs):
             features.add(step.output)
-        if isinstance(step, Whole) and step.of_all:
+        if step.of_all:
             found.add("full pass")
-        elif isinstance(step, NeighborhoodRows) and features.intersection(step.inputs):
+        elif step.recomputes and features.intersection(step.inputs):
             found.add("row recompute")
-        elif features.intersection(_own(step)):
+        elif features.intersection(step.own_part):
             found.add("constrained")
     ranked: tuple[Scheme, ...] = ("full pass", "row recompute", "constrained")
     return next((scheme for scheme in ranked if scheme in found), "incremental")
-
-
-def _own(step: Step) -> tuple[Value, ...]:
-    """What an aggregation reads of the row that it computes: part of each of its messages."""
-    message = getattr(step, "message", None)
-    target = message.target if isinstance(message, EdgeFunction) else ()
-    if isinstance(step, SoftmaxSum):
-        return (step.target, *(() if step.loop is None else (step.loop, step.source)))
-    if isinstance(step, FunctionSoftmax) and step.loop is not None:
-        return (*target, *step.loop, *step.message.source)
-    return target
 
 
 def _told(builder: Any) -> str:
