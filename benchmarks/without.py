@@ -6,6 +6,8 @@ other. `x time` is the median over the turns of the time without it over the tim
 the mechanism is worth something there. `x memory` is what the copy without it holds, over what the
 one with it holds. `lines` are those of the files and functions that would go with the mechanism.
 
+* *compiled loop*: all steps of an update are one call of compiled code; without it each step is a
+  call of Python, as where a model runs something of its own between two of them;
 * *short way*: plain deltas of few changes go around the longer way of all others;
 * *lent memory*: a result takes the memory of an earlier one that nobody holds any more; wide rows,
   every result is read, and held until the next one is there;
@@ -129,8 +131,17 @@ def but_not_of_inputs(cell: Cell, ids: Any) -> Any:
     return None if cell.value.name == "x" else LISTED(cell, ids)
 
 
+def files(pattern: str) -> tuple[str, ...]:
+    """The files of the package that a pattern names."""
+    return tuple(sorted(p.relative_to(PACKAGE).as_posix() for p in PACKAGE.glob(pattern)))
+
+
 UNDONE = ("session/inverse.py", "distributed/part/undo.py")
 MECHANISMS = {
+    "compiled loop": Mechanism(
+        (*files("fused/**/*.py"), *files("kernels/compiled/machine*.py"), "engine/few_rows.py"),
+        (1, 100, 10_000), {"engine.few_rows.FewRows._compile": lambda *_: None},
+    ),
     "short way": Mechanism(
         ("session/at_once.py", "fused/run.py:takes_few", "fused/run.py:run_few"), (1, 10),
         {"session.at_once.FewChanges.apply": lambda *_: None}, swaps=True,
