@@ -131,6 +131,11 @@ def but_not_of_inputs(cell: Cell, ids: Any) -> Any:
     return None if cell.value.name == "x" else LISTED(cell, ids)
 
 
+OF_THE_LOOP = (
+    "_compile", "_update_few", "update_at_once", "_update_in_two", "go_on_few", "_end_of", "_go_on",
+)  # fmt: skip
+
+
 def files(pattern: str) -> tuple[str, ...]:
     """The files of the package that a pattern names."""
     return tuple(sorted(p.relative_to(PACKAGE).as_posix() for p in PACKAGE.glob(pattern)))
@@ -139,8 +144,9 @@ def files(pattern: str) -> tuple[str, ...]:
 UNDONE = ("session/inverse.py", "distributed/part/undo.py")
 MECHANISMS = {
     "compiled loop": Mechanism(
-        (*files("fused/**/*.py"), *files("kernels/compiled/machine*.py"), "engine/few_rows.py"),
-        (1, 100, 10_000), {"engine.few_rows.FewRows._compile": lambda *_: None},
+        (*files("fused/**/*.py"), *files("kernels/compiled/machine*.py"),
+         *(f"engine/loop.py:{name}" for name in OF_THE_LOOP)),
+        (1, 100, 10_000), {"engine.loop.Engine._compile": lambda *_: None},
     ),
     "short way": Mechanism(
         ("session/at_once.py", "fused/run.py:takes_few", "fused/run.py:run_few"), (1, 10),

@@ -115,6 +115,33 @@ def names_of_several(package: Path = PACKAGE) -> dict[str, list[str]]:
     return {name: files for name, files in homes.items() if len(files) > 1}
 
 
+RECORDS = {"dataclass", "NamedTuple", "TypedDict", "Protocol"}
+"""What sets the attributes of a class that says it has them."""
+
+
+def left_to_others(package: Path = PACKAGE) -> dict[str, set[str]]:
+    """The attributes that a class says it has, and that only classes derived from it set."""
+    classes = [
+        node
+        for file in sorted(package.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ClassDef)
+        and not RECORDS & set().union(*map(named, [*node.bases, *node.decorator_list]))
+    ]
+    derived_from = set().union(*(named(base) for node in classes for base in node.bases))
+    found = {}
+    for node in classes:
+        said = {s.target.id for s in node.body if isinstance(s, ast.AnnAssign) and s.value is None}
+        stored = {
+            part.attr
+            for part in ast.walk(node)
+            if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)
+        }
+        if node.name in derived_from and said - stored:
+            found[node.name] = said - stored
+    return found
+
+
 def functions() -> dict[str, int]:
     """The lines of each function, without its docstring; the longest of those of one name."""
     found: dict[str, int] = {}

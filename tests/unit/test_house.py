@@ -7,6 +7,7 @@ from tests.house import (
     class_checks,
     code_lines,
     files,
+    left_to_others,
     names_of_several,
     unstated_in,
     ways,
@@ -15,6 +16,8 @@ from tests.house import (
 AT_THE_ROOT = 9
 CLASS_CHECKS = 0
 """The number may only fall: a step says what it can do, so nobody has to know its class."""
+LEFT_TO_OTHERS = 5
+"""The number may only fall: a class stands once and whole."""
 MODULES = {"plain": 10, "ordinary": 38, "partitioned": 54}
 
 
@@ -30,6 +33,34 @@ def test_docstrings_state_shapes_dtypes_and_errors():
 def test_steps_are_seldom_asked_for_their_class():
     found = class_checks()
     assert len(found) <= CLASS_CHECKS, found
+
+
+def test_a_class_is_seldom_cut_in_half():
+    found = left_to_others()
+    assert sum(map(len, found.values())) <= LEFT_TO_OTHERS, found
+
+
+HALVES = '''
+"""Halves."""
+
+class First:
+    rows: int
+    edges: int = 0
+    def __init__(self):
+        self.kept = 0
+
+class Second(First):
+    def __init__(self):
+        self.rows = 0
+
+class Alone:
+    rows: int
+'''
+
+
+def test_a_class_cut_in_half_is_found(tmp_path):
+    (tmp_path / "file.py").write_text(HALVES)
+    assert left_to_others(tmp_path) == {"First": {"rows"}}
 
 
 STEPS = '''
