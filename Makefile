@@ -36,13 +36,15 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-build-isolation $(PIP_ARGS)
 # What is installed for tests is compiled to bytecode when it is first imported; most of it never is.
 NOT_COMPILED := --no-compile
 
-# On a new machine the kernels compile for two minutes of one core: two processes share that.
+# On a new machine the kernels compile for two minutes of one core each: meanwhile what only the tests need is
+# installed.
 ## test         Tests but those of benchmarks
 CHOSEN := -m "not bench"
 WARM_UP := $(BIN)/python -m pyg_incremental warm-up --dtype
 .PHONY: test
-test: $(STAMPS)/test
-	$(WARM_UP) float32 & one=$$!; $(WARM_UP) float64 && wait $$one
+test: $(STAMPS)/package
+	$(WARM_UP) float32 & one=$$!; $(WARM_UP) float64 & two=$$!; \
+	    $(MAKE) --no-print-directory $(STAMPS)/test && wait $$one && wait $$two
 	$(BIN)/python -m pytest $(PARALLEL) $(CHOSEN)
 
 # What coverage counts is a part of the tests: those that
@@ -193,6 +195,11 @@ $(STAMPS)/build: $(STAMPS)/venv $(PINS)
 	$(INSTALL) setuptools wheel
 	touch $@
 
+$(STAMPS)/package: $(STAMPS)/build
+	@echo "installing the package (about a minute)"
+	$(INSTALL) $(NOT_COMPILED) -e .
+	touch $@
+
 $(STAMPS)/examples: $(STAMPS)/build
 	@echo "installing the package and what the examples need (about a minute)"
 	$(INSTALL) -e ".[examples]"
@@ -204,8 +211,8 @@ $(STAMPS)/bench: $(STAMPS)/build
 	touch $@
 
 # The tests run the examples and the benchmarks.
-$(STAMPS)/test: $(STAMPS)/build
-	@echo "installing the package and what the tests and the examples need (about a minute)"
+$(STAMPS)/test: $(STAMPS)/package
+	@echo "installing what the tests and the examples need (about a minute)"
 	$(INSTALL) $(NOT_COMPILED) -e ".[test,examples,bench,mpi,partition]"
 	touch $(STAMPS)/examples $(STAMPS)/bench $@
 
