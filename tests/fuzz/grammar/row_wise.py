@@ -1,6 +1,8 @@
 """Row by row: elementwise operations, activations, linear maps, reductions within a row.
 
 Whatever jumps (floor, sign, a comparison) jumps at an odd number, which no sum of inputs hits.
+`nan_to_num` says what becomes of infinity: by default the largest number there is, and such numbers
+overflow where a linear map runs in front of a sum (docs/source/concepts/numbers.md).
 """
 
 from tests.fuzz.operation import ROWS, expressions, family
@@ -83,7 +85,7 @@ Tensor.clamp | {h}.clamp(min={c})
 Tensor.clamp_max | {h}.clamp_max(0.9)
 torch.clamp_min | torch.clamp_min({h}, -0.4)
 torch.clip | torch.clip({h}, -0.8, 0.8)
-torch.nan_to_num | torch.nan_to_num({h}, nan=0.5)
+torch.nan_to_num | torch.nan_to_num({h}, 0.5, 9.0, -9.0)
 torch.where | torch.where({h} > 0.137, {h}, -0.5 * {h})
 Tensor.where | {h}.where({h} < 0.613, {h}.new_tensor(0.3))
 torch.where scalar | torch.where({h} > 0.137, 1.0, {h})
