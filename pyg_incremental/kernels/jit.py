@@ -94,7 +94,8 @@ def njit(counted: bool = True, **options: Any) -> Callable[[Callable[..., Any]],
 
     Args:
         counted: Whether references are counted. They need not be where a kernel neither makes
-            arrays, nor returns any, nor calls what does.
+            arrays, nor returns any, nor calls what does: nobody would free these. Methods of
+            arrays, such as `ravel`, do (see `tests/contract/test_no_leaks.py`).
         **options: As for Numba; with `cache=True`, which goes without saying. What lets C call a
             kernel is left out, as nobody does.
     """

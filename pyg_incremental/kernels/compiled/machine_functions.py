@@ -205,7 +205,7 @@ def _apply(m, s, rows, dst, sign):  # type: ignore[no-untyped-def]
             if low.size:
                 drift[v, 0] += magnitude(state, v, scale)
         else:
-            rest = low[v] if low.size else low.ravel()
+            rest = low[v] if low.size else state[v, :0]
             _in_softmax(row, state[v], rest, drift[v], scale, heads, sign, unit)
 
 
@@ -231,7 +231,7 @@ def _exchange(m, s, rows, before, dst, moves, sizes):  # type: ignore[no-untyped
             if low.size:
                 drift[v, 0] += magnitude(state, v, scale)
         else:
-            rest = low[v] if low.size else low.ravel()
+            rest = low[v] if low.size else state[v, :0]
             _in_softmax_exchange(row, was, state[v], rest, drift[v], scale, heads, unit, sizes)
 
 

@@ -202,7 +202,7 @@ def _softmax_row(  # type: ignore[no-untyped-def]
         for h in range(heads):
             shift = logit(loop[v, h], slope, state) - top[h]
             add_term(sums, h, heads, channels, message[v], shift)
-    write_sums(sums, row, low[v] if low.size else low.ravel())
+    write_sums(sums, row, low[v] if low.size else row[:0])
     for h in range(heads):
         if top[h] == -np.inf and row[width + h] != 0:
             _sunk(v, h, row[h * channels : (h + 1) * channels], message, loop, inn, drop)
@@ -233,7 +233,7 @@ def _softmax_edge(  # type: ignore[no-untyped-def]
     channels = source.size // heads - 1
     width = heads * channels
     slope = source.dtype.type(slope)
-    row, rest = state[v], low[v] if low.size else low.ravel()
+    row, rest = state[v], low[v] if low.size else state[v, :0]
     for h in range(heads):
         a = source[width + h] + target[v, h]
         if edge_row.size:
@@ -264,7 +264,7 @@ def softmax_edges(  # type: ignore[no-untyped-def]
                 fetch(low, dst[i + AHEAD])
         if drop and src[i] == dst[i]:
             continue
-        row = edge_rows[i] if edge_rows.size else edge_rows.ravel()
+        row = edge_rows[i] if edge_rows.size else state[dst[i], :0]
         _softmax_edge(
             dst[i], message[src[i]], state, low, drift, scale, target, row, slope, sign, unit
         )
@@ -330,11 +330,11 @@ def _exchange_edge(  # type: ignore[no-untyped-def]
     See `_softmax_edge`.
     """
     heads, now, before = target.shape[1], message[u], old[i]
-    edge_row = edge[slot] if edge.size else edge.ravel()
+    edge_row = edge[slot] if edge.size else before[:0]
     channels = now.size // heads - 1
     width = heads * channels
     slope = now.dtype.type(slope)
-    row, rest = state[v], low[v] if low.size else low.ravel()
+    row, rest = state[v], low[v] if low.size else state[v, :0]
     for h in range(heads):
         a, b = now[width + h] + target[v, h], before[width + h] + target[v, h]
         if edge_row.size:
