@@ -396,8 +396,8 @@ class Engine:
                 self._update_few(fast, events, happened, rows, stats)
                 return stats
         num_events = self._begin(events, stats)
-        if not (num_events or new_nodes or rows or renew or values):
-            return stats
+        if not (num_events or new_nodes or rows or renew or values or self._has_exchanges):
+            return stats  # where others may send something, they wait for this process, too
         for cell in values:
             cell.dirty = True
         with self._alone:
