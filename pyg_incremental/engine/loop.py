@@ -117,7 +117,7 @@ class Engine:
         for a in self.aggregators:
             of_all = torch.float64 if a.step.graph in wide else None
             a.accumulate_dtype = accumulate_dtype or of_all
-        self._has_exchanges = any(s.brings_executor for s in steps)
+        self._is_collective = any(s.is_collective for s in steps)
         self._say_what_cells_are_for(steps, stored)
         self.edge_executors: list[Any] = [
             e for e in self.executors if (e.is_given or e.computes) and e.out.domain is Domain.EDGE
@@ -211,7 +211,7 @@ class Engine:
         """See that small updates of a large graph have their fast path from the first one on."""
         if self._wait and sum(g.num_edges for g in self.graphs.values()) >= LARGE:
             self._wait = 1
-            if self.main is not None and not self._has_exchanges:  # an update of all ranks
+            if self.main is not None and not self._is_collective:  # an update of all ranks
                 self.update({}, {}, {})  # lays it out, and loads what it is made of
 
     def take_values(self, given: Mapping[str, Tensor]) -> Callable[[], Work] | None:
@@ -396,7 +396,7 @@ class Engine:
                 self._update_few(fast, events, happened, rows, stats)
                 return stats
         num_events = self._begin(events, stats)
-        if not (num_events or new_nodes or rows or renew or values or self._has_exchanges):
+        if not (num_events or new_nodes or rows or renew or values or self._is_collective):
             return stats  # where others may send something, they wait for this process, too
         for cell in values:
             cell.dirty = True

@@ -119,6 +119,7 @@ class Step:
         recomputes: Whether it makes a row again of all that it reads wherever any of that changed,
             by a function of which nothing else is known.
         brings_executor: Whether what runs it is its own, `executor`.
+        is_collective: Whether all ranks take part in it, in every update.
     """
 
     kind: ClassVar[str] = "step"
@@ -131,6 +132,7 @@ class Step:
     constant: ClassVar[float | None] = None
     recomputes: ClassVar[bool] = False
     brings_executor: ClassVar[bool] = False
+    is_collective: ClassVar[bool] = False
     output: Value
     inputs: tuple[Value, ...]
 

@@ -8,9 +8,7 @@ from dataclasses import fields
 from statistics import median
 from typing import Any
 
-import numpy as np
-
-from pyg_incremental.telemetry.work import UpdateStats
+from pyg_incremental.telemetry.work import UpdateStats, totals_of
 
 _log = logging.getLogger(__name__)
 
@@ -140,7 +138,7 @@ class Tally:
         sums["update_seconds"] += sum(seconds)  # type: ignore[assignment]
         sums["edges_added"] += sum(s.edges_added for s in done)
         sums["edges_deleted"] += sum(s.edges_deleted for s in done)
-        rows, changed, edges = np.sum([s.totals() for s in done], axis=0).tolist()
+        rows, changed, edges = totals_of(done)
         sums.update(rows_recomputed=rows, rows_changed=changed, edges_read=edges)
         self._median = median(seconds)
         if len(done) == RECENT:

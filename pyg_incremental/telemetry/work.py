@@ -1,8 +1,10 @@
 """The work of an update, step by step."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from pyg_incremental.telemetry.table import html_table
 
@@ -100,14 +102,6 @@ class UpdateStats:
         """Edges pushed along or read, over all steps."""
         return sum(s.edges for s in self.steps)
 
-    def totals(self) -> tuple[int, int, int]:
-        """`rows`, `changed` and `edges`, without an entry for each step."""
-        rows = changed = edges = 0
-        for work in self._work:
-            counts = StepStats(*work)[2:5] if len(work) > 2 else work[1].sum(0)[:3].tolist()
-            rows, changed, edges = rows + counts[0], changed + counts[1], edges + counts[2]
-        return rows, changed, edges
-
     def __iter__(self) -> Iterator[StepStats]:
         """Over `steps`."""
         return iter(self.steps)
@@ -142,3 +136,13 @@ class UpdateStats:
         names = ("step", "kind", "rows", "changed", "edges", "reread", "way")
         rows = ((s.name, s.kind, s.rows, s.changed, s.edges, s.reread, s.way) for s in self.steps)
         return html_table(above or self._head, names, rows)
+
+
+def totals_of(updates: Sequence[UpdateStats]) -> tuple[int, int, int]:
+    """The `rows`, `changed` and `edges` of all updates, without an entry for each step."""
+    done = [work for stats in updates for work in stats._work]
+    counts = [np.array([StepStats(*work)[2:5]]) if len(work) > 2 else work[1] for work in done]
+    if not counts:
+        return 0, 0, 0
+    rows, changed, edges = np.concatenate([c[:, :3] for c in counts]).sum(0).tolist()
+    return rows, changed, edges

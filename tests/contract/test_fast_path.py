@@ -365,13 +365,26 @@ def test_small_steps_keep_out_of_the_threads_of_pytorch(part, seed, monkeypatch)
     assert inc.verify() < 1e-12
 
 
+class Scores(nn.Module):
+    """Rows of edges, which executors of their own compute."""
+
+    def __init__(self):
+        super().__init__()
+        self.gnn = MODELS["sage"]()
+
+    def forward(self, x, edge_index):
+        h = self.gnn(x, edge_index)
+        return (h[edge_index[0]] * h[edge_index[1]]).sum(-1)
+
+
+@pytest.mark.parametrize("make", [MODELS["sage"], Scores], ids=["sage", "scores"])
 @pytest.mark.parametrize(
     ("after", "edges", "first"), [(8, 4 * N, 0), (8, 4 * N + 1, 8), (None, 1, None)]
 )
-def test_large_graphs_do_not_wait_for_their_plan(after, edges, first, seed, monkeypatch):
+def test_large_graphs_do_not_wait_for_their_plan(make, after, edges, first, seed, monkeypatch):
     monkeypatch.setattr(loop, "LARGE", edges)
     rng = generator(seed)
-    model = MODELS["sage"]().double().eval()
+    model = make().double().eval()
     inc = to_incremental(model, compile_after=after, backend="compiled")
     inc(torch.from_numpy(rng.standard_normal((N, CHANNELS))), index(rng.integers(0, N, (4 * N, 2))))
     compiled = [inc._session.engine.fast is not None]

@@ -44,6 +44,7 @@ class Exchange(Joined):
 
     kind: ClassVar[str] = "exchange"
     brings_executor: ClassVar[bool] = True
+    is_collective: ClassVar[bool] = True
     link: Link
     shares: bool
 
