@@ -51,7 +51,7 @@ class Context:
         nodes, graph = self.nodes, self._graph
         self._united.clear()
         self.stats = stats
-        self.num_nodes, self.first_new = nodes.num_nodes, nodes.first_new
+        self.first_new = nodes.first_new
         self.renew_ids = nodes.renew_ids
         self.events = events
         self.num_events = 0
@@ -71,6 +71,11 @@ class Context:
                 changed=_as_tensors(events.changed),
                 overwritten=events.overwritten,
             )
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes there are, also where compiled code alone has added the last ones."""
+        return self.nodes.num_nodes
 
     @property
     def graph(self) -> DynamicGraph:

@@ -124,6 +124,21 @@ def test_an_owner_that_is_wrong():
     assert any("edge of another row" in what for what in inc.check())
 
 
+def test_an_owner_that_is_wrong_at_a_new_node(seed):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(6, 3, generator=generator)
+    ring = torch.stack([torch.arange(6), torch.arange(1, 7) % 6])
+    inc = to_incremental(SAGEConv(3, 3, aggr="max").eval(), compile_after=1)
+    inc(x, ring)
+    for _ in range(4):  # the last of them in compiled code, as what follows
+        inc.apply_delta(x_changes=(torch.tensor([0]), torch.randn(1, 3, generator=generator)))
+    inc.apply_delta(torch.tensor([[0, 6], [6, 1]]), x_add=x[:1])
+    assert inc.check() == []
+    (state,) = (a for a in inc._session.engine.aggregators if hasattr(a, "owner"))
+    state.owner.rows[6, 0] = 0  # the slot of an edge into node 1
+    assert any("row 6 " in what and "edge of another row" in what for what in inc.check())
+
+
 def test_edge_data_that_does_not_fit():
     torch.manual_seed(0)
     x, edge_index = drawn()
