@@ -14,6 +14,7 @@ from pyg_incremental.blocks.kept import KeptRows, taken
 from pyg_incremental.blocks.node_order import NodeOrder
 from pyg_incremental.blocks.schedule import Schedule
 from pyg_incremental.call import full_pass
+from pyg_incremental.call.bound_call import dtype_of
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.call.roles import Roles
 from pyg_incremental.program.steps import Domain, Step, Value
@@ -64,9 +65,7 @@ class AtHand:
                     if v.name == name and v.domain is Domain.EDGE
                 }
         nodes = (tensors[n] for n in roles.nodes)
-        floats = (t for t in nodes if t.dtype.is_floating_point)
-        parameters = (p for p in plan.site.model.parameters() if p.dtype.is_floating_point)
-        self._like = next(floats, next(parameters, torch.empty(0))).detach()[:0].to(device)
+        self._like = torch.empty(0, dtype=dtype_of(plan.site.model, nodes), device=device)
         self.backend = Backend("auto", self._like)
         self.kept: dict[Value, KeptRows] = {}
         self.contents: dict[Value, Any] = {}

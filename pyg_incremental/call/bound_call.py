@@ -1,12 +1,14 @@
 """A call of a model, with everything fixed but its tensors."""
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch_geometric import EdgeIndex
 from torch_geometric.data import HeteroData
 from torch_geometric.data.data import BaseData
@@ -31,6 +33,7 @@ from pyg_incremental.call.said import Role, said_of
 from pyg_incremental.call.untold import refuse_constants
 from pyg_incremental.errors import InvalidDeltaError
 
+_HALF = (torch.float16, torch.bfloat16)
 BESIDE = ("edge_time", "node_time", "edge_ids")
 """What may be given beside a call of any model: times, see `expire`, and numbers of edges, by which
 those that leave are told apart from others of their pair."""
@@ -413,6 +416,22 @@ def _read(site: BoundCall, arguments: Mapping[str, Any]) -> Collection[str]:
             return names_read(site)
         except Exception:  # a user's model may raise anything, and will do so again
             return site.names
+
+
+def dtype_of(model: nn.Module, rows: Iterable[Tensor]) -> torch.dtype:
+    """The dtype a model counts in: that of most of its parameters, or else of node rows `[n, ...]`.
+
+    A dtype of half precision counts only where no parameter is wider: a degree that is kept in it
+    is none beyond 2,048, and rows or tables of it may be there to save memory alone.
+    """
+    sizes: Counter[torch.dtype] = Counter()
+    for p in model.parameters():
+        if p.dtype.is_floating_point:
+            sizes[p.dtype] += 0 if is_lazy(p) else p.numel()
+    if sizes:
+        return max(sizes, key=lambda dtype: (dtype not in _HALF, sizes[dtype]))
+    floats = (t.dtype for t in rows if t.dtype.is_floating_point)
+    return next(floats, torch.get_default_dtype())
 
 
 def device_of(model: nn.Module, rows: Iterable[Tensor]) -> torch.device:

@@ -117,6 +117,8 @@ def deep_copy(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
                 memo[id(held)] = OrderedDict()
             elif type(held) is Inspector:  # signatures of a conv's class, read when it was made
                 memo[id(held)] = held
+            elif isinstance(held, Tensor) and not held.is_leaf:  # as of pruned layers; PyTorch
+                memo[id(held)] = held.detach().clone()  # copies none that a call has computed
     made: nn.Module = copy.deepcopy(model, memo)
     for m in made.modules():
         if "_incremental" in vars(m):

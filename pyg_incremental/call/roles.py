@@ -67,8 +67,14 @@ class Roles:
     ids: dict[str, str] = field(default_factory=dict)
 
     def features(self, kind: str) -> str | None:
-        """Name of the features of some kind of nodes: what a plain `x_changes` means."""
-        return next((name for name, of in self.nodes.items() if of == kind), None)
+        """Name of the features of some kind of nodes: what a plain `x_changes` means.
+
+        That is `x` where there is one, as the fields of an object stand in the order in which
+        somebody has written them; else the first argument with rows of these nodes.
+        """
+        names = [name for name, of in self.nodes.items() if of == kind]
+        called_x = (n for n in names if n.rpartition("/")[2] in ("x", "x_dict"))
+        return next(called_x, names[0] if names else None)
 
     def declare(self, program: Program, name: str) -> Value:
         """An argument that is not a graph, as an input of a program."""

@@ -7,6 +7,7 @@ _TWO_SIDES = (
 _ADVICE = (
     # The whole model.
     ("draws random numbers", "draw them before the call, and hand them in as node features"),
+    ("(Linear) from call to call", "torch.nn.utils.prune.remove(layer, 'weight') makes it last"),
     ("from call to call", "keep it outside of the model, or hand it in as an argument"),
     ("cannot be copied", "keep what can't be copied (files, locks, loaders) outside of the model"),
     ("scripted", "wrap the model as it was before torch.jit.script"),

@@ -108,7 +108,8 @@ class Outputs:
         """
         if any(v.domain is not Domain.NODE for v in self._values):
             raise UnsupportedModelError(
-                "read: the output has no row for each node, so none can be chosen; call read()"
+                "read: no output is known to have a row for each node, as of a readout or a model "
+                "that runs as a full pass, so none can be chosen; take rows of read() or out"
             )
         kinds = {v.kind for v in self._values}
         if not isinstance(nodes, Mapping) and len(kinds) == 1:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pyg_incremental.call import full_pass
-from pyg_incremental.call.bound_call import device_of
+from pyg_incremental.call.bound_call import device_of, dtype_of
 from pyg_incremental.call.members import naming_graphs, set_apart
 from pyg_incremental.call.plan import CallPlan
 from pyg_incremental.delta.describe import GraphDelta
@@ -83,11 +83,8 @@ class Session:
         self.num_nodes = num_nodes
         for graph in graphs.values():
             graph.belongs_to(type(plan.site.model).__name__)
-        parameters = (p for p in plan.site.model.parameters() if p.dtype.is_floating_point)
-        floats = (x for x in nodes.values() if x.dtype.is_floating_point)
-        device = device_of(plan.site.model, nodes.values())
-        like = next(floats, next(parameters, torch.empty(0, device=device)))
-        self.like = like.detach().new_empty(0)  # nobody's rows, which would be held
+        model, rows = plan.site.model, nodes.values()
+        self.like = torch.empty(0, dtype=dtype_of(model, rows), device=device_of(model, rows))
         self._kind = _kind_of(plan.site.model)
         given = [*nodes.values(), *(t for g in graphs.values() for t in g.edge_data.values())]
         self.backend = Backend(

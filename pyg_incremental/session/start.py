@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from pyg_incremental.call import full_pass
-from pyg_incremental.call.bound_call import BoundCall, device_of
+from pyg_incremental.call.bound_call import BoundCall, device_of, dtype_of
 from pyg_incremental.call.held_graphs import held_rows
 from pyg_incremental.call.members import (
     count_of,
@@ -41,8 +40,7 @@ _log = logging.getLogger(__name__)
 
 def begin_kernels(model: nn.Module, settings: Settings) -> None:
     """See that kernels serve: compiled ones, or plain ones until these are made."""
-    parameters = (p.dtype for p in model.parameters() if p.dtype.is_floating_point)
-    dtype = str(next(parameters, torch.get_default_dtype())).removeprefix("torch.")
+    dtype = str(dtype_of(model, ())).removeprefix("torch.")
     if settings.backend == "compiled":
         KERNELS.wait()
     if settings.backend != "reference":

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch_geometric.data import HeteroData
 from torch_geometric.nn import HeteroConv, NNConv, SAGEConv, SignedConv
 
@@ -21,6 +22,7 @@ from tests.hetero_side_by_side import HeteroSides
 from tests.hetero_strategies import BOUGHT, FOLLOWS, HETERO_DELTAS, LABELS, RATES, TYPES, as_plain
 from tests.side_by_side import clone
 from tests.strategies import generator, index
+from tests.zoo import CHANNELS
 from tests.zoo_hetero import GRAPH_CASES, HETERO_CASES, PAIR_CASES
 
 CASES = [*PAIR_CASES, *GRAPH_CASES, *HETERO_CASES]
@@ -460,3 +462,36 @@ def test_a_type_that_was_not_there_at_first(seed):
         with torch.no_grad():
             assert_close(inc.out, model(x, edges))
     assert inc.mode == "incremental"
+
+
+class TwoFields(nn.Module):
+    """Reads ids and features of one type of nodes."""
+
+    def __init__(self):
+        super().__init__()
+        self.films, self.genres = nn.Embedding(6, CHANNELS), nn.Embedding(3, CHANNELS)
+        self.conv = SAGEConv(CHANNELS, 4)
+
+    def forward(self, data):
+        films = self.films(data["film"].n_id) + self.genres(data["film"].x)
+        return self.conv((data["user"].x, films), data["user", "rates", "film"].edge_index)
+
+
+@pytest.mark.parametrize("fields", [("n_id", "x"), ("x", "n_id")])
+def test_a_type_alone_means_its_x_in_whatever_order_fields_were_written(fields, seed):
+    torch.manual_seed(seed)
+    data = HeteroData()
+    data["user"].x = torch.randn(5, CHANNELS, dtype=torch.float64)
+    for name in fields:
+        data["film"][name] = (
+            torch.arange(6) if name == "n_id" else torch.zeros(6, dtype=torch.int64)
+        )
+    edges = torch.stack([torch.randint(5, (20,)), torch.randint(6, (20,))])
+    data["user", "rates", "film"].edge_index = edges
+    model = TwoFields().double().eval()
+    inc = to_incremental(model)
+    inc(data)
+    inc.apply_delta(x_changes={"film": ([4], torch.tensor([2]))})
+    data["film"].x[4] = 2
+    with torch.no_grad():
+        assert_close(inc.out, model(data))

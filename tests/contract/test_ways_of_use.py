@@ -5,10 +5,11 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, GCNConv, SAGEConv
 
-from pyg_incremental import GraphDelta, StaleStateError, load, to_incremental
+from pyg_incremental import GraphDelta, IncrementalWarning, StaleStateError, load, to_incremental
 from tests.closeness import assert_close, rows_that_differ
 from tests.oracle import World, full
 from tests.side_by_side import SideBySide
@@ -549,3 +550,22 @@ def test_a_step_that_reads_the_graph_alone_follows_it(seed):
     for _ in range(30):
         inc.apply_delta(edge_index_add=torch.randint(9, (2, 1)))
         assert inc.verify() < 1e-9
+
+
+@pytest.mark.parametrize("was_called", [False, True])
+def test_pruned_layers_run_whole_and_stay_current(was_called, seed):
+    torch.manual_seed(seed)
+    model, world = SAGEConv(CHANNELS, 4).double().eval(), make_world(generator(seed))
+    prune.l1_unstructured(model.lin_l, "weight", 0.5)
+    if was_called:
+        with torch.no_grad():
+            model(**world.inputs())
+    inc = to_incremental(model)
+    with pytest.warns(IncrementalWarning, match="keeps 'weight' of 'lin_l'"):
+        inc(**world.inputs())
+    assert "prune.remove" in str(inc.explain())
+    walk(inc, model, world, seed)
+    prune.remove(model.lin_l, "weight")
+    inc(**world.inputs())
+    assert inc.mode == "incremental"
+    walk(inc, model, world, seed)
