@@ -324,5 +324,6 @@ def test_stats_print_as_a_table(backend):
     for step in stats.steps:
         assert step.name in text
     assert stats.rows == sum(step.rows for step in stats.steps)
+    assert stats.totals() == (stats.rows, stats.changed, stats.edges)
     assert stats.seconds > 0
     assert backend in repr(inc)

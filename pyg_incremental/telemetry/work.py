@@ -102,6 +102,10 @@ class UpdateStats:
         """Edges pushed along or read, over all steps."""
         return sum(s.edges for s in self.steps)
 
+    def totals(self) -> tuple[int, int, int]:
+        """`rows`, `changed` and `edges`, without an entry for each step."""
+        return totals_of([self])
+
     def __iter__(self) -> Iterator[StepStats]:
         """Over `steps`."""
         return iter(self.steps)
