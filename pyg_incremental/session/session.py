@@ -123,8 +123,8 @@ class Session:
         if kind != self._kind and kind is not None:
             dtype, device = kind
             raise StaleStateError(
-                f"the model was moved to {dtype} on '{device}', but the stored features are "
-                f"{self.like.dtype} on '{self.like.device}': call the model again with "
+                f"the model was moved to {dtype} on '{device}', but what is stored was "
+                f"computed in {self.like.dtype} on '{self.like.device}': call the model again with "
                 f"{str(dtype).removeprefix('torch.')} features on '{device}'"
             )
 

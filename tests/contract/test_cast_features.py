@@ -3,9 +3,9 @@
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GATConv, GCNConv, GraphConv, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, GraphConv, LGConv, SAGEConv
 
-from pyg_incremental import evaluate, to_incremental
+from pyg_incremental import IncrementalWarning, evaluate, to_incremental
 from tests.closeness import assert_close
 from tests.oracle import full
 from tests.strategies import DELTAS, generator, make_world
@@ -33,23 +33,33 @@ class Cast(nn.Module):
         return self.conv(x.float(), edge_index, *more)
 
 
+def with_rows(delta, change):
+    """A delta with other rows of features."""
+    more = {}
+    if delta.get("x_add") is not None:
+        more["x_add"] = change(delta["x_add"])
+    if delta.get("x_changes") is not None:
+        ids, rows = delta["x_changes"]
+        more["x_changes"] = ids, change(rows)
+    return {**delta, **more}
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("name", CONVS)
 def test_mixed_deltas(name, dtype, seed):
     torch.manual_seed(seed)
     model, rng = Cast(CONVS[name]()).eval(), generator(seed)
-    # Deltas draw weights in the dtype of the features, of which a model takes no wider ones.
-    is_weighted = name in ("gcn", "graph") and dtype is not torch.float64
-    weights = [("edge_weight", None)] if is_weighted else []
+    weights = [("edge_weight", None)] if name in ("gcn", "graph") else []
     world = make_world(rng, data=weights, dtype=torch.float32)
-    world.x = world.x.to(dtype)
+    world.x = world.x.to(dtype).float()  # what the model makes of features in that dtype
     inc = to_incremental(model)
-    inc(**world.inputs())
+    inc(**{**world.inputs(), "x": world.x.to(dtype)})
     for _ in range(12):
-        delta = DELTAS["mixed"](world, rng)
+        delta = with_rows(DELTAS["mixed"](world, rng), lambda rows: rows.to(dtype).float())
         world.apply(**delta)
-        inc.apply_delta(**delta)
+        inc.apply_delta(**with_rows(delta, lambda rows: rows.to(dtype)))
         assert_close(inc.out, full(model, world))
+    assert inc.x.dtype is dtype
     assert inc.mode == "incremental"
 
 
@@ -83,6 +93,30 @@ def test_a_weight_beyond_half_precision(seed):
     edges = torch.cat([edges, torch.tensor([[1], [2]])], 1)
     with torch.no_grad():
         assert_close(inc.out, model(x, edges, torch.cat([weights, torch.tensor([1e5])])))
+
+
+def test_what_is_propagated_in_another_dtype_is_exact(seed):
+    """It is counted in the dtype of the parameters, which is seen to differ in the first call."""
+
+    class Wide(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.hop, self.lin = LGConv(), nn.Linear(CHANNELS, 4)
+
+        def forward(self, x, edge_index):
+            h = self.hop(x, edge_index)
+            return h, self.lin(h.float())
+
+    torch.manual_seed(seed)
+    model, edges = Wide().eval(), torch.randint(50, (2, 200))
+    inc = to_incremental(model)
+    with pytest.warns(IncrementalWarning, match="differs from the model by"):
+        inc(torch.randn(50, CHANNELS, dtype=torch.float64), edges)
+    inc.apply_delta(torch.tensor([[1], [2]]), edges[:, :2])
+    with torch.no_grad():
+        want = model(inc.x, inc.graph.to_edge_index())
+    for ours, theirs in zip(inc.out, want, strict=True):
+        assert_close(ours, theirs)
 
 
 def test_evaluated_by_blocks(seed):

@@ -569,3 +569,28 @@ def test_pruned_layers_run_whole_and_stay_current(was_called, seed):
     inc(**world.inputs())
     assert inc.mode == "incremental"
     walk(inc, model, world, seed)
+
+
+@pytest.mark.parametrize("options", [{}, {"compile_after": 1}, {"lazy": True}], ids=str)
+def test_plain_changes_mean_x_wherever_it_stands(options, seed):
+    class Second(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kinds, self.conv = nn.Embedding(9, CHANNELS), SAGEConv(CHANNELS, 4, aggr="max")
+
+        def forward(self, z, x, edge_index):
+            return self.conv(self.kinds(z) + x, edge_index)
+
+    torch.manual_seed(seed)
+    model = Second().double().eval()
+    z, x = torch.randint(9, (12,)), torch.randn(12, CHANNELS, dtype=torch.float64)
+    inc = to_incremental(model, **options)
+    inc(z, x, torch.randint(12, (2, 40)))
+    for node in range(10):
+        x[node] = torch.randn(CHANNELS)
+        z[node] = 3
+        inc.apply_delta(torch.randint(12, (2, 2)), None, ([node], x[[node]]))
+        inc.apply_delta(x_changes={"z": ([node], z[[node]])})
+    with torch.no_grad():
+        assert_close(inc.out, model(z, x, inc.graph.to_edge_index()))
+    assert inc.check() == []
