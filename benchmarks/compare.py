@@ -183,17 +183,28 @@ def _row(contender: Contender, all_: list[Contender], batch: Batch, effort: Effo
         "start_s": contender.start_s,
     }
     if ours is not None:
-        our = np.array(ours.counted(effort))
+        its, our = _on_the_same(contender, ours, effort)
         edges, rows = np.mean(ours.work[ours.warm_up(effort) :], 0)
         row |= {
-            "p50_ratio": float(np.median(took) / np.median(our)),
-            "mean_ratio": float(took.mean() / our.mean()),
-            "loses": bool(np.median(took) < np.median(our)),
+            "p50_ratio": float(np.median(its) / np.median(our)),
+            "mean_ratio": float(its.mean() / our.mean()),
+            "loses": bool(np.median(its) < np.median(our)),
             "edges": float(edges),
             "rows": float(rows),
             "ns_per_edge": 1e9 * float(took.mean() / edges) if edges else None,
         }
     return row
+
+
+def _on_the_same(
+    contender: Contender, ours: Contender, effort: Effort
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the deltas took of which both have an update that counts for `contender`.
+
+    A stream has dear stretches and cheap ones, and the slower program sees less of it in its time.
+    """
+    counted = slice(contender.warm_up(effort), min(len(contender.took), len(ours.took)))
+    return np.array(contender.took[counted]), np.array(ours.took[counted])
 
 
 def _differences(

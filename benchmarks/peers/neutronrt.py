@@ -9,6 +9,8 @@ so it is made afresh over its in-neighbourhood.
 Exponentials are taken relative to the largest logit at the time when the row was made. A row is
 also made afresh when a logit exceeds that by far, or when what goes is nearly all of the
 denominator: the difference would have few bits left.
+
+Indices of the inner loops are unsigned, so that these run on vectors, as those of C++ would.
 """
 
 from __future__ import annotations
@@ -97,8 +99,9 @@ def _add(sign, slope, message, own, total, mass, heads):
         mass[heads + h] += w
         mass[2 * heads + h] = max(mass[2 * heads + h], mass[heads + h])
         unsound |= mass[heads + h] < LITTLE * mass[2 * heads + h]
-        for f in range(h * width, (h + 1) * width):
-            total[f] += w * message[2 * heads + f]
+        values = np.uint64(2 * heads)
+        for f in range(np.uint64(h * width), np.uint64((h + 1) * width)):
+            total[f] += w * message[values + f]
     return unsound
 
 
@@ -179,5 +182,5 @@ def divide(total, mass, ids, out):
         v = ids[i]
         for h in range(heads):
             part = 1 / mass[v, heads + h]
-            for f in range(h * width, (h + 1) * width):
+            for f in range(np.uint64(h * width), np.uint64((h + 1) * width)):
                 out[i, f] = part * total[v, f]

@@ -99,8 +99,8 @@ def pull_attention(heads, slope, sent, ids, start, degree, pool, out):
                 logit = logit if logit > 0 else kind(slope) * logit
                 w = np.exp(logit - top[h])
                 mass[h] += w
-                for f in range(h * width, (h + 1) * width):
+                for f in range(np.uint64(h * width), np.uint64((h + 1) * width)):
                     out[i, f] += w * sent[u, 2 * heads + f]
         for h in range(heads):
-            for f in range(h * width, (h + 1) * width):
+            for f in range(np.uint64(h * width), np.uint64((h + 1) * width)):
                 out[i, f] /= mass[h]

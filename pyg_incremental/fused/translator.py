@@ -6,6 +6,7 @@ costs nothing later; what computes becomes an operation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from pyg_incremental.kernels.compiled.row_ops import BLOCK, CODES
 
 ROWS = 5
 """Register on which a function is traced."""
+LONG = 8
+"""An element that comes so many times over is repeated faster than it is looked up."""
 aten = torch.ops.aten
 
 _VIEWS = {
@@ -54,6 +57,12 @@ _TWO = {
     aten.clamp_min.default: "maximum", aten.clamp_max.default: "minimum",
     aten.bitwise_and.Tensor: "mul", aten.bitwise_or.Tensor: "maximum",
 }  # fmt: skip
+
+
+def _times(index: Tensor) -> int:
+    """How many times over each element of an index, `[width]`, comes: all as often, in a row."""
+    changes = (index[1:] != index[:-1]).nonzero().flatten() + 1
+    return math.gcd(len(index), *changes.tolist())
 
 
 def _out_of_place(target: Any) -> Any:
@@ -140,13 +149,13 @@ class Translator:
         index = self.index(value.place.expand(shape)).reshape(-1)
         if torch.equal(index, torch.arange(value.width)):
             return value.at
-        out = self.register(shape[1:])
-        name, count = "copy", width
-        if width and bool((index == index[0]).all()):
-            name, count = "splat", 1
-        elif width and bool((index == index[0] + torch.arange(width)).all()):
-            name, count = "slice", 1
-        self.emit(name, out, value.at, value.width, index=self.space.positions(index[:count]))
+        out, name, times = self.register(shape[1:]), "copy", _times(index)
+        if times == width or times >= LONG:
+            name, index = "repeat", index[:: max(times, 1)]
+        elif bool((index == index[0] + torch.arange(width)).all()):
+            name, index = "slice", index[:1]
+        at = self.space.positions(index)
+        self.emit(name, out, value.at, value.width, index=at, inner=times)
         return out.at
 
     def emit(
@@ -223,8 +232,11 @@ class Translator:
         if not count:
             raise UntranslatableError("nothing to reduce")
         groups = index.reshape(-1, count)
+        row = torch.arange(len(groups))[:, None]
         if name == "sum" and bool((groups == groups[:, :1] + torch.arange(count)).all()):
             name, groups = "total", groups[:, :1]
+        elif name == "sum" and bool((groups == groups[:1] + row).all()):
+            name, groups = "across", groups[:1]
         at = self.space.positions(groups.flatten())
         self.emit(name, out, value.at, value.width, index=at, inner=count)
         if keep:

@@ -59,13 +59,14 @@ from pyg_incremental.kernels.compiled.machine_steps import (
 )
 from pyg_incremental.kernels.compiled.machine_terms import low_of
 from pyg_incremental.kernels.compiled.row_ops import BLOCK
-from pyg_incremental.kernels.compiled.rows import ALL, magnitude, size_of, unite
+from pyg_incremental.kernels.compiled.rows import ALL, columns, magnitude, size_of, unite
 from pyg_incremental.kernels.compiled.softmax import (
     REACH,
     add_term,
     exchanged_by,
     logit,
     moved_by,
+    shift_of,
     softmax_exchange,
     softmax_settle,
     softmax_term,
@@ -141,7 +142,7 @@ def _in_softmax(row, state, low, drift, scale, heads, sign, unit):  # type: igno
     width = row.size - heads
     channels = width // max(heads, 1)
     for h in range(heads):
-        shift = logit(row[width + h], row.dtype.type(1), state) - state[-heads + h]
+        shift = shift_of(logit(row[width + h], row.dtype.type(1), state), state[-heads + h])
         if not shift <= REACH or (sign > 0 and state[width + h] == 0 and drift[0] == 0):
             drift[0] = np.inf
             return
@@ -163,13 +164,13 @@ def _in_softmax_exchange(  # type: ignore[no-untyped-def]
         sizes[0, h] = size_of(row[first:last], scale[first:last])
         sizes[1, h] = size_of(before[first:last], scale[first:last])
     for h in range(heads):
-        a = logit(row[width + h], row.dtype.type(1), state) - state[-heads + h]
-        b = logit(before[width + h], row.dtype.type(1), state) - state[-heads + h]
+        a = shift_of(logit(row[width + h], row.dtype.type(1), state), state[-heads + h])
+        b = shift_of(logit(before[width + h], row.dtype.type(1), state), state[-heads + h])
         is_far = not (a <= REACH and b <= REACH)
         if is_far or (state[width + h] == 0 and drift[0] == 0):
             drift[0] = np.inf
             return
-        p, q = math.exp(np.float64(a)), math.exp(np.float64(b))
+        p, q = math.exp(a), math.exp(b)
         softmax_exchange(state, low, h, heads, channels, row, p, before, q)
         mass, size = exchanged_by(
             state, low, h, heads, channels, scale, unit * p, sizes[0, h], unit * q, sizes[1, h]
@@ -359,7 +360,7 @@ def _add_messages(sums, rows, heads, top):  # type: ignore[no-untyped-def]
         for h in range(heads):
             shift = 0.0
             if abs(top[h]) < np.inf:
-                shift = np.float64(row[width + h]) - np.float64(top[h])
+                shift = shift_of(row[width + h], top[h])
             add_term(sums, h, heads, channels, row, shift)
 
 
@@ -375,7 +376,7 @@ def _finish_softmax(row, heads, top, is_empty):  # type: ignore[no-untyped-def]
         row[width + heads + h] = 0 if is_empty else top[h]
         if not is_empty and not abs(top[h]) < np.inf:
             row[width + h] = np.nan
-            for c in range(h * channels, (h + 1) * channels):
+            for c in range(*columns(h, channels)):
                 row[c] = row[c] * 0 if top[h] == -np.inf else np.nan
 
 

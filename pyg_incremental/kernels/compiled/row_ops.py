@@ -27,10 +27,10 @@ COLUMNS = 9
 NAMES = (
     # `a @ b + c`, where `b` and `c` are not repeated; or of a row of several such, see `_linear`.
     "linear",
-    # Within a row: `a[index]`; one element `a[index]` everywhere; elements from `a[index]` on;
+    # Within a row: `a[index]`; the same, each some times over; elements from `a[index]` on;
     # `out[index] = a` in rows that are `b` wide, and the same from `out[index]` on; sum of groups
-    # that each begin at `a[index]`; sum and maximum of `a[index]` in groups.
-    "copy", "splat", "slice", "place", "insert", "total", "sum", "amax",
+    # that each begin at `a[index]`, and of rows that do; sum and maximum of `a[index]` in groups.
+    "copy", "repeat", "slice", "place", "insert", "total", "across", "sum", "amax",
     # One operand; `round` is to float32.
     "neg", "abs", "relu", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sigmoid", "tanh", "erf",
     "log1p", "expm1", "isnan", "isinf", "logical_not", "sign", "round",
@@ -42,9 +42,9 @@ NAMES = (
 )  # fmt: skip
 CODES = {name: code for code, name in enumerate(NAMES)}
 (
-    LINEAR, COPY, SPLAT, SLICE, PLACE, INSERT, TOTAL, SUM, AMAX, NEG, ABS, RELU, EXP, LOG, SQRT,
-    RSQRT, RECIPROCAL, SIGMOID, TANH, ERF, LOG1P, EXPM1, ISNAN, ISINF, NOT, SIGN, ROUND, ADD, SUB,
-    MUL, DIV, POW, ATAN2, MAXIMUM, MINIMUM, EQ, NE, LT, LE, GT, GE, WHERE,
+    LINEAR, COPY, REPEAT, SLICE, PLACE, INSERT, TOTAL, ACROSS, SUM, AMAX, NEG, ABS, RELU, EXP,
+    LOG, SQRT, RSQRT, RECIPROCAL, SIGMOID, TANH, ERF, LOG1P, EXPM1, ISNAN, ISINF, NOT, SIGN,
+    ROUND, ADD, SUB, MUL, DIV, POW, ATAN2, MAXIMUM, MINIMUM, EQ, NE, LT, LE, GT, GE, WHERE,
 ) = range(len(NAMES))  # fmt: skip
 
 
@@ -240,12 +240,24 @@ def _elements(op, out, a, b):  # type: ignore[no-untyped-def]
 
 
 @inner(counted=False)
-def _splat(space, to, width, a, wide, rows):  # type: ignore[no-untyped-def]
-    """One element of each row, everywhere in it."""
-    for i in range(rows):
-        element = space[a + i * wide]
-        for f in range(to + i * width, to + (i + 1) * width):
-            space[f] = element
+def _repeat(out, a, which, times):  # type: ignore[no-untyped-def]
+    """The elements `a[which]`, each so many times over."""
+    begin, end = np.uint64(0), np.uint64(times)
+    for g in range(out.size // times):
+        element = a[np.uint64(which[g])]
+        for f in range(begin, end):
+            out[f] = element
+        begin, end = end, end + np.uint64(times)
+
+
+@inner(counted=False)
+def _across(out, a, which, count):  # type: ignore[no-untyped-def]
+    """The sum of as many rows, each of them where `which` says that it begins in `a`."""
+    fill(out, out.dtype.type(0))
+    for k in range(count):
+        row = a[which[k] : which[k] + out.size]
+        for f in range(out.size):
+            out[f] += row[f]
 
 
 @inner(counted=False, fastmath={"reassoc"})
@@ -260,43 +272,57 @@ def _total(a):  # type: ignore[no-untyped-def]
 @inner(counted=False)
 def _within(space, op, ops, o, index, rows):  # type: ignore[no-untyped-def]
     """Operations that move or reduce elements within a row."""
-    width, wide, at = ops[o, WIDTH], ops[o, A_WIDTH], ops[o, INDEX]
-    inner = ops[o, INNER]
+    width, wide, inner = ops[o, WIDTH], ops[o, A_WIDTH], ops[o, INNER]
+    which = index[ops[o, INDEX] :]
     for i in range(rows):
         p = ops[o, A] + i * wide
         a = space[p : p + wide]
         to = ops[o, TO] + i * (ops[o, B] if op in (PLACE, INSERT) else width)
         out = space[to : to + width]
         if op == SLICE:
-            first = index[at]
-            for f in range(width):
+            first = np.uint64(which[0])
+            for f in range(np.uint64(width)):
                 out[f] = a[first + f]
         elif op == COPY:
             for f in range(width):
-                out[f] = a[index[at + f]]
+                out[f] = a[np.uint64(which[f])]
+        elif op == REPEAT:
+            _repeat(out, a, which, inner)
         elif op == PLACE:
+            out = space[to:]
             for f in range(width):
-                space[to + index[at + f]] = a[f]
+                out[np.uint64(which[f])] = a[f]
         elif op == INSERT:
-            to += index[at]
-            for f in range(width):
-                space[to + f] = a[f]
+            first = np.uint64(to + which[0])
+            for f in range(np.uint64(width)):
+                space[first + f] = a[f]
         elif op == TOTAL:
             for f in range(width):
-                out[f] = _total(a[index[at + f] : index[at + f] + inner])
+                out[f] = _total(a[which[f] : which[f] + inner])
+        elif op == ACROSS:
+            _across(out, a, which, inner)
         elif op == SUM:
             for f in range(width):
-                total = space.dtype.type(0)
-                for k in range(inner):
-                    total += a[index[at + f * inner + k]]
+                total, k = space.dtype.type(0), np.uint64(f * inner)
+                for e in range(k, k + np.uint64(inner)):
+                    total += a[np.uint64(which[e])]
                 out[f] = total
         else:
             for f in range(width):
-                top = a[index[at + f * inner]]
-                for k in range(1, inner):
-                    m = a[index[at + f * inner + k]]
+                k = np.uint64(f * inner)
+                top = a[np.uint64(which[k])]
+                for e in range(k, k + np.uint64(inner)):
+                    m = a[np.uint64(which[e])]
                     top = m if (m > top) | (m != m) else top
                 out[f] = top
+
+
+@inner(counted=False)
+def _where(out, condition, a, b):  # type: ignore[no-untyped-def]
+    """One or the other. Both are read, so that it runs on vectors."""
+    for f in range(out.size):
+        chosen, other = a[f], b[f]
+        out[f] = chosen if condition[f] != 0 else other
 
 
 @njit(counted=False)
@@ -308,8 +334,6 @@ def run_rows(space, ops, first, last, index, rows):  # type: ignore[no-untyped-d
         if op == LINEAR:
             chosen = ops[o, INDEX]
             _linear(space, to, width, a, ops[o, INNER], ops[o, B], ops[o, C], chosen, rows)
-        elif op == SPLAT:
-            _splat(space, to, width, a + index[ops[o, INDEX]], ops[o, A_WIDTH], rows)
         elif op <= AMAX:
             _within(space, op, ops, o, index, rows)
         elif op < WHERE:
@@ -317,5 +341,7 @@ def run_rows(space, ops, first, last, index, rows):  # type: ignore[no-untyped-d
             _elements(op, space[to : to + size], space[a : a + size], space[b : b + size])
         else:
             b, c = ops[o, B], ops[o, C]
-            for f in range(size):
-                space[to + f] = space[b + f] if space[a + f] != 0 else space[c + f]
+            _where(
+                space[to : to + size], space[a : a + size], space[b : b + size],
+                space[c : c + size],
+            )  # fmt: skip

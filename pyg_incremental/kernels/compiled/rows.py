@@ -22,6 +22,16 @@ def rows_ahead(rows):  # type: ignore[no-untyped-def]
     return min(max(_BYTES // max(rows.strides[0], 1), 4), 48)
 
 
+@inner(counted=False)
+def columns(h, channels):  # type: ignore[no-untyped-def]
+    """Where the channels of head `h` begin, and where they end.
+
+    Unsigned, like every index of a loop over a row that does not begin at 0: of others Numba asks
+    in each turn whether they count from the end, and no such loop runs on vectors.
+    """
+    return np.uint64(h * channels), np.uint64((h + 1) * channels)
+
+
 @inner(counted=False, fastmath={"reassoc"})
 def size_of(row, scale):  # type: ignore[no-untyped-def]
     """Sum of the absolute values of a row, each times the `scale` of its channel."""

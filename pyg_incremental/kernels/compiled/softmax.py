@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from pyg_incremental.kernels.address import fetch
-from pyg_incremental.kernels.compiled.rows import size_of
+from pyg_incremental.kernels.compiled.rows import columns, size_of
 from pyg_incremental.kernels.compiled.sums import rest_of
 from pyg_incremental.kernels.jit import inner, shared
 
@@ -36,6 +36,15 @@ def logit(a, slope, state):  # type: ignore[no-untyped-def]
 
 
 @inner(counted=False)
+def shift_of(a, reference):  # type: ignore[no-untyped-def]
+    """How far a logit exceeds a reference, in float64.
+
+    Not rounded, so that an edge weighs the same whichever reference it was first added under.
+    """
+    return np.float64(a) - np.float64(reference)
+
+
+@inner(counted=False)
 def softmax_term(row, low, h, heads, channels, message, shift, sign):  # type: ignore[no-untyped-def]
     """Add one edge of logit `shift + reference` to head `h` of a state row.
 
@@ -43,20 +52,20 @@ def softmax_term(row, low, h, heads, channels, message, shift, sign):  # type: i
 
     Returns the mass that moved.
     """
-    p, width = math.exp(np.float64(shift)), heads * channels
-    w = sign * p
+    p, width = math.exp(shift), heads * channels
+    w, (first, last) = sign * p, columns(h, channels)
     if low.size:
         mass = np.float64(row[width + h]) + np.float64(low[width + h]) + w
         row[width + h] = mass
         low[width + h] = rest_of(mass, row[width + h])
-        for c in range(h * channels, (h + 1) * channels):
+        for c in range(first, last):
             total = np.float64(row[c]) + np.float64(low[c]) + w * np.float64(message[c])
             high = row.dtype.type(total)
             row[c] = high
             low[c] = rest_of(total, high)
     else:
         row[width + h] += w
-        for c in range(h * channels, (h + 1) * channels):
+        for c in range(first, last):
             row[c] += w * message[c]
     return p
 
@@ -78,12 +87,12 @@ def moved_by(row, low, h, heads, channels, scale, p, message, unit):  # type: ig
 @inner(counted=False)
 def softmax_exchange(row, low, h, heads, channels, now, p, before, q):  # type: ignore[no-untyped-def]
     """Add `p * now` to head `h` of a state row and take `q * before` from it, in one rounding."""
-    width = heads * channels
+    width, (first, last) = heads * channels, columns(h, channels)
     if low.size:
         mass = np.float64(row[width + h]) + np.float64(low[width + h]) + (p - q)
         row[width + h] = mass
         low[width + h] = rest_of(mass, row[width + h])
-        for c in range(h * channels, (h + 1) * channels):
+        for c in range(first, last):
             moves = p * np.float64(now[c]) - q * np.float64(before[c])
             total = np.float64(row[c]) + np.float64(low[c]) + moves
             high = row.dtype.type(total)
@@ -91,7 +100,7 @@ def softmax_exchange(row, low, h, heads, channels, now, p, before, q):  # type: 
             low[c] = rest_of(total, high)
     else:
         row[width + h] += p - q
-        for c in range(h * channels, (h + 1) * channels):
+        for c in range(first, last):
             row[c] += p * now[c] - q * before[c]
 
 
@@ -115,29 +124,11 @@ def exchanged_by(row, low, h, heads, channels, scale, p, size, q, size_before): 
 
 
 @inner(counted=False)
-def _sunk(v, h, row, message, loop, inn, drop):  # type: ignore[no-untyped-def]
-    """A head whose logits are all minus infinity has no mass to speak of (a NaN).
-
-    Its numerator is what it is for weights of zero, as PyG has it where edges come by row.
-    """
-    first = h * row.size
-    row[:] = 0
-    for k in range(inn.start[v], inn.start[v] + inn.degree[v]):
-        u = inn.neighbor[k]
-        if not (drop and u == v):
-            for c in range(row.size):
-                row[c] += 0 * message[u, first + c]
-    if loop.size:
-        for c in range(row.size):
-            row[c] += 0 * message[v, first + c]
-
-
-@inner(counted=False)
 def add_term(sums, h, heads, channels, message, shift):  # type: ignore[no-untyped-def]
     """Add one edge of logit `shift + reference` to head `h` of `[numerator | mass]` in float64."""
-    p = math.exp(np.float64(shift))
+    p, (first, last) = math.exp(shift), columns(h, channels)
     sums[heads * channels + h] += p
-    for c in range(h * channels, (h + 1) * channels):
+    for c in range(first, last):
         sums[c] += p * np.float64(message[c])
 
 
@@ -150,6 +141,23 @@ def write_sums(sums, row, low):  # type: ignore[no-untyped-def]
         for c in range(sums.size):
             low[c] = rest_of(sums[c], row[c])
         low[sums.size :] = 0
+
+
+@inner(counted=False)
+def add_below(sums, top, h, heads, channels, message, a):  # type: ignore[no-untyped-def]
+    """Add one edge of logit `a` to head `h`, whose largest logit so far is `top[h]`.
+
+    If `a` is larger, the sum so far is taken to it. An edge of minus infinity weighs nothing beside
+    any other; what it weighs if there are none is for `_softmax_row` to say.
+    """
+    if not a <= top[h]:
+        by, (first, last) = math.exp(shift_of(top[h], a)), columns(h, channels)
+        sums[heads * channels + h] *= by
+        for c in range(first, last):
+            sums[c] *= by
+        top[h] = a
+    shift = -np.inf if a == -np.inf else shift_of(a, top[h])
+    add_term(sums, h, heads, channels, message, shift)
 
 
 @inner(counted=False)
@@ -168,44 +176,28 @@ def _softmax_row(  # type: ignore[no-untyped-def]
     sums[:], drift[v] = 0, 0
     top = row[width + heads :]
     top[:] = -np.inf
-    begin, end = inn.start[v], inn.start[v] + inn.degree[v]
+    begin, end, count = inn.start[v], inn.start[v] + inn.degree[v], 0
     for k in range(begin, end):
         u = inn.neighbor[k]
         if k + AHEAD < end:
             fetch(message, inn.neighbor[k + AHEAD])
         if drop and u == v:
             continue
+        count += 1
         for h in range(heads):
             a = message[u, width + h] + target[v, h]
             if edge.size:
                 a += edge[inn.edge[k], h]
-            a = logit(a, slope, state)
-            if not a <= top[h]:
-                top[h] = a
+            add_below(sums, top, h, heads, channels, message[u], logit(a, slope, state))
     if loop.size:
+        count += 1
         for h in range(heads):
             a = logit(loop[v, h], slope, state)
-            if not a <= top[h]:
-                top[h] = a
-    for k in range(begin, end):
-        u = inn.neighbor[k]
-        if k + AHEAD < end:
-            fetch(message, inn.neighbor[k + AHEAD])
-        if drop and u == v:
-            continue
-        for h in range(heads):
-            a = message[u, width + h] + target[v, h]
-            if edge.size:
-                a += edge[inn.edge[k], h]
-            add_term(sums, h, heads, channels, message[u], logit(a, slope, state) - top[h])
-    if loop.size:
-        for h in range(heads):
-            shift = logit(loop[v, h], slope, state) - top[h]
-            add_term(sums, h, heads, channels, message[v], shift)
-    write_sums(sums, row, low[v] if low.size else row[:0])
+            add_below(sums, top, h, heads, channels, message[v], a)
     for h in range(heads):
-        if top[h] == -np.inf and row[width + h] != 0:
-            _sunk(v, h, row[h * channels : (h + 1) * channels], message, loop, inn, drop)
+        if count and top[h] == -np.inf:  # PyG has 0 / 0 there
+            sums[width + h] = np.nan
+    write_sums(sums, row, low[v] if low.size else row[:0])
 
 
 @shared()
@@ -220,7 +212,7 @@ def softmax_rows(  # type: ignore[no-untyped-def]
     return edges
 
 
-@inner(counted=False)
+@inner(counted=False, forceinline=True)
 def _softmax_edge(  # type: ignore[no-untyped-def]
     v, source, state, low, drift, scale, target, edge_row, slope, sign, unit
 ):
@@ -238,7 +230,7 @@ def _softmax_edge(  # type: ignore[no-untyped-def]
         a = source[width + h] + target[v, h]
         if edge_row.size:
             a += edge_row[h]
-        shift = logit(a, slope, state) - row[width + heads + h]
+        shift = shift_of(logit(a, slope, state), row[width + heads + h])
         if not shift <= REACH or (sign > 0 and row[width + h] == 0 and drift[v, 0] == 0):
             drift[v, 0] = np.inf
             return
@@ -260,6 +252,8 @@ def softmax_edges(  # type: ignore[no-untyped-def]
         if i + AHEAD < src.size:
             fetch(message, src[i + AHEAD])
             fetch(state, dst[i + AHEAD])
+            fetch(drift, dst[i + AHEAD])
+            fetch(target, dst[i + AHEAD])
             if low.size:
                 fetch(low, dst[i + AHEAD])
         if drop and src[i] == dst[i]:
@@ -307,6 +301,8 @@ def softmax_settle(  # type: ignore[no-untyped-def]
     for i in range(count):
         if i + AHEAD < count:
             fetch(state, touched[i + AHEAD])
+            fetch(drift, touched[i + AHEAD])
+            fetch(inn.degree, touched[i + AHEAD])
         v = touched[i]
         if inn.degree[v] == 0 and not has_loop:
             state[v] = 0
@@ -321,7 +317,7 @@ def softmax_settle(  # type: ignore[no-untyped-def]
     return n
 
 
-@inner(counted=False)
+@inner(counted=False, forceinline=True)
 def _exchange_edge(  # type: ignore[no-untyped-def]
     v, message, u, sizes, old, i, sizes_before, state, low, drift, scale, target, edge, slot, slope
 ):  # fmt: skip
@@ -341,12 +337,13 @@ def _exchange_edge(  # type: ignore[no-untyped-def]
             a += edge_row[h]
             b += edge_row[h]
         reference = row[width + heads + h]
-        a, b = logit(a, slope, state) - reference, logit(b, slope, state) - reference
-        is_far = not (a <= REACH and b <= REACH)
+        to = shift_of(logit(a, slope, state), reference)
+        was = shift_of(logit(b, slope, state), reference)
+        is_far = not (to <= REACH and was <= REACH)
         if is_far or (row[width + h] == 0 and drift[v, 0] == 0):
             drift[v, 0] = np.inf
             return
-        p, q = math.exp(np.float64(a)), math.exp(np.float64(b))
+        p, q = math.exp(to), math.exp(was)
         softmax_exchange(row, rest, h, heads, channels, now, p, before, q)
         mass, size = exchanged_by(
             row, rest, h, heads, channels, scale, p, sizes[h], q, sizes_before[h]
@@ -383,6 +380,7 @@ def softmax_push(  # type: ignore[no-untyped-def]
                 if low.size:
                     fetch(low, out.neighbor[k + AHEAD])
                 fetch(drift, out.neighbor[k + AHEAD])
+                fetch(stamp, out.neighbor[k + AHEAD])
                 fetch(target, out.neighbor[k + AHEAD])
             v = out.neighbor[k]
             if drop and v == u:

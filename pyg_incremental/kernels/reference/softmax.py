@@ -54,9 +54,9 @@ def softmax_rows(
     at = index[:, None].expand(-1, heads)
     top = torch.full((len(ids), heads), -torch.inf, dtype=logit.dtype, device=logit.device)
     top = top.scatter_reduce(0, at, logit, "amax")
-    p = wide(logit - top[index], state).exp()
+    p = (wide(logit, state) - wide(top[index], state)).exp()
     mass = p.new_zeros(top.shape).index_add_(0, index, p)
-    p = p.masked_fill(top[index] == -torch.inf, 0)  # see `sunk` in the compiled kernels
+    p = p.masked_fill(top[index] == -torch.inf, 0)  # see `add_below` in the compiled kernels
     numerator = p.new_zeros(len(ids), *value.shape[1:]).index_add_(0, index, p[..., None] * value)
     split(torch.cat([numerator.flatten(1), mass, top.to(p.dtype)], 1), state, low, ids)
     drift[ids] = 0
@@ -82,13 +82,14 @@ def _softmax_terms(
     logit = part + target[dst]
     if edge_rows.numel():
         logit = logit + edge_rows
-    shift = torch.nn.functional.leaky_relu(logit, slope) - state[dst, -heads:]
+    logit = torch.nn.functional.leaky_relu(logit, slope)
+    shift = wide(logit, state) - wide(state[dst, -heads:], state)
     near = (shift <= REACH).all(1)
     if sign > 0:  # the first edge of an empty row finds no reference
         near &= (state[dst, -2 * heads : -heads] != 0).all(1) | (drift[dst, 0] != 0)
     drift[dst[~near], 0] = torch.inf
     weigh = scale.reshape(heads, -1)
-    dst, value, p = dst[near], value[near], wide(shift[near], state).exp()
+    dst, value, p = dst[near], value[near], shift[near].exp()
     terms = sign * torch.cat([(p[..., None] * value).flatten(1), p, torch.zeros_like(p)], 1)
     add_to(state, low, dst, terms)
     moved = torch.stack([p.sum(1), (p * (value.abs() * weigh).sum(2)).sum(1)], 1)
