@@ -1,5 +1,7 @@
 """Softmax where a row starts from nothing, far from any reference, or loses what was not finite."""
 
+from itertools import permutations
+
 import pytest
 import torch
 from torch_geometric.nn import GATConv, GraphConv, SAGEConv, TransformerConv
@@ -78,6 +80,34 @@ def test_a_message_of_no_weight_that_is_not_finite_leaves_no_trace(make, backend
     step(conv, world, inc, edge_index_del=index([(1, 2)]))
     step(conv, world, inc, edge_index_add=index([(1, 3)]))
     step(conv, world, inc, x_changes=([1], torch.ones(1, 1).double()))
+
+
+LOGITS = [-torch.inf, -1000.0, -1.0, 0.5, 1000.0, torch.nan]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("some", [[0, 0], [0, 1, 3], [1, 2, 3, 4], [0, 3, 4], [0, 3, 5]], ids=str)
+def test_a_row_is_the_same_in_whatever_order_its_logits_come(some, dtype, backend):
+    """One row for each order, made afresh, and once more with one of its edges gone."""
+    conv = GATConv(1, 1, edge_dim=1, add_self_loops=False, negative_slope=1.0)
+    with torch.no_grad():
+        for parameter in conv.parameters():
+            parameter.fill_(1)
+    conv.to(dtype).eval()
+    orders = list(permutations(range(len(some))))
+    pairs = [(at, len(some) + row) for row, order in enumerate(orders) for at in order]
+    logits = [LOGITS[some[at]] for order in orders for at in order]
+    x = torch.linspace(0.1, 0.4, len(some) + len(orders), dtype=dtype)[:, None]
+    world = World(x, pairs, {"edge_attr": torch.tensor(logits, dtype=dtype)[:, None]})
+    inc = to_incremental(conv, backend=backend)
+    inc(**world.inputs())
+    assert inc.mode == "incremental"
+    assert_close(inc.out, full(conv, world))
+    # their targets change, so all rows are made afresh, and then the last logits leave
+    ids = torch.arange(len(some), len(x))
+    step(conv, world, inc, x_changes=(ids, x[ids] + 1))
+    step(conv, world, inc, edge_index_del=index([(len(some) - 1, int(v)) for v in ids]))
 
 
 class OfTwoColumns(torch.nn.Module):

@@ -13,7 +13,7 @@ from pyg_incremental.fused import parts, tables
 from pyg_incremental.fused.registers import Space, UntranslatableError
 from pyg_incremental.fused.row_ops import translate
 from pyg_incremental.kernels.compiled.kinds import MOST
-from pyg_incremental.kernels.compiled.row_ops import BLOCK, ONE_THREAD, run_rows
+from pyg_incremental.kernels.compiled.row_ops import BLOCK, CODES, ONE_THREAD, run_rows
 from pyg_incremental.kernels.threads import number_of_threads
 from pyg_incremental.ops import maps
 from tests.closeness import assert_close
@@ -423,6 +423,37 @@ def test_products_of_any_size(inner, width, dtype, seed):
             got = torch.from_numpy(flat[found.output :][: rows * width]).view(rows, width)
             bound = 1e-4 if dtype == torch.float32 else 1e-12
             assert torch.allclose(got, linear(x[:rows], matrix, given), rtol=0, atol=bound)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("name", "fn"),
+    [
+        ("repeat", lambda x: (x.view(-1, 4, 10) / x[:, :4, None]).flatten(1)),
+        ("repeat", lambda x: x * x[:, 3:4]),
+        ("copy", lambda x: (x.view(-1, 10, 4) / x[:, 10:20, None]).flatten(1)),
+        ("across", lambda x: x.view(-1, 4, 10).mean(1)),
+        ("total", lambda x: x.view(-1, 4, 10).sum(2)),
+        ("sum", lambda x: x.view(-1, 4, 10)[:, :, ::2].sum(1)),
+        ("amax", lambda x: x.view(-1, 4, 10).amax(1)),
+        ("slice", lambda x: x[:, 3:13].exp()),
+    ],
+)
+def test_elements_are_read_as_they_stand(name, fn, dtype, seed):
+    """Runs of one element, and rows that are added, are not looked up element by element."""
+    x = drawn(generator(seed), BLOCK, 40).to(dtype)
+    space = Space()
+    found = translate(fn, [x], space)
+    assert CODES[name] in found.ops[:, 0]
+    flat, at = space.arrays(dtype)
+    for rows in (1, 7, BLOCK):
+        flat[found.inputs[0] :][: rows * 40] = x[:rows].reshape(-1).numpy()
+        run_rows(flat, found.ops, 0, len(found.ops), at, rows)
+        want = fn(x[:rows])
+        got = torch.from_numpy(flat[found.output :][: want.numel()]).view(want.shape)
+        near = 1e-5 if dtype == torch.float32 else 1e-12
+        assert torch.allclose(got, want, rtol=near, atol=near)
 
 
 def test_what_a_map_writes_to_is_followed():

@@ -19,6 +19,9 @@ ROWS_OF = {
 }
 
 
+NARROW = ("float32", "float16", "bfloat16")
+
+
 class Light(World):
     """A world that is copied quickly: rows of edge data are shared, and nothing writes to them."""
 
@@ -37,21 +40,28 @@ class Recipe:
         nodes: Number of nodes; the last of several is isolated.
         edges: Number of edges, before those that are there twice and the self-loop.
         data: Names of edge inputs.
+        stored: Dtypes of inputs that are not in float64, by name.
     """
 
     seed: int
     nodes: int
     edges: int
     data: tuple[str, ...]
+    stored: tuple[tuple[str, str], ...] = ()
 
     def source(self):
         """The text that makes `x`, `pairs` and `edge_data`."""
-        rows = [f'    "{name}": torch.from_numpy({ROWS_OF[name]}),' for name in self.data]
+        to = {name: f".to(torch.{dtype})" for name, dtype in self.stored}
+        rows = [
+            f'    "{name}": torch.from_numpy({ROWS_OF[name]}){to.get(name, "")},'
+            for name in self.data
+        ]
         data = ["edge_data = {", *rows, "}"] if rows else ["edge_data = {}"]
+        x = f"rng.standard_normal(({self.nodes}, {CHANNELS}))"
         return "\n".join(
             [
                 f"rng = np.random.default_rng({self.seed})",
-                f"x = torch.from_numpy(rng.standard_normal(({self.nodes}, {CHANNELS})))",
+                f"x = torch.from_numpy({x}){to.get('x', '')}",
                 f"pairs = rng.integers(0, {max(self.nodes - 1, 1)}, ({self.edges}, 2)).tolist()",
                 f"pairs += pairs[:2] + [[0, 0]] * {int(self.edges > 0)}",
                 *data,
@@ -73,6 +83,14 @@ def draw_recipe(rng, data):
     if rng.random() < 0.05:
         edges = 0
     return Recipe(int(rng.integers(2**31)), nodes, edges, data)
+
+
+def draw_dtypes(rng, data):
+    """In one of ten models the features, and half of the floats at edges, in fewer digits."""
+    if rng.random() > 0.1:
+        return ()
+    names = ["x", *(n for n in data if n != "edge_type" and rng.random() < 0.5)]
+    return tuple((name, str(rng.choice(NARROW))) for name in names)
 
 
 def draw_deltas(rng, count, not_finite=False):

@@ -82,17 +82,22 @@ class Statement:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A drawn model: its edge inputs, its statements, and what it returns (the last one)."""
+    """A drawn model: its edge inputs, its statements, and what it returns (the last one).
+
+    `casts` names inputs that are stored in another dtype: `forward` casts them first.
+    """
 
     data: tuple[str, ...]
     statements: tuple[Statement, ...] = field(default=())
+    casts: tuple[str, ...] = ()
 
     def source(self):
         """The text of the class `Model`."""
         arguments = ", ".join(["self", "x", "edge_index", *self.data])
         top = [line for s in self.statements for line in s.top]
         init = [line for s in self.statements for line in s.init]
-        body = [line for s in self.statements for line in s.lines]
+        body = [f"{name} = {name}.double()" for name in self.casts]
+        body += [line for s in self.statements for line in s.lines]
         lines = [*top, *(["", ""] if top else []), "class Model(nn.Module):"]
         if init:
             lines += ["    def __init__(self):", "        super().__init__()"]

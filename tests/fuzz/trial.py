@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from tests.fuzz.draw import EDGE_INPUTS, Author, every_operation
-from tests.fuzz.graphs import KINDS, Recipe, draw_deltas, draw_recipe
+from tests.fuzz.graphs import KINDS, Recipe, draw_deltas, draw_dtypes, draw_recipe
 from tests.fuzz.judge import Follower, Refused, Wrong, floats_of, run
 from tests.fuzz.statement import HEAD, Drawn
 
@@ -91,7 +91,9 @@ def _around(model, rng, deltas):
     recipe = draw_recipe(rng, model.data)
     options = OPTIONS[rng.integers(len(OPTIONS))]
     kinds = draw_deltas(rng, deltas, not_finite=rng.random() < 0.1)
-    return Trial(model, recipe, options, int(rng.integers(2**31)), tuple(kinds))
+    seed, stored = int(rng.integers(2**31)), draw_dtypes(rng, model.data)
+    model = replace(model, casts=tuple(name for name, _ in stored))
+    return Trial(model, replace(recipe, stored=stored), options, seed, tuple(kinds))
 
 
 _numbers = itertools.count()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch_geometric.nn import SAGEConv
 
-from benchmarks import convs, deadlines, report, sources, without
+from benchmarks import compare, convs, deadlines, report, sources, without
 from benchmarks.__main__ import main
 from benchmarks.conv_models import SAMPLES
 from benchmarks.evaluation import worker
@@ -355,6 +355,16 @@ def test_a_table_marks_what_the_package_loses():
     assert lines[1] == [OURS, "2", "ms", "-"]
     assert lines[2] == ["rc", "*", "0.5", "x", "2", "x"]
     assert lines[3] == ["edges", "touched", "1,234", "-"]
+
+
+def test_programs_are_compared_on_the_same_deltas():
+    """A program that left after the dear stretch of a stream has seen nothing of the cheap one."""
+    effort = compare.Effort(seconds=1.0, least=2, most=300, stretch=10)
+    ours = compare.Contender(OURS, None, 0.0, took=[9.0] * 30, work=[(1, 1)] * 30)
+    other = compare.Contender("rc", None, 0.0, took=[18.0] * 30 + [1.0] * 200)
+    row = compare._row(other, [ours, other], 10, effort)
+    assert (row["p50_ratio"], row["mean_ratio"], row["loses"]) == (2, 2, False)
+    assert row["p50_ms"] == 1e3
 
 
 def test_help_names_every_command(capsys):

@@ -208,9 +208,10 @@ def extremum_fill(  # type: ignore[no-untyped-def]
                 _offer_row(best, own, message, u, s, w)
             else:
                 for k in range(n):
-                    f = exposed[k]
-                    if _takes(w * message[u, f], best[f], s, own[f], sign):
-                        best[f], own[f] = w * message[u, f], s
+                    f = np.uint64(exposed[k])
+                    m = w * message[u, f]
+                    if not m < best[f] and _takes(m, best[f], s, own[f], sign):  # most are less
+                        best[f], own[f] = m, s
             i += 1
         _cover(state, owner, v, best, own, sign, afresh)
         if i > first:

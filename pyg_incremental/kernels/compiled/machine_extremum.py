@@ -70,8 +70,9 @@ def _taken(rows, ids):  # type: ignore[no-untyped-def]
     for i in range(ids.size):
         if i + AHEAD < ids.size:
             fetch(rows, ids[i + AHEAD])
+        v = np.uint64(ids[i])  # no index from the end
         for f in range(rows.shape[1]):
-            found[i, f] = rows[ids[i], f]
+            found[i, f] = rows[v, f]
     return found
 
 

@@ -159,12 +159,12 @@ def expand(ids, adj, loops, index, neighbor, edge):  # type: ignore[no-untyped-d
     """
     n = 0
     for i in range(ids.size):
-        v = ids[i]
-        for k in range(adj.start[v], adj.start[v] + adj.degree[v]):
+        v = np.uint64(ids[i])  # no index from the end
+        begin, at = np.uint64(adj.start[v]), np.uint64(n)
+        for k in range(begin, begin + np.uint64(adj.degree[v])):
             u = adj.neighbor[k]
-            if loops == 0 or (loops == 1) == (u != v):
-                index[n] = i
-                neighbor[n] = u
-                edge[n] = adj.edge[k]
-                n += 1
+            if loops == 0 or (loops == 1) == (u != ids[i]):
+                index[at], neighbor[at], edge[at] = i, u, adj.edge[k]
+                at += np.uint64(1)
+        n = np.int64(at)
     return n

@@ -277,9 +277,8 @@ def _is_sound(v, state, drift, limit, scale, heads, channels):  # type: ignore[n
         m = state[v, width + h]
         first, last = h * channels, (h + 1) * channels
         s = size_of(state[v, first:last], scale[first:last])
-        sound &= (
-            (drift[v, 0] / limit <= m) & (drift[v, 1] / limit <= s) & (m < np.inf) & (s < np.inf)
-        )
+        sound &= (drift[v, 0] <= limit * m) & (drift[v, 1] <= limit * s)
+        sound &= (m < np.inf) & (s < np.inf)
         mass += m
         size += s
     drift[v, 0] += mass

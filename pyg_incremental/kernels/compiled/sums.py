@@ -215,7 +215,7 @@ def sum_renew(  # type: ignore[no-untyped-def]
 @inner(counted=False)
 def is_settled(drift, limit, size):  # type: ignore[no-untyped-def]
     """Whether a row of that size is as good as one summed afresh; see `sum_settle`."""
-    return drift / limit <= size and size < np.inf
+    return drift <= limit * size and size < np.inf
 
 
 @shared(counted=False)
