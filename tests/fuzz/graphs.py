@@ -86,11 +86,11 @@ def draw_recipe(rng, data):
 
 
 def draw_dtypes(rng, data):
-    """In one of ten models the features, and half of the floats at edges, in fewer digits."""
+    """In one of ten models the floats are stored in fewer digits: all alike, as deltas are drawn."""
     if rng.random() > 0.1:
         return ()
-    names = ["x", *(n for n in data if n != "edge_type" and rng.random() < 0.5)]
-    return tuple((name, str(rng.choice(NARROW))) for name in names)
+    dtype = str(rng.choice(NARROW))
+    return tuple((name, dtype) for name in ("x", *data) if name != "edge_type")
 
 
 def draw_deltas(rng, count, not_finite=False):
