@@ -86,7 +86,7 @@ def draw_recipe(rng, data):
 
 
 def draw_dtypes(rng, data):
-    """In one of ten models the floats are stored in fewer digits: all alike, as deltas are drawn."""
+    """In one of ten models floats are stored in fewer digits: all alike, as deltas draw them."""
     if rng.random() > 0.1:
         return ()
     dtype = str(rng.choice(NARROW))
