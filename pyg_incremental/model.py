@@ -454,6 +454,7 @@ class IncrementalModel(Keeping, Readings[Out], TakesValues, Expires, AsModule):
             self._session = before = interrupted.gone_back(session, error)
             self._few = few_changes_of(before)
             if not interrupted.misses_something(before, delta, error):
+                interrupted.note_of_ids(delta, error)
                 raise error
             why = f"its program fails after a delta ({type(error).__name__}: {error})"
             _log.warning("%s falls back to full passes: %s", type(self.model).__name__, why)

@@ -230,16 +230,18 @@ def as_ids(value: Any, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
     return ids
 
 
-def x_change_parts(value: Any) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Any]:
-    """Ids and rows of `x_changes`."""
-    refuse_data(value, "x_changes")
+def x_change_parts(
+    value: Any, field: str = "x_changes"
+) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Any]:
+    """Ids and rows of `x_changes`, or of the part of it that is called `field`."""
+    refuse_data(value, field)
     if isinstance(value, Mapping) or not isinstance(value, (tuple, list)) or len(value) != 2:
         raise InvalidDeltaError(
-            "x_changes: expected a pair (ids [c], rows [c, in_channels]) (got "
+            f"{field}: expected a pair (ids [c], rows [c, in_channels]) (got "
             f"{_describe(value)}); write x_changes=(ids, rows), where all rows are new "
             "(torch.arange(num_nodes), x)"
         )
-    return as_ids(value[0], "x_changes[0]"), value[1]
+    return as_ids(value[0], f"{field}[0]"), value[1]
 
 
 def edge_change_parts(value: Any) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Mapping[str, Any]]:

@@ -1,6 +1,10 @@
 """What there is to go on from when an update was interrupted: the state before it, or after it."""
 
 import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
 
 from pyg_incremental.delta.describe import GraphDelta
 from pyg_incremental.delta.journal import Journal, PlainJournal, State
@@ -30,6 +34,32 @@ def _told(session: Session, error: Exception) -> Session:
     if hasattr(error, "add_note"):  # since Python 3.11
         error.add_note("The update was taken back. Nothing was changed.")
     return session
+
+
+def note_of_ids(delta: GraphDelta, error: Exception) -> None:
+    """Say behind an `IndexError` of the model which integers of a delta it may have looked up."""
+    if not isinstance(error, IndexError) or not hasattr(error, "add_note"):
+        return
+    changes: Any = delta.x_changes  # (ids, rows), or a dict of these
+    for field, given in (("x_add", delta.x_add), ("x_changes", changes)):
+        for name, rows in _by_name(given, field):
+            largest = rows.max() if rows.size and rows.dtype.kind in "iu" else None
+            if largest is not None:
+                error.add_note(
+                    f"{name} has integers up to {largest}; where the model looks rows up by them, "
+                    "as in an nn.Embedding, the table may have no more than that many rows"
+                )
+
+
+def _by_name(given: Any, field: str) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """The arrays of a field of rows, and how users call each."""
+    if isinstance(given, Mapping):
+        for name, part in given.items():
+            yield from _by_name(part, f"{field}[{name!r}]")
+    elif isinstance(given, tuple):
+        yield f"{field}[1]", np.asarray(given[1])
+    elif given is not None:
+        yield field, np.asarray(given)
 
 
 def _found_no_room(session: Session, error: Exception) -> bool:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch_geometric.nn import GraphConv, HypergraphConv, MeanAggregation, SAGEConv
 
-from pyg_incremental import to_incremental
+from pyg_incremental import InvalidDeltaError, to_incremental
 from tests.closeness import assert_close
 from tests.side_by_side import SideBySide
 from tests.strategies import DELTAS
@@ -130,3 +130,54 @@ def test_hyperedges_that_came_go_again(seed):
     assert inc.state_digest() == digest
     inc.apply_delta(edge_index_add=[[3], [7]], nodes_del=[0])
     assert inc.verify() < 1e-9
+
+
+class OfTwoInputs(nn.Module):
+    """An id that is looked up, and features."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.conv = nn.Embedding(5, 3), SAGEConv(5, 4)
+
+    def forward(self, z, x, edge_index):
+        return self.conv(torch.cat([self.table(z), x], 1), edge_index)
+
+
+def two_inputs():
+    inc = to_incremental(OfTwoInputs().eval())
+    inc(torch.arange(4), torch.randn(4, 2), torch.tensor([[0, 1, 2], [1, 2, 3]]))
+    return inc
+
+
+@pytest.mark.parametrize(
+    ("delta", "named"),
+    [
+        ({"x_changes": {"z": ([1], torch.tensor([9]))}}, "x_changes['z'][1] has integers up to 9"),
+        ({"x_add": {"z": torch.tensor([2, 5]), "x": torch.ones(2, 2)}},
+         "x_add['z'] has integers up to 5"),
+    ],
+)  # fmt: skip
+def test_ids_beyond_a_table_are_named(delta, named):
+    inc = two_inputs()
+    before = inc.out.clone()
+    with pytest.raises(IndexError) as caught:
+        inc.apply_delta(**delta)
+    said = getattr(caught.value, "__notes__", [])  # since Python 3.11
+    assert not said or any(note.startswith(named) for note in said)
+    assert inc.stale is None
+    assert torch.equal(inc.out, before)
+
+
+@pytest.mark.parametrize(
+    ("delta", "field"),
+    [
+        ({"x_changes": {"x": ([1], torch.ones(1, 7))}}, "x_changes['x'][1]"),
+        ({"x_changes": {"x": ([1.5], torch.ones(1, 2))}}, "x_changes['x'][0]"),
+        ({"x_changes": {"z": ([1], torch.ones(1))}}, "x_changes['z'][1]"),
+        ({"x_add": {"z": torch.tensor([1]), "x": torch.ones(1, 3)}}, "x_add['x']"),
+    ],
+)
+def test_what_does_not_fit_is_called_by_the_input(delta, field):
+    with pytest.raises(InvalidDeltaError) as caught:
+        two_inputs().apply_delta(**delta)
+    assert str(caught.value).startswith(f"{field}: expected")

@@ -108,7 +108,7 @@ class NodeReader:
             InvalidDeltaError: If rows of an input are missing, or do not fit.
         """
         added = {
-            name: self._rows(rows, name, f"x_add{self._label}", True)
+            name: self._rows(rows, name, self._field("x_add", name), True)
             for name, rows in x_add.items()
         }
         counts = {name: rows.shape[0] for name, rows in added.items()}
@@ -162,6 +162,11 @@ class NodeReader:
         }
         return GivenNodes(new, changed, removed)
 
+    def _field(self, field: str, name: str) -> str:
+        """A field, of these nodes, and which input of them if there are several."""
+        given = [other for other in self.like if not is_everyone(other)]
+        return f"{field}{self._label}{f'[{name!r}]' if len(given) > 1 else ''}"
+
     def _fitting(self, ids: Ids, field: str, total: int, intake: Intake | None) -> Ids | None:
         """Which ids, int64 `[k]`, are those of nodes: their places, or None for all."""
         wrong = strangers(ids, total)
@@ -173,9 +178,9 @@ class NodeReader:
     def _changes(
         self, name: str, changes: Any, total: int, intake: Intake | None
     ) -> tuple[Ids, Tensor]:
-        ids, values = x_change_parts(changes)
-        field = f"x_changes{self._label}"
-        kept = self._fitting(ids, f"{field}[0]", total, intake)
+        field = self._field("x_changes", name)
+        ids, values = x_change_parts(changes, field)
+        kept = self._fitting(ids, f"x_changes{self._label}[0]", total, intake)
         rows = self._rows(values, name, f"{field}[1]", ids.size == 1)
         if rows.shape[0] != ids.size:
             raise InvalidDeltaError(
