@@ -107,8 +107,19 @@ def _pow(t: Translator, value: Any, exponent: float) -> Register:
     """Torch has these exponents computed otherwise, which shows at infinities."""
     if exponent == 2:
         return t.compute("mul", value, value)
-    name = {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}.get(exponent)
-    return t.compute("pow", value, exponent) if name is None else t.compute(name, value)
+    if exponent == -1:
+        return _reciprocal(t, value)
+    if exponent in (0.5, -0.5):
+        return t.compute("sqrt", value) if exponent > 0 else _rsqrt(t, value)
+    return t.compute("pow", value, exponent)
+
+
+def _reciprocal(t: Translator, value: Any) -> Register:
+    return t.compute("div", 1.0, value)
+
+
+def _rsqrt(t: Translator, value: Any) -> Register:
+    return _reciprocal(t, t.compute("sqrt", value))
 
 
 def _native_batch_norm(
@@ -133,7 +144,7 @@ def _layer_norm(t: Translator, value: Any, shape: Any, weight: Any, bias: Any, e
     dims = list(range(value.place.dim() - len(shape), value.place.dim()))
     centred = t.compute("sub", value, _mean(t, value, dims, True))
     var = _mean(t, t.compute("mul", centred, centred), dims, True)
-    out = t.compute("mul", centred, t.compute("rsqrt", t.compute("add", var, eps)))
+    out = t.compute("mul", centred, _rsqrt(t, t.compute("add", var, eps)))
     out = out if weight is None else t.compute("mul", out, weight)
     return Results((out if bias is None else t.compute("add", out, bias), None, None))
 
@@ -202,6 +213,9 @@ COMPOSED: dict[Any, Callable[..., Any]] = {
     aten.cat.default: side_by_side,
     aten.stack.default: stack,
     aten.linalg_cross.default: cross,
+    aten.neg.default: lambda t, a: t.compute("mul", a, -1.0),
+    aten.reciprocal.default: _reciprocal,
+    aten.rsqrt.default: _rsqrt,
     aten.softplus.default: _softplus,
     aten.new_zeros.default: _made(0.0),
     aten.new_ones.default: _made(1.0),

@@ -43,8 +43,8 @@ _VIEWS = {
 _ONE = {
     getattr(aten, name).default: name
     for name in (
-        "neg", "abs", "relu", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sigmoid", "tanh", "erf",
-        "log1p", "expm1", "isnan", "isinf", "logical_not", "sign",
+        "abs", "relu", "exp", "log", "sqrt", "sigmoid", "tanh", "erf", "log1p", "expm1", "isnan",
+        "isinf", "logical_not", "sign",
     )
 } | {aten.bitwise_not.default: "logical_not"}  # fmt: skip
 _TWO = {

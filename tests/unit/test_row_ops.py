@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from numba import config
 
 from pyg_incremental.kernels.compiled.row_ops import CODES, COLUMNS, run_rows
@@ -10,16 +11,18 @@ FUNCTIONS = {
     "exp": (np.exp, 1.0),
     "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), 2.5),
     "tanh": (np.tanh, 2.0),
+    "expm1": (np.expm1, 2.0),
+    "erf": (lambda x: torch.erf(torch.from_numpy(x)).numpy(), 2.5),
 }
 """In float64, and how many units in the last place float32 may be off."""
 NOT_FINITE = [np.inf, -np.inf, np.nan]
 
 
-def computed(name, x):
-    """One operation on a register of one row."""
-    space = np.concatenate([np.zeros_like(x), x])
+def computed(name, x, y=None):
+    """One operation on registers of one row."""
+    space = np.concatenate([np.zeros_like(x), x, x if y is None else y])
     ops = np.zeros((1, COLUMNS), np.int64)
-    ops[0, :6] = CODES[name], 0, len(x), len(x), len(x), len(x)
+    ops[0, :6] = CODES[name], 0, len(x), len(x), len(x), 2 * len(x)
     run_rows(space, ops, 0, 1, np.zeros(1, np.int64), 1)
     return space[: len(x)]
 
@@ -28,7 +31,8 @@ def computed(name, x):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_thousandth_number_of_float32(name):
     function, within = FUNCTIONS[name]
-    size = np.arange(0, 0x7F800000, 1009, dtype=np.uint32).view(np.float32)
+    step = 100_003 if config.DISABLE_JIT else 1009
+    size = np.arange(0, 0x7F800000, step, dtype=np.uint32).view(np.float32)
     x = np.concatenate([size, -size, np.float32(NOT_FINITE)])
     with np.errstate(over="ignore", invalid="ignore"):
         expected = function(x.astype(np.float64))
@@ -58,5 +62,22 @@ def test_float64_is_that_of_c(name):
 
 @pytest.mark.kernels
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_tanh_keeps_the_sign_of_zero(dtype):
-    assert np.signbit(computed("tanh", dtype([-0.0, 0.0]))).tolist() == [True, False]
+@pytest.mark.parametrize("name", ["tanh", "expm1", "erf"])
+def test_the_sign_of_zero_is_kept(name, dtype):
+    assert np.signbit(computed(name, dtype([-0.0, 0.0]))).tolist() == [True, False]
+
+
+COMPARED = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal, "minimum": np.minimum, "maximum": np.maximum,
+}  # fmt: skip
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", COMPARED)
+def test_any_two_numbers_are_compared(name, dtype):
+    some = dtype([-np.inf, -1.5, -0.0, 0.0, 1e-40, 2.0, np.inf, np.nan])
+    a, b = np.repeat(some, len(some)), np.tile(some, len(some))
+    got = computed(name, a, b)
+    assert np.array_equal(got, COMPARED[name](a, b).astype(dtype), equal_nan=True)

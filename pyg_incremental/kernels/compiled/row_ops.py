@@ -32,8 +32,8 @@ NAMES = (
     # that each begin at `a[index]`, and of rows that do; sum and maximum of `a[index]` in groups.
     "copy", "repeat", "slice", "place", "insert", "total", "across", "sum", "amax",
     # One operand; `round` is to float32.
-    "neg", "abs", "relu", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sigmoid", "tanh", "erf",
-    "log1p", "expm1", "isnan", "isinf", "logical_not", "sign", "round",
+    "abs", "relu", "exp", "log", "sqrt", "sigmoid", "tanh", "erf", "log1p", "expm1", "isnan",
+    "isinf", "logical_not", "sign", "round",
     # Two operands.
     "add", "sub", "mul", "div", "pow", "atan2", "maximum", "minimum", "eq", "ne", "lt", "le", "gt",
     "ge",
@@ -42,9 +42,9 @@ NAMES = (
 )  # fmt: skip
 CODES = {name: code for code, name in enumerate(NAMES)}
 (
-    LINEAR, COPY, REPEAT, SLICE, PLACE, INSERT, TOTAL, ACROSS, SUM, AMAX, NEG, ABS, RELU, EXP,
-    LOG, SQRT, RSQRT, RECIPROCAL, SIGMOID, TANH, ERF, LOG1P, EXPM1, ISNAN, ISINF, NOT, SIGN,
-    ROUND, ADD, SUB, MUL, DIV, POW, ATAN2, MAXIMUM, MINIMUM, EQ, NE, LT, LE, GT, GE, WHERE,
+    LINEAR, COPY, REPEAT, SLICE, PLACE, INSERT, TOTAL, ACROSS, SUM, AMAX, ABS, RELU, EXP, LOG,
+    SQRT, SIGMOID, TANH, ERF, LOG1P, EXPM1, ISNAN, ISINF, NOT, SIGN, ROUND, ADD, SUB, MUL, DIV,
+    POW, ATAN2, MAXIMUM, MINIMUM, EQ, NE, LT, LE, GT, GE, WHERE,
 ) = range(len(NAMES))  # fmt: skip
 
 
@@ -80,30 +80,14 @@ def _linear(space, to, width, a, inner, matrix, bias, chosen, rows):  # type: ig
 @inner(counted=False, error_model="numpy")
 def _rare(op, a, b):  # type: ignore[no-untyped-def]
     """Operations on elements that are not worth a loop of their own; `b` is the second operand."""
-    if op == NEG:
-        return -a
-    if op == ABS:
-        return abs(a)
     if op == LOG:
         return np.log(a)
-    if op == SQRT:
-        return np.sqrt(a)
-    if op == RSQRT:
-        return 1 / np.sqrt(a)
-    if op == RECIPROCAL:
-        return 1 / a
-    if op == ERF:
-        return math.erf(a)
     if op == LOG1P:
         return np.log1p(a)
-    if op == EXPM1:
-        return math.expm1(a)
     if op == POW:
         return a**b
     if op == ATAN2:
         return math.atan2(a, b)
-    if op == MINIMUM:
-        return a if (a < b) | (a != a) else b
     if op == SIGN:
         return 1.0 if a > 0 else (-1.0 if a < 0 else 0.0)
     if op == ROUND:
@@ -112,31 +96,16 @@ def _rare(op, a, b):  # type: ignore[no-untyped-def]
         return 1.0 if a != a else 0.0
     if op == ISINF:
         return 1.0 if abs(a) == np.inf else 0.0
-    if op == NOT:
-        return 1.0 if a == 0 else 0.0
-    if op == EQ:
-        return 1.0 if a == b else 0.0
-    if op == NE:
-        return 1.0 if a != b else 0.0
-    if op == LT:
-        return 1.0 if a < b else 0.0
-    if op == LE:
-        return 1.0 if a <= b else 0.0
-    if op == GT:
-        return 1.0 if a > b else 0.0
-    return 1.0 if a >= b else 0.0
+    return 1.0 if a == 0 else 0.0
 
 
 @inner(error_model="numpy")
-def _exp_single(x):  # type: ignore[no-untyped-def]
-    """`exp(x)` in float32, of operations that run on vectors: a call of C takes five times as long.
+def _reduced(y):  # type: ignore[no-untyped-def]
+    """`n` and `exp(r) - 1` in float32, where `y = n ln 2 + r`, of operations that run on vectors.
 
-    Cody and Waite's reduction to `2^n * exp(r)` with |r| <= ln 2 / 2, and the polynomial of the
-    Cephes library; within one unit in the last place. The power of two comes in two factors, so
-    that results below the smallest normal number are rounded once.
+    Cody and Waite's reduction, |r| <= ln 2 / 2, and the polynomial of the Cephes library.
     """
-    single, whole = np.float32, np.int32
-    y = min(max(x, single(-104)), single(89))
+    single = np.float32
     n = np.floor(y * single(1.44269504) + single(0.5))
     r = y - n * single(0.693359375) + n * single(2.12194440e-4)
     p = single(1.9875691500e-4) * r + single(1.3981999507e-3)
@@ -144,12 +113,38 @@ def _exp_single(x):  # type: ignore[no-untyped-def]
     p = p * r + single(4.1665795894e-2)
     p = p * r + single(1.6666665459e-1)
     p = p * r + single(5.0000001201e-1)
-    p = p * r * r + r + single(1)
-    k = whole(n)
-    half = whole(k >> whole(1))
-    first = whole((half + whole(127)) << whole(23)).view(np.float32)
-    second = whole((k - half + whole(127)) << whole(23)).view(np.float32)
-    return x if x != x else p * first * second
+    return np.int32(n), p * r * r + r
+
+
+@inner(error_model="numpy")
+def _power_of_two(n):  # type: ignore[no-untyped-def]
+    """`2^n` in float32, for n from -126 to 127; zero for -127."""
+    return np.int32((n + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
+@inner(error_model="numpy")
+def _exp_single(x):  # type: ignore[no-untyped-def]
+    """`exp(x)` in float32, without a call of C, which takes five times as long.
+
+    Within one unit in the last place. The power of two comes in two factors, so that results below
+    the smallest normal number are rounded once.
+    """
+    n, p = _reduced(min(max(x, np.float32(-104)), np.float32(89)))
+    half = np.int32(n >> np.int32(1))
+    found = (p + np.float32(1)) * _power_of_two(half) * _power_of_two(np.int32(n - half))
+    return x if x != x else found
+
+
+@inner(error_model="numpy")
+def _expm1_single(x):  # type: ignore[no-untyped-def]
+    """`exp(x) - 1` in float32; within two units in the last place.
+
+    Of halves, because `2^n` alone may be too large.
+    """
+    n, p = _reduced(min(max(x, np.float32(-80)), np.float32(89)))
+    half = _power_of_two(np.int32(n - np.int32(1)))
+    found = (half * p + (half - np.float32(0.5))) * np.float32(2)
+    return x if (x != x) | (x == np.float32(0)) else found  # -0.0 stays one
 
 
 @inner(error_model="numpy")
@@ -170,6 +165,43 @@ def _tanh_single(x):  # type: ignore[no-untyped-def]
     far = far if x > single(0) else -far
     near = x if x == single(0) else p * z * x + x  # -0.0 stays one
     return near if size < single(0.625) else far
+
+
+@inner(error_model="numpy")
+def _erf_single(x):  # type: ignore[no-untyped-def]
+    """`erf(x)` in float32, on vectors; within two and a half units in the last place.
+
+    The polynomials of the Cephes library: an odd one up to 1, and beyond that `1 - erfc(x)`, of
+    `exp(-x^2) / x` and one in `1 / x^2`, from 2 on another one.
+    """
+    single = np.float32
+    z, size = x * x, min(abs(x), single(10))
+    p = single(7.853861353153693e-5) * z - single(8.010193625184903e-4)
+    p = p * z + single(5.188327685732524e-3)
+    p = p * z - single(2.685381193529856e-2)
+    p = p * z + single(1.128358514861418e-1)
+    p = p * z - single(3.761262582423300e-1)
+    near = x * (p * z + single(1.128379165726710))
+    q = single(1) / max(size, single(1))
+    y = q * q
+    p = single(2.326819970068386e-2) * y - single(1.387039388740657e-1)
+    p = p * y + single(3.687424674597105e-1)
+    p = p * y - single(5.824733027278666e-1)
+    p = p * y + single(6.210004621745983e-1)
+    p = p * y - single(4.944515323274145e-1)
+    p = p * y + single(3.404879937665872e-1)
+    p = p * y - single(2.741127028184656e-1)
+    p = p * y + single(5.638259427386472e-1)
+    r = single(-1.047766399936249e1) * y + single(1.297719955372516e1)
+    r = r * y - single(7.495518717768503)
+    r = r * y + single(2.921019019210786)
+    r = r * y - single(1.015265279202700)
+    r = r * y + single(4.218463358204948e-1)
+    r = r * y - single(2.820767439740514e-1)
+    r = r * y + single(5.641895067754075e-1)
+    far = single(1) - _exp_single(-size * size) * q * (p if size < single(2) else r)
+    far = far if x > single(0) else -far
+    return x if x != x else (near if size < single(1) else far)
 
 
 @inner(counted=False, error_model="numpy")
@@ -207,6 +239,42 @@ def _tanh(out, a):  # type: ignore[no-untyped-def]
 
 
 @inner(counted=False, error_model="numpy")
+def _expm1(out, a):  # type: ignore[no-untyped-def]
+    """`exp(a) - 1`."""
+    if out.itemsize == 4:
+        for f in range(out.size):
+            out[f] = _expm1_single(np.float32(a[f]))
+    else:
+        for f in range(out.size):
+            out[f] = math.expm1(a[f])
+
+
+@inner(counted=False, error_model="numpy")
+def _erf(out, a):  # type: ignore[no-untyped-def]
+    """`erf(a)`."""
+    if out.itemsize == 4:
+        for f in range(out.size):
+            out[f] = _erf_single(np.float32(a[f]))
+    else:
+        for f in range(out.size):
+            out[f] = math.erf(a[f])
+
+
+@inner(counted=False)
+def _compared(op, out, a, b):  # type: ignore[no-untyped-def]
+    """Whether `a` compares with `b` as `op` says. Only `NE` is true where one of them is NaN."""
+    one, none = out.dtype.type(1), out.dtype.type(0)
+    less = one if op in (LT, LE, NE) else none
+    same = one if op in (LE, GE, EQ) else none
+    more = one if op in (GT, GE, NE) else none
+    other = one if op == NE else none
+    for f in range(out.size):
+        x, y = a[f], b[f]
+        apart = less if x < y else (more if x > y else other)
+        out[f] = same if x == y else apart
+
+
+@inner(counted=False, error_model="numpy")
 def _elements(op, out, a, b):  # type: ignore[no-untyped-def]
     """Operations on elements. The loops of the frequent ones run on vectors."""
     if op == ADD:
@@ -224,12 +292,27 @@ def _elements(op, out, a, b):  # type: ignore[no-untyped-def]
     elif op == MAXIMUM:
         for f in range(out.size):
             out[f] = a[f] if (a[f] > b[f]) | (a[f] != a[f]) else b[f]
+    elif op == MINIMUM:
+        for f in range(out.size):
+            out[f] = a[f] if (a[f] < b[f]) | (a[f] != a[f]) else b[f]
+    elif op >= EQ:
+        _compared(op, out, a, b)
+    elif op == ABS:
+        for f in range(out.size):
+            out[f] = abs(a[f])
+    elif op == SQRT:
+        for f in range(out.size):
+            out[f] = np.sqrt(a[f])
     elif op == RELU:
         zero = out.dtype.type(0)
         for f in range(out.size):
             out[f] = zero if a[f] < zero else a[f]  # -0.0 stays one
     elif op == EXP:
         _exp(out, a)
+    elif op == EXPM1:
+        _expm1(out, a)
+    elif op == ERF:
+        _erf(out, a)
     elif op == TANH:
         _tanh(out, a)
     elif op == SIGMOID:
