@@ -150,9 +150,9 @@ class Translator:
         if torch.equal(index, torch.arange(value.width)):
             return value.at
         out, name, times = self.register(shape[1:]), "copy", _times(index)
-        if times == width or times >= LONG:
-            name, index = "repeat", index[:: max(times, 1)]
-        elif bool((index == index[0] + torch.arange(width)).all()):
+        if width and (times == width or times >= LONG):
+            name, index = "repeat", index[::times]
+        elif width and bool((index == index[0] + torch.arange(width)).all()):
             name, index = "slice", index[:1]
         at = self.space.positions(index)
         self.emit(name, out, value.at, value.width, index=at, inner=times)

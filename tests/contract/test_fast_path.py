@@ -438,6 +438,7 @@ def test_products_of_any_size(inner, width, dtype, seed):
         ("sum", lambda x: x.view(-1, 4, 10)[:, :, ::2].sum(1)),
         ("amax", lambda x: x.view(-1, 4, 10).amax(1)),
         ("slice", lambda x: x[:, 3:13].exp()),
+        ("copy", lambda x: x[:, 7:7].exp()),
     ],
 )
 def test_elements_are_read_as_they_stand(name, fn, dtype, seed):
