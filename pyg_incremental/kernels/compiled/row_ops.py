@@ -6,6 +6,7 @@ constants lie in the same array, repeated for every row of a block. An operation
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -204,60 +205,36 @@ def _erf_single(x):  # type: ignore[no-untyped-def]
     return x if x != x else (near if size < single(1) else far)
 
 
-@inner(counted=False, error_model="numpy")
-def _exp(out, a):  # type: ignore[no-untyped-def]
-    """`exp(a)`."""
-    if out.itemsize == 4:
-        for f in range(out.size):
-            out[f] = _exp_single(np.float32(a[f]))
-    else:
-        for f in range(out.size):
-            out[f] = math.exp(a[f])
+@inner(error_model="numpy")
+def _sigmoid_single(x):  # type: ignore[no-untyped-def]
+    """`sigmoid(x)` in float32, within two and a half units in the last place."""
+    return np.float32(1) / (np.float32(1) + _exp_single(-x))
 
 
-@inner(counted=False, error_model="numpy")
-def _sigmoid(out, a):  # type: ignore[no-untyped-def]
-    """`sigmoid(a)`; in float32 within two and a half units in the last place."""
-    one = out.dtype.type(1)
-    if out.itemsize == 4:
-        for f in range(out.size):
-            out[f] = one / (one + _exp_single(-np.float32(a[f])))
-    else:
-        for f in range(out.size):
-            out[f] = one / (one + math.exp(-a[f]))
+@inner(error_model="numpy")
+def _sigmoid_double(x):  # type: ignore[no-untyped-def]
+    """`sigmoid(x)` in float64."""
+    return 1.0 / (1.0 + math.exp(-x))
 
 
-@inner(counted=False, error_model="numpy")
-def _tanh(out, a):  # type: ignore[no-untyped-def]
-    """`tanh(a)`."""
-    if out.itemsize == 4:
-        for f in range(out.size):
-            out[f] = _tanh_single(np.float32(a[f]))
-    else:
-        for f in range(out.size):
-            out[f] = math.tanh(a[f])
+def _of_elements(single: Any, double: Any) -> Any:
+    """A function of each element of `a`: in float32 one that runs on vectors, and in float64."""
+
+    @inner(counted=False, error_model="numpy")
+    def function(out, a):  # type: ignore[no-untyped-def]
+        if out.itemsize == 4:
+            for f in range(out.size):
+                out[f] = single(np.float32(a[f]))
+        else:
+            for f in range(out.size):
+                out[f] = double(a[f])
+
+    return function
 
 
-@inner(counted=False, error_model="numpy")
-def _expm1(out, a):  # type: ignore[no-untyped-def]
-    """`exp(a) - 1`."""
-    if out.itemsize == 4:
-        for f in range(out.size):
-            out[f] = _expm1_single(np.float32(a[f]))
-    else:
-        for f in range(out.size):
-            out[f] = math.expm1(a[f])
-
-
-@inner(counted=False, error_model="numpy")
-def _erf(out, a):  # type: ignore[no-untyped-def]
-    """`erf(a)`."""
-    if out.itemsize == 4:
-        for f in range(out.size):
-            out[f] = _erf_single(np.float32(a[f]))
-    else:
-        for f in range(out.size):
-            out[f] = math.erf(a[f])
+_exp, _expm1 = _of_elements(_exp_single, math.exp), _of_elements(_expm1_single, math.expm1)
+_erf, _tanh = _of_elements(_erf_single, math.erf), _of_elements(_tanh_single, math.tanh)
+_sigmoid = _of_elements(_sigmoid_single, _sigmoid_double)
 
 
 @inner(counted=False)
